@@ -140,12 +140,8 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	if bad := l.parseQueue(doc); bad != nil {
 		return Lock{}, bad
 	}
-	if leases := doc.lookup("leases"); !absent(leases) {
-		l.parseLeases(leases)
-	}
-	if yield := doc.lookup("yield"); !absent(yield) {
-		l.parseYield(yield)
-	}
+	l.parseLeases(doc.lookup("leases"))
+	l.parseYield(doc.lookup("yield"))
 	return l, nil
 }
 
@@ -249,7 +245,6 @@ func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedErr
 	return id, nil
 }
 
-// fields are a document's elements.
 type fields []bson.RawElement
 
 func fieldsOf(raw bson.Raw) fields {

@@ -58,7 +58,6 @@ func Through[T any](
 	return result, err
 }
 
-// both has two results.
 type both[A, B any] struct {
 	a A
 	b B

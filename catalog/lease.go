@@ -54,15 +54,9 @@ func (l *Lock) parseLeases(v bson.RawValue) {
 	if !ok || !l.Held || l.State > stateOurs && len(l.Sharers) == 0 {
 		return
 	}
-	values, err := list.Values()
-	if err != nil {
-		return
-	}
+	values, _ := list.Values() // an invalid array has no leases
 	for _, v := range values {
-		raw, ok := v.DocumentOK()
-		if !ok {
-			continue
-		}
+		raw, _ := v.DocumentOK()
 		in := fieldsOf(raw)
 		ts, _ := in.lookup("ts").ObjectIDOK()
 		number, problem := integral(in.lookup("n"))

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,17 +66,15 @@ func (l *Lock) twice() (field string) {
 	}
 	holders := l.Holders()
 	seen := make(map[bson.ObjectID]bool, len(holders)+len(l.Waiters))
-	for i, p := range holders {
-		if seen[p.TS] {
+	for i, p := range slices.Concat(holders, l.Waiters) {
+		switch {
+		case !seen[p.TS]:
+			seen[p.TS] = true
+		case i < len(holders):
 			return fmt.Sprintf("sharers.%d.ts", i)
+		default:
+			return fmt.Sprintf("waiters.%d.ts", i-len(holders))
 		}
-		seen[p.TS] = true
-	}
-	for i, p := range l.Waiters {
-		if seen[p.TS] {
-			return fmt.Sprintf("waiters.%d.ts", i)
-		}
-		seen[p.TS] = true
 	}
 	return ""
 }
@@ -115,7 +114,7 @@ func parseParties(name, field string, v bson.RawValue) ([]Participant, *Malforme
 	if err != nil {
 		return fail(field, "cannot be read: the array is damaged")
 	}
-	parties := make([]Participant, 0, len(values))
+	parties := slices.Grow([]Participant(nil), len(values))
 	for i, v := range values {
 		at := field + "." + strconv.Itoa(i)
 		raw, ok := v.DocumentOK()
@@ -128,10 +127,7 @@ func parseParties(name, field string, v bson.RawValue) ([]Participant, *Malforme
 		}
 		parties = append(parties, p)
 	}
-	if len(parties) == 0 {
-		return nil, nil
-	}
-	return parties, nil
+	return parties, nil // nil for an empty array
 }
 
 // parse parses one participant. Only a waiter has its own mode and limit.
@@ -182,7 +178,6 @@ func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	return named
 }
 
-// complete fills in the informational fields.
 func (p *Participant) complete(in fields) {
 	p.Who, _ = in.lookup("who").StringValueOK()
 	p.Why, _ = in.lookup("why").StringValueOK()
@@ -226,10 +221,10 @@ func ParseGrants(name, text, evidence string) []Grant {
 
 // parseYield parses a request to yield. It ignores a request for any session but the holder's.
 func (l *Lock) parseYield(v bson.RawValue) {
-	raw, ok := v.DocumentOK()
-	if !ok || !l.Held || len(l.Sharers) > 0 {
+	if !l.Held || len(l.Sharers) > 0 {
 		return
 	}
+	raw, _ := v.DocumentOK()
 	in := fieldsOf(raw)
 	if ts, ok := in.lookup("ts").ObjectIDOK(); !ok || ts != l.TS {
 		return

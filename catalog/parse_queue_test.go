@@ -70,67 +70,6 @@ func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
 	}
 }
 
-func TestParseLock_Parties_MalformedAreNamed(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name  string
-		value any
-		at    string
-	}{
-		{"Number", int32(5), ""}, {"Text", "x", ""}, {"Bool", false, ""}, {"Document", bson.D{}, ""},
-		{"OfNumbers", bson.A{1}, ".0"}, {"OfNull", bson.A{nil}, ".0"},
-		{"OfArrays", bson.A{bson.A{}}, ".0"}, {"Second", bson.A{party("x", 1), "x"}, ".1"},
-		{"EmptyParty", bson.A{bson.D{}}, ".0.ts"},
-		{"TSMissing", bson.A{party("ts", missing{})}, ".0.ts"},
-		{"TSNull", bson.A{party("ts", nil)}, ".0.ts"},
-		{"TSHex", bson.A{party("ts", ts.Hex())}, ".0.ts"},
-		{"TSZero", bson.A{party("ts", bson.NilObjectID)}, ".0.ts"},
-		{"ProcessMissing", bson.A{party("process", missing{})}, ".0.process"},
-		{"ProcessEmpty", bson.A{party("process", "")}, ".0.process"},
-		{"ProcessNumber", bson.A{party("x", 1), party("process", 5)}, ".1.process"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			for _, key := range []string{"waiters", "sharers"} {
-				for _, state := range []int32{0, 1, 2} {
-					doc := replace(lock(key, c.value), "state", state)
-					l, bad := catalog.ParseLock(marshal(t, doc))
-					wantField(t, bad, catalog.LocksCollection, "balancer", key+c.at)
-					if !reflect.DeepEqual(l, catalog.Lock{}) {
-						t.Errorf("a malformed document gave %+v", l)
-					}
-				}
-			}
-		})
-	}
-	for name, c := range map[string]struct {
-		party bson.D
-		at    string
-	}{
-		"ModeUnknown":       {party("mode", "Shared"), ".0.mode"},
-		"ModeOfAnotherType": {party("mode", 5), ".0.mode"},
-		"LimitMissing":      {party("limit", missing{}), ".0.limit"},
-		"LimitZero":         {party("limit", int32(0)), ".0.limit"},
-		"LimitNegative":     {party("limit", int32(-3)), ".0.limit"},
-		"LimitTooLarge":     {party("limit", int64(1)<<31), ".0.limit"},
-		"LimitText":         {party("limit", "3"), ".0.limit"},
-		"LimitFraction":     {party("limit", 2.5), ".0.limit"},
-	} {
-		_, bad := catalog.ParseLock(marshal(t, lock("waiters", bson.A{c.party})))
-		if wantField(t, bad, catalog.LocksCollection, "balancer", "waiters"+c.at); t.Failed() {
-			t.Fatal(name)
-		}
-	}
-	for _, none := range []any{missing{}, nil, bson.A{}, bson.Undefined{}} {
-		for _, key := range []string{"waiters", "sharers"} {
-			l, bad := catalog.ParseLock(marshal(t, lock(key, none)))
-			if bad != nil || l.Waiters != nil || l.Sharers != nil {
-				t.Errorf("%s %v: %+v, %v", key, none, l, bad)
-			}
-		}
-	}
-}
-
 func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 	t.Parallel()
 	first := bson.D{
@@ -186,34 +125,6 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 					t.Errorf("second holder: %+v", p)
 				}
 			}
-		})
-	}
-}
-
-// Sharers that begin with the holder need a valid mode, and no session may occur twice.
-func TestParseLock_Sharers_MalformedAreNamed(t *testing.T) {
-	t.Parallel()
-	one := bson.D{field("ts", ts), field("process", "p"), field("fence", int64(6))}
-	doc := replace(lock("mode", "shared"), "sharers", bson.A{one, replace(one, "ts", ts2)})
-	for _, c := range []struct {
-		name string
-		doc  bson.D
-		at   string
-	}{
-		{"NoMode", replace(doc, "mode", missing{}), "mode"},
-		{"UnknownMode", replace(doc, "mode", "x"), "mode"},
-		{"ModeOfAnotherType", replace(doc, "mode", 5), "mode"},
-		{"PermitWithoutLimit", replace(doc, "mode", "permit"), "limit"},
-		{"PermitOfZero", replace(replace(doc, "mode", "permit"), "limit", int32(0)), "limit"},
-		{"SharerTwice", replace(doc, "sharers", bson.A{one, one}), "sharers.1.ts"},
-		{"WaiterTwice", lock("waiters", bson.A{party("x", 1), party("y", 1)}), "waiters.1.ts"},
-		{"HolderWaits", lock("waiters", bson.A{party("x", 1), party("ts", ts)}), "waiters.1.ts"},
-		{"SharerWaits", replace(doc, "waiters", bson.A{party("x", 1)}), "waiters.0.ts"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			_, bad := catalog.ParseLock(marshal(t, c.doc))
-			wantField(t, bad, catalog.LocksCollection, "balancer", c.at)
 		})
 	}
 }

@@ -68,49 +68,17 @@ func decimal(t *testing.T, text string) bson.Decimal128 {
 func TestParseLock_State(t *testing.T) { // F1, F2
 	t.Parallel()
 	const free, held, malformed = "free", "held", "malformed"
-	for _, c := range []struct {
-		name  string
-		value any
-		want  string
-	}{
-		{"Int32Zero", int32(0), free},
-		{"Int64Zero", int64(0), free},
-		{"DoubleZero", 0.0, free},
-		{"NegativeZero", math.Copysign(0, -1), free},
-		{"One", int32(1), held},
-		{"Two", int32(2), held},
-		{"Three", int32(3), held},
-		{"LongOne", int64(1), held},
-		{"DoubleOne", 1.0, held},
-		{"DoubleTwo", 2.0, held},
-		{"Huge", int64(1) << 40, held},
-		{"Missing", missing{}, malformed},
-		{"Null", nil, malformed},
-		{"Undefined", bson.Undefined{}, malformed},
-		{"StringZero", "0", malformed},
-		{"StringTwo", "2", malformed},
-		{"Empty", "", malformed},
-		{"True", true, malformed},
-		{"False", false, malformed},
-		{"Array", bson.A{}, malformed},
-		{"ArrayOfZero", bson.A{int32(0)}, malformed},
-		{"Document", bson.D{}, malformed},
-		{"NaN", math.NaN(), malformed},
-		{"Infinity", math.Inf(1), malformed},
-		{"Fraction", 2.7, malformed},
-		{"SmallFraction", 0.5, malformed},
-		{"TooLargeADouble", 1e18, malformed},
-		{"Negative", int32(-1), malformed},
-		{"NegativeDouble", -2.0, malformed},
-		{"DecimalTwo", decimal(t, "2"), malformed},
-		{"DecimalZero", decimal(t, "0"), malformed},
-		{"Date", bson.DateTime(0), malformed},
-		{"Timestamp", bson.Timestamp{}, malformed},
-		{"ObjectID", bson.NilObjectID, malformed},
+	for want, states := range map[string][]any{
+		free: {int32(0), int64(0), 0.0, math.Copysign(0, -1)},
+		held: {int32(1), int32(2), int32(3), int64(1), 1.0, 2.0, int64(1) << 40},
+		malformed: {
+			missing{}, nil, bson.Undefined{}, "0", "2", "", true, false, bson.A{}, bson.A{int32(0)},
+			bson.D{}, math.NaN(), math.Inf(1), 2.7, 0.5, 1e18, int32(-1), -2.0, decimal(t, "2"),
+			decimal(t, "0"), bson.DateTime(0), bson.Timestamp{}, bson.NilObjectID,
+		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			l, bad := catalog.ParseLock(marshal(t, lock("state", c.value)))
+		for _, state := range states {
+			l, bad := catalog.ParseLock(marshal(t, lock("state", state)))
 			got := free
 			switch {
 			case bad != nil:
@@ -122,10 +90,10 @@ func TestParseLock_State(t *testing.T) { // F1, F2
 			case l.Held:
 				got = held
 			}
-			if got != c.want {
-				t.Errorf("want %s, got %s: %+v, %v", c.want, got, l, bad)
+			if got != want {
+				t.Errorf("%T %v: want %s, got %s: %+v, %v", state, state, want, got, l, bad)
 			}
-		})
+		}
 	}
 }
 
@@ -141,99 +109,49 @@ func wantField(t *testing.T, bad *catalog.MalformedError, collection, id, field 
 
 func TestParseLock_FieldsOfAHeldLock(t *testing.T) { // F3, F4, F5, F8
 	t.Parallel()
+	above, most := int64(catalog.MaxCount)+1, int64(math.MaxInt64)
+	odd := []any{nil, "7", bson.A{int64(7)}, 7.0, 7.5, int64(-1), decimal(t, "7"), most}
+	fine := []any{missing{}, int32(7), int64(catalog.MaxCount)}
 	for _, c := range []struct {
-		name, key string
-		value     any
-		bad       bool // malformed when held
-		badFree   bool // malformed when free
+		key          string
+		values       []any
+		bad, badFree bool // malformed when held, and when free
 	}{
-		{"TSMissing", "ts", missing{}, true, false},
-		{"TSNull", "ts", nil, true, false},
-		{"TSZero", "ts", bson.NilObjectID, true, false},
-		{"TSHex", "ts", ts.Hex(), true, false},
-		{"TSDate", "ts", bson.DateTime(5), true, false},
-		{"TSBinary", "ts", bson.Binary{Data: ts[:]}, true, false},
-		{"TSInt", "ts", int32(5), true, false},
-		{"ProcessMissing", "process", missing{}, false, false},
-		{"ProcessEmpty", "process", "", false, false},
-		{"ProcessNull", "process", nil, false, false},
-		{"ProcessNumber", "process", int32(5), true, false},
-		{"ProcessDocument", "process", bson.D{}, true, false},
-		{"ProcessLong", "process", strings.Repeat("p", 1<<20), false, false},
-		{"FenceMissing", "fence", missing{}, false, false},
-		{"FenceNull", "fence", nil, true, true},
-		{"FenceInt32", "fence", int32(7), false, false},
-		{"FenceHighest", "fence", int64(catalog.MaxCount), false, false},
-		{"FenceAboveIt", "fence", int64(catalog.MaxCount) + 1, false, true},
-		{"FenceLargest", "fence", int64(math.MaxInt64), true, true},
-		{"RevMissing", "rev", missing{}, false, false},
-		{"RevInt32", "rev", int32(7), false, false},
-		{"RevHighest", "rev", int64(catalog.MaxCount), false, false},
-		{"RevAboveIt", "rev", int64(catalog.MaxCount) + 1, false, true},
-		{"RevLargest", "rev", int64(math.MaxInt64), true, true},
-		{"RevNull", "rev", nil, true, true},
-		{"RevString", "rev", "7", true, true},
-		{"RevArray", "rev", bson.A{int64(7)}, true, true},
-		{"RevDouble", "rev", 7.0, true, true},
-		{"RevNegative", "rev", int64(-1), true, true},
-		{"FenceString", "fence", "7", true, true},
-		{"FenceDouble", "fence", 7.0, true, true},
-		{"FenceFraction", "fence", 7.5, true, true},
-		{"FenceNegative", "fence", int64(-1), true, true},
-		{"FenceDecimal", "fence", decimal(t, "7"), true, true},
+		{"ts", []any{missing{}, nil, bson.NilObjectID, ts.Hex(), bson.DateTime(5),
+			bson.Binary{Data: ts[:]}, int32(5)}, true, false},
+		{"process", []any{missing{}, "", nil, strings.Repeat("p", 1<<20)}, false, false},
+		{"process", []any{int32(5), bson.D{}}, true, false},
+		{"fence", fine, false, false}, {"fence", []any{above}, false, true}, {"fence", odd, true, true},
+		{"rev", fine, false, false}, {"rev", []any{above}, false, true}, {"rev", odd, true, true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			doc := lock(c.key, c.value)
+		for _, value := range c.values {
+			doc := lock(c.key, value)
 			if _, bad := catalog.ParseLock(marshal(t, doc)); (bad != nil) != c.bad {
-				t.Errorf("held: %v", bad)
+				t.Errorf("%s %v, held: %v", c.key, value, bad)
 			} else if bad != nil {
 				wantField(t, bad, catalog.LocksCollection, "balancer", c.key)
 			}
 			l, bad := catalog.ParseLock(marshal(t, replace(doc, "state", int32(0))))
-			if (bad != nil) != c.badFree {
-				t.Errorf("free: %v", bad)
+			if (bad != nil) != c.badFree || l.Held {
+				t.Errorf("%s %v, free: %+v, %v", c.key, value, l, bad)
 			}
-			if l.Held {
-				t.Error("a free lock is held")
-			}
-		})
-	}
-}
-
-func TestParseLock_FenceMissing_IsZero(t *testing.T) { // F8
-	t.Parallel()
-	l, bad := catalog.ParseLock(marshal(t, lock("fence", missing{})))
-	if bad != nil || l.Fence != 0 {
-		t.Errorf("want 0, got %d, %v", l.Fence, bad)
+		}
 	}
 }
 
 func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	t.Parallel()
-	const year9999 = 253402300799999
-	for _, c := range []struct {
-		name  string
-		value any
-		want  time.Time
-	}{
-		{"Missing", missing{}, time.Time{}},
-		{"String", "yesterday", time.Time{}},
-		{"Timestamp", bson.Timestamp{T: 5}, time.Time{}},
-		{"Int64", int64(5), time.Time{}},
-		{"Null", nil, time.Time{}},
-		{"Year1970", bson.DateTime(0), time.UnixMilli(0).UTC()},
-		{"Year9999", bson.DateTime(year9999), time.UnixMilli(year9999).UTC()},
-		{"Largest", bson.DateTime(math.MaxInt64), time.UnixMilli(math.MaxInt64).UTC()},
-		{"Smallest", bson.DateTime(math.MinInt64), time.UnixMilli(math.MinInt64).UTC()},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			l, bad := catalog.ParseLock(marshal(t, lock("when", c.value)))
-			if bad != nil || !l.When.Equal(c.want) || !l.Held {
-				t.Errorf("want %v, got %+v, %v", c.want, l, bad)
-			}
-		})
+	for _, value := range []any{missing{}, "yesterday", bson.Timestamp{T: 5}, int64(5), nil} {
+		l, bad := catalog.ParseLock(marshal(t, lock("when", value)))
+		if bad != nil || !l.When.IsZero() || !l.Held {
+			t.Errorf("%v: %+v, %v", value, l, bad)
+		}
+	}
+	for _, ms := range []int64{0, 253402300799999, math.MaxInt64, math.MinInt64} {
+		l, bad := catalog.ParseLock(marshal(t, lock("when", bson.DateTime(ms))))
+		if bad != nil || !l.When.Equal(time.UnixMilli(ms)) || !l.Held {
+			t.Errorf("%d: %+v, %v", ms, l, bad)
+		}
 	}
 }
 
@@ -252,30 +170,16 @@ func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
 
 func TestParseLock_Takeover_IsBelievedInBounds(t *testing.T) { // F9
 	t.Parallel()
-	for _, c := range []struct {
-		name  string
-		value any
-		want  time.Duration
-	}{
-		{"Long", int64(900_000), 15 * time.Minute},
-		{"Int", int32(1000), time.Second},
-		{"Double", 1000.0, time.Second},
-		{"Largest", catalog.MaxTakeover.Milliseconds(), catalog.MaxTakeover},
-		{"TooLarge", catalog.MaxTakeover.Milliseconds() + 1, 0},
-		{"FarTooLarge", int64(1e18), 0},
-		{"Zero", int64(0), 0},
-		{"Negative", int64(-5), 0},
-		{"String", "900000", 0},
-		{"Fraction", 0.5, 0},
-		{"Missing", missing{}, 0},
+	most := catalog.MaxTakeover.Milliseconds()
+	for value, want := range map[any]time.Duration{
+		int64(900_000): 15 * time.Minute, int32(1000): time.Second, 1000.0: time.Second,
+		most: catalog.MaxTakeover, most + 1: 0, int64(1e18): 0, int64(0): 0, int64(-5): 0,
+		"900000": 0, 0.5: 0, missing{}: 0,
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			l, bad := catalog.ParseLock(marshal(t, lock("takeoverMS", c.value)))
-			if bad != nil || l.Takeover != c.want {
-				t.Errorf("want %v, got %v, %v", c.want, l.Takeover, bad)
-			}
-		})
+		l, bad := catalog.ParseLock(marshal(t, lock("takeoverMS", value)))
+		if bad != nil || l.Takeover != want {
+			t.Errorf("%v: want %v, got %v, %v", value, want, l.Takeover, bad)
+		}
 	}
 }
 
@@ -311,37 +215,24 @@ func TestParseLock_ExtraFields_DuplicatesAndDepth(t *testing.T) { // F10
 func TestParsePing_Fields(t *testing.T) { // F15, F17
 	t.Parallel()
 	for _, c := range []struct {
-		name, key string
-		value     any
-		bad       bool
-		hasSeq    bool
+		key         string
+		values      []any
+		bad, hasSeq bool
 	}{
-		{"Whole", "seq", int64(3), false, true},
-		{"PingMissing", "ping", missing{}, true, false},
-		{"PingNull", "ping", nil, true, false},
-		{"PingString", "ping", "now", true, false},
-		{"PingTimestamp", "ping", bson.Timestamp{T: 5}, true, false},
-		{"PingDouble", "ping", 5.0, true, false},
-		{"PingLong", "ping", int64(5), true, false},
-		{"SeqMissing", "seq", missing{}, false, false},
-		{"SeqInt32", "seq", int32(3), false, true},
-		{"SeqDouble", "seq", 3.0, false, true},
-		{"SeqString", "seq", "3", true, false},
-		{"SeqNull", "seq", nil, true, false},
-		{"SeqFraction", "seq", 3.5, true, false},
-		{"LocalString", "local", "x", false, true},
-		{"IDNumber", "_id", int32(5), true, false},
+		{"ping", []any{missing{}, nil, "now", bson.Timestamp{T: 5}, 5.0, int64(5)}, true, false},
+		{"seq", []any{int64(3), int32(3), 3.0}, false, true}, {"seq", []any{missing{}}, false, false},
+		{"seq", []any{"3", nil, 3.5}, true, false}, {"local", []any{"x"}, false, true},
+		{"_id", []any{int32(5)}, true, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			p, bad := catalog.ParsePing(marshal(t, ping(c.key, c.value)))
+		for _, value := range c.values {
+			p, bad := catalog.ParsePing(marshal(t, ping(c.key, value)))
 			if (bad != nil) != c.bad || p.HasSeq != c.hasSeq {
-				t.Fatalf("got %+v, %v", p, bad)
+				t.Fatalf("%s %v: got %+v, %v", c.key, value, p, bad)
 			}
 			if bad != nil && (bad.Field != c.key || bad.Collection != catalog.PingsCollection) {
 				t.Errorf("want %s, got %+v", c.key, bad)
 			}
-		})
+		}
 	}
 }
 

@@ -1,9 +1,7 @@
 package claim
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -65,14 +63,12 @@ type Admin struct {
 // NewAdmin returns an Admin for a queue in coll, or a *ConfigError. It does no I/O.
 func NewAdmin(coll *mongo.Collection, cfg Config) (*Admin, error) { return newAdmin(coll, cfg, nil) }
 
-func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, error) {
+func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error) {
 	cfg = cfg.withDefaults()
-	list := append(cfg.problems(), problems...)
-	if coll == nil {
-		list = append(list, "the collection is nil")
-	}
-	if list != nil {
-		return nil, &ConfigError{Problems: list}
+	list := append(cfg.problems(), more...)
+	list.add(coll == nil, "the collection is nil")
+	if err := list.err(); err != nil {
+		return nil, err
 	}
 	store := rows.NewMongo(coll, rows.Options{Field: cfg.Field, Filter: cfg.Filter, Due: cfg.Due,
 		Key: cfg.Key, Keeps: cfg.KeepDone > 0})
@@ -81,17 +77,10 @@ func newAdmin(coll *mongo.Collection, cfg Config, problems []string) (*Admin, er
 
 // check returns a *ConfigError if ctx is nil or the list does not contain state.
 func check(ctx context.Context, state State, of ...State) error {
-	var list []string
-	if ctx == nil {
-		list = append(list, noContext)
-	}
-	if !slices.Contains(of, state) {
-		list = append(list, fmt.Sprintf("the state is %q, must be one of %q", state, of))
-	}
-	if list != nil {
-		return &ConfigError{Problems: list}
-	}
-	return nil
+	var list problems
+	list.add(ctx == nil, noContext)
+	list.add(!slices.Contains(of, state), "the state is %q, must be one of %q", state, of)
+	return list.err()
 }
 
 // List returns the rows in a state. If it cannot parse a row, it returns the row's ID and Doc with
@@ -112,11 +101,15 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 }
 
 // Count counts the rows in each state. It sends at most nine commands.
-func (a *Admin) Count(ctx context.Context) (Counts, error) {
+func (a *Admin) Count(ctx context.Context) (Counts, error) { return counted(ctx, a.store, 0) }
+
+// counted counts the rows in each state. This process refused so many of them.
+func counted(ctx context.Context, store rows.Store, refused int64) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
 	}
-	d, err := a.store.Count(ctx, 0)
+	d, err := store.Count(ctx, 0)
+	d.Refused = refused
 	return Counts(d.Counts), err
 }
 
@@ -133,30 +126,22 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 // RetryAll is Retry for all dead rows. It sends about eleven commands for a thousand rows.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
-	var refused *rows.RefusedError // the server changes the other rows
-	flush := func() error {
-		one, err := a.store.Retry(ctx, ids)
-		n, ids = n+one, nil
-		if errors.As(err, &refused) {
-			return nil
-		}
-		return err
-	}
 	for row, err := range a.List(ctx, StateDead) {
-		var bad *rows.Malformed
-		if err != nil && !errors.As(err, &bad) {
+		if err != nil && !is[*rows.Malformed](err) {
+			return 0, err
+		}
+		ids = append(ids, row.ID)
+	}
+	var refused error // the server changes the other rows
+	for some := range slices.Chunk(ids, 1000) {
+		one, err := a.store.Retry(ctx, some)
+		if n += one; is[*rows.RefusedError](err) {
+			refused = fmt.Errorf("claim: retry dead rows: %w", err)
+		} else if err != nil {
 			return n, err
 		}
-		if ids = append(ids, row.ID); len(ids) == 1000 {
-			if err := flush(); err != nil {
-				return n, err
-			}
-		}
 	}
-	if err = flush(); err == nil && refused != nil {
-		err = fmt.Errorf("claim: retry dead rows: %w", refused)
-	}
-	return n, err
+	return n, refused
 }
 
 // Delete removes the documents of the rows with these _ids. The state must be StateDead or
@@ -231,11 +216,11 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 		return err
 	}
 	left, err := a.store.Cancel(ctx, now, raw[0])
-	switch text := rows.Text(raw[0]); {
-	case err != nil:
-		return fmt.Errorf("claim: cancel row %s: %w", text, err)
-	case left == "":
-		return fmt.Errorf("%w: row %s is dead, done or gone", ErrOver, text)
+	if err != nil {
+		return fmt.Errorf("claim: cancel row %s: %w", rows.Text(raw[0]), err)
+	}
+	if left == "" {
+		return fmt.Errorf("%w: row %s is dead, done or gone", ErrOver, rows.Text(raw[0]))
 	}
 	return nil
 }
@@ -277,21 +262,15 @@ func (a *Admin) CreateIndexes(ctx context.Context) error {
 
 // rawIDs checks ctx and state, and returns ids as raw values.
 func rawIDs(ctx context.Context, state State, ids []any) (raw []bson.RawValue, err error) {
-	err = check(ctx, state, StateDead, StateDone)
+	if err := check(ctx, state, StateDead, StateDone); err != nil {
+		return nil, err
+	}
 	for _, id := range ids {
-		one, bad := rawID(id)
-		raw, err = append(raw, one), cmp.Or(err, bad)
+		kind, value, err := bson.MarshalValue(id)
+		if err != nil {
+			return nil, fmt.Errorf("claim: %v is no _id: %w", id, err)
+		}
+		raw = append(raw, bson.RawValue{Type: kind, Value: value})
 	}
-	return raw, err
-}
-
-func rawID(id any) (bson.RawValue, error) {
-	if raw, is := id.(bson.RawValue); is {
-		return raw, nil
-	}
-	kind, value, err := bson.MarshalValue(id)
-	if err != nil {
-		return bson.RawValue{}, fmt.Errorf("claim: %v is no _id: %w", id, err)
-	}
-	return bson.RawValue{Type: kind, Value: value}, nil
+	return raw, nil
 }

@@ -69,7 +69,6 @@ func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
 
 func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
 
-// hear handles an event of the stream.
 func (a *arrivals) hear(event rows.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,7 +106,6 @@ func (a *arrivals) add(key string, due time.Time) {
 	signal(a.news)
 }
 
-// ended handles the end of the stream.
 func (a *arrivals) ended() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,18 +120,14 @@ func (a *arrivals) restart(open bool) {
 	signal(a.news)
 }
 
-// readyAt returns the monotonic time when a row is ready.
-func (a *arrivals) readyAt(one arrival) time.Duration {
-	if one.due.IsZero() {
-		return one.at
-	}
-	return max(a.now()+min(one.due.Sub(a.server()), mostTime), one.at)
-}
-
 // next returns the known row that is ready first, and its time. The caller holds mu.
 func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	for id, one := range a.rows {
-		if ready := a.readyAt(one); !is || ready < at || ready == at && id < key {
+		ready := one.at
+		if !one.due.IsZero() {
+			ready = max(a.now()+min(one.due.Sub(a.server()), mostTime), ready)
+		}
+		if !is || ready < at || ready == at && id < key {
 			key, at, is = id, ready, true
 		}
 	}
@@ -169,13 +163,11 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the reply to a claim. If no row is ready, empty is true, and answered forgets
-// the rows that arrived before the claim was sent. They are not ready, belong to another queue, or
-// wait for a key.
-func (a *arrivals) answered(q question, c *claimed, empty bool) {
+// answered records the reply to a claim. If no row is ready, answered forgets the rows that arrived
+// before the claim was sent. They are not ready, belong to another queue, or wait for a key.
+func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	current := a.open && a.streams == q.streams
 	if c != nil {
 		key := rows.Key(c.row.ID)
 		one, is := a.rows[key]
@@ -183,8 +175,6 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 		a.surprise = !is
-	}
-	if !empty {
 		return
 	}
 	a.blocked = q.held
@@ -194,7 +184,8 @@ func (a *arrivals) answered(q question, c *claimed, empty bool) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = current && !full && !(q.held && a.freed > q.events) // a key may be free now
+	a.sure = a.open && a.streams == q.streams && !full &&
+		!(q.held && a.freed > q.events) // a key may be free now
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}
@@ -289,7 +280,6 @@ func (e *engine) await(ctx context.Context) reason {
 	return idle
 }
 
-// plan reads the due times of the next rows with one command.
 func (e *engine) plan() {
 	a := e.arrivals
 	q, after := a.asks(), a.server()

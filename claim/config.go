@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,7 +66,6 @@ const (
 	mostBackoff = 16 * time.Hour
 )
 
-// withDefaults replaces zero fields.
 func (c Config) withDefaults() Config {
 	c.Queue = cmp.Or(c.Queue, "queue")
 	c.Field = cmp.Or(c.Field, defaultField)
@@ -101,18 +99,21 @@ func (c Config) name() string {
 }
 
 // problems returns every contradiction in a Config with its defaults.
-func (c Config) problems() (list []string) {
-	bad := func(wrong bool, format string, args ...any) {
-		if wrong {
-			list = append(list, fmt.Sprintf(format, args...))
-		}
-	}
+func (c Config) problems() (list problems) {
+	bad := list.add
 	bad(len(c.Queue) > mostQueue || strings.ContainsRune(c.Queue, 0) || !utf8.ValidString(c.Queue),
 		"Queue must be valid UTF-8 of at most %d bytes without NUL", mostQueue)
 	bad(strings.ContainsAny(c.Field, ".$\x00") || c.Field == "_id",
 		"Field %q must be the name of one field, without a dot or a dollar", c.Field)
-	list = append(list, c.dueProblems()...)
-	list = append(list, c.keyProblems()...)
+	wrong := func(part string) bool { return part == "" || part[0] == '$' }
+	for what, path := range map[string]string{"Due": c.Due, "Key": c.Key} {
+		parts := strings.Split(path, ".")
+		bad(path != "" && slices.ContainsFunc(parts, wrong) || strings.ContainsRune(path, 0) ||
+			!utf8.ValidString(path), "%s %q must be the name of a field, dotted at most, "+
+			"without a dollar", what, path)
+		bad(parts[0] == c.Field, "%s names %q, which belongs to this package", what, path)
+	}
+	bad(c.Key == "_id", "Key is _id: no two rows have the same one")
 	bad(c.Workers < 1 || c.Workers > mostWorkers, "Workers is %d, must be 1 to %d", c.Workers,
 		mostWorkers)
 	bad(c.MaxAttempts < 1, "MaxAttempts is %d, must be at least 1", c.MaxAttempts)
@@ -120,18 +121,14 @@ func (c Config) problems() (list []string) {
 		"KeepDone": c.KeepDone} {
 		bad(d < 0 || d > mostTime, "%s is %v, must be zero to ten years", name, d)
 	}
-	switch name := names(c.Filter, c.Field); name {
-	case "":
-	case "$where", "$jsonSchema":
-		bad(true, "Filter has %s, which may name %q, the field of this package: "+
-			"use other operators", name, c.Field)
-	default:
-		bad(true, "Filter names %q, which belongs to this package: leave it out, "+
-			"only ready rows are claimed", name)
-	}
-	if _, err := bson.Marshal(c.Filter); err != nil && c.Filter != nil {
-		list = append(list, fmt.Sprintf("Filter cannot be sent: %v", err))
-	}
+	name := names(c.Filter, c.Field)
+	code := name == "$where" || name == "$jsonSchema"
+	bad(code, "Filter has %s, which may name %q, the field of this package: use other operators",
+		name, c.Field)
+	bad(name != "" && !code, "Filter names %q, which belongs to this package: leave it out, "+
+		"only ready rows are claimed", name)
+	_, err := bson.Marshal(c.Filter)
+	bad(err != nil && c.Filter != nil, "Filter cannot be sent: %v", err)
 	slices.Sort(list)
 	return list
 }
@@ -140,58 +137,17 @@ func (c Config) problems() (list []string) {
 // filters it returns an empty string.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
-	if err != nil || len(filter) == 0 {
+	if err != nil {
 		return "" // problems reports it
 	}
 	for _, part := range []string{"$where", "$jsonSchema", field, "$" + field} {
-		if strings.Contains(string(text), `"`+part+`":`) ||
-			strings.Contains(string(text), `"`+part+`.`) ||
-			part == "$"+field && strings.Contains(string(text), `"`+part+`"`) {
-			return part
+		for _, end := range []string{`":`, `.`, `"`} {
+			if strings.Contains(string(text), `"`+part+end) && (end != `"` || part == "$"+field) {
+				return part
+			}
 		}
 	}
 	return ""
-}
-
-// structured reports whether documents decode into T.
-func structured[T any]() bool {
-	t := reflect.TypeFor[T]()
-	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map || t.Kind() == reflect.Slice ||
-		t.Kind() == reflect.Interface
-}
-
-// dueProblems returns the problems of Config.Due.
-func (c Config) dueProblems() (list []string) {
-	if c.Due == "" {
-		return nil
-	}
-	return c.pathProblems("Due", c.Due)
-}
-
-// keyProblems returns the problems of Config.Key.
-func (c Config) keyProblems() (list []string) {
-	if c.Key == "" {
-		return nil
-	}
-	list = c.pathProblems("Key", c.Key)
-	if c.Key == "_id" {
-		list = append(list, "Key is _id: no two rows have the same one")
-	}
-	return list
-}
-
-// pathProblems returns the problems of a field name.
-func (c Config) pathProblems(what, path string) (list []string) {
-	parts := strings.Split(path, ".")
-	wrong := func(part string) bool { return part == "" || part[0] == '$' }
-	if slices.ContainsFunc(parts, wrong) || strings.ContainsRune(path, 0) || !utf8.ValidString(path) {
-		list = append(list, fmt.Sprintf("%s %q must be the name of a field, dotted at most, "+
-			"without a dollar", what, path))
-	}
-	if parts[0] == c.Field {
-		list = append(list, fmt.Sprintf("%s names %q, which belongs to this package", what, path))
-	}
-	return list
 }
 
 // reason returns the text with which a process holds its slot. Other programs read Due and Key from

@@ -21,19 +21,6 @@ func (transacting) Transact(ctx context.Context, work func(context.Context) erro
 	return work(ctx)
 }
 
-// nullable is a store with a Held that omits null, like the store on MongoDB.
-type nullable struct{ *gate }
-
-func (n nullable) Held(ctx context.Context) (keys []bson.RawValue, err error) {
-	all, err := n.gate.Held(ctx)
-	for _, key := range all {
-		if key.Type != bson.TypeNull {
-			keys = append(keys, key)
-		}
-	}
-	return keys, err
-}
-
 // After a rescuer has failed the attempt, an end that the server never applied counts as lost.
 // OnDead is not called for the row, which is retried.
 func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
@@ -120,7 +107,6 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 		}
 		free := make(chan struct{})
 		p := w.start(Config{Key: "chain", Workers: 3})
-		p.e.store = nullable{p.gate}
 		p.gate.set(func(_ context.Context, _ string, apply func() error) error {
 			time.Sleep(time.Millisecond)
 			return apply()
@@ -139,35 +125,6 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 		}
 		close(free)
 		w.settle(time.Minute, allDone(102))
-	})
-}
-
-// A process runs one handler of a row at a time, even if it finds another claim of the row after a
-// refusal.
-func TestClaim_FoundAfterARefusal_OneHandlerAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		var at, most atomic.Int64
-		p := w.start(Config{Workers: 3})
-		var refuse atomic.Bool
-		p.gate.on(func(apply func() error) error {
-			if refuse.Swap(false) {
-				return &rows.RefusedError{}
-			}
-			return apply()
-		}, "claim")
-		p.run(t, func(ctx context.Context, row *Row[item]) error {
-			most.Store(max(most.Load(), at.Add(1)))
-			defer at.Add(-1)
-			if row.Fence() == 1 && most.Load() == 1 {
-				refuse.Store(true)
-				w.rows.Edit(row.ID(), func(m *rows.Mark) { *m = rows.Mark{State: rows.Ready} })
-			}
-			time.Sleep(20 * time.Second)
-			return ctx.Err()
-		})
-		time.Sleep(10 * time.Minute)
-		assert.Equal(t, most.Load(), 1, "%d handlers at once, want %d")
 	})
 }
 

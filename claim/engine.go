@@ -2,6 +2,8 @@ package claim
 
 import (
 	"context"
+	"errors"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,15 +12,24 @@ import (
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
-// prefix begins the names of all locks of this package.
-const prefix = "claim:"
-
-// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a command
-// costs two more commands if a slow server carries it out after its client gave up.
-const patience = 6
+const (
+	// prefix begins the names of all locks of this package.
+	prefix = "claim:"
+	// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a
+	// command costs two more commands if a slow server carries it out after its client gave up.
+	patience = 6
+	// rare is the pause between two commands of the background, as a multiple of the last command's
+	// duration. A slow server therefore serves rows first.
+	rare = 20
+	// mostLogged is the most rows and slots that a process remembers as logged.
+	mostLogged = 10_000
+	// mostCounted is the most rows of a state that are counted for metrics.
+	mostCounted = 10_000
+)
 
 // An engine is a queue without the type of its rows.
 type engine struct {
@@ -30,9 +41,13 @@ type engine struct {
 	clock  clock.Clock
 	log    zerolog.Logger
 	limit  time.Duration // the time limit of one command
-	server serverClock
 	pace   pace
-	hooks  *hooks
+	hooks  hooks
+
+	observer  metrics.Observer // of the Manager
+	unobserve func()
+	rescues   atomic.Bool  // this process holds the lock of the rescue
+	owed      atomic.Int64 // claims that the server refuses to end
 
 	base  context.Context // the context of commands, which no caller cancels
 	life  context.Context // ends at Close
@@ -41,21 +56,25 @@ type engine struct {
 	due   chan struct{} // one element if a retry of this process is due
 
 	arrivals   *arrivals
-	stats      *stats
 	entering   chan struct{} // one element while the process takes a slot
+	asking     chan struct{} // one element while the server's clock is read
 	background sync.WaitGroup
 
-	mu      sync.Mutex // guards the rest
-	begun   bool       // the background goroutines run
-	closing *closing   // nil before Close
-	running *run       // nil if neither Run nor Serve runs
-	now     *session   // nil without a slot
-	retired map[*session]struct{}
+	mu      sync.Mutex    // guards the rest
+	begun   bool          // the background goroutines run
+	closing chan struct{} // closed at the end of Close; nil before Close
+	running *run          // nil if neither Run nor Serve runs
+	now     *session      // nil without a slot
+	open    []*session    // now, and the retired sessions with open claims
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
 	logged  map[string]bool // odd rows and slots
-	sw      pauseSwitch
-	owed    int // claims that the server refuses to end
+
+	paused      bool          // the last known state of the pause switch
+	pausedUntil time.Duration // when the switch is read again
+
+	said    time.Time     // the server's time in its last reply; zero: unknown
+	replied time.Duration // the monotonic time of that reply
 }
 
 func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
@@ -63,33 +82,29 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	mc := m.Config()
 	e := &engine{m: m, store: store, cfg: cfg, prefix: prefix + namespace + ":" + cfg.name(),
 		locks: mc.Database, clock: clock.From(ctx), limit: patience * mc.CommandTimeout,
-		entering: make(chan struct{}, 1), woken: make(chan struct{}, 1),
-		due:     make(chan struct{}, 1),
-		retired: map[*session]struct{}{}, flying: map[*claimed]struct{}{}, asides: map[string]aside{},
+		entering: make(chan struct{}, 1), asking: make(chan struct{}, 1),
+		woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
+		flying: map[*claimed]struct{}{}, asides: map[string]aside{},
 		logged: map[string]bool{}}
 	e.base = rows.Alone(context.WithoutCancel(ctx))
 	e.life, e.end = context.WithCancel(e.base)
 	e.log = mc.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.pace.clock = e.clock
 	e.arrivals = newArrivals(e.clock, cfg.poll)
-	e.server = serverClock{own: e.clock, read: store.Now, asking: make(chan struct{}, 1)}
 	if cfg.Due != "" {
-		e.arrivals.server = func() time.Time { now, _ := e.server.last(); return now }
+		e.arrivals.server = func() time.Time { now, _ := e.lastNow(); return now }
 	}
-	e.stats = e.observed()
-	e.hooks = newHooks(e)
+	e.observer = metrics.Of(mc.Observer)
+	e.observer.Sampled(metrics.Zeros([]string{e.prefix[len(prefix):]}, metrics.Attempts)...)
+	e.unobserve = e.observer.Asks(e.samples)
+	e.hooks.ctx, e.hooks.end = context.WithCancel(e.base)
 	return e
-}
-
-// command returns the context of one command. Only the time limit ends it.
-func (e *engine) command() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(e.base, e.limit)
 }
 
 // sent calls a function that sends one or a few commands, and records in the pace whether it
 // failed. An error for which answered returns true is not a failure.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
-	ctx, done := e.command()
+	ctx, done := context.WithTimeout(e.base, e.limit) // only the time limit ends it
 	defer done()
 	at := e.clock.Now().Mono
 	got, err := send(ctx)
@@ -97,31 +112,12 @@ func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error
 	return got, err
 }
 
+// signal puts an element into a channel of one element.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// start registers a run and starts the background. It returns ErrClosed or ErrRunning if it cannot.
-func (e *engine) start(r *run) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.closing != nil:
-		return ErrClosed
-	case e.running != nil:
-		return ErrRunning
-	}
-	e.running = r
-	if !e.begun {
-		e.begun = true
-		e.background.Go(e.tend)
-		e.background.Go(e.rescue)
-		e.background.Go(e.listen)
-	}
-	return nil
 }
 
 // listen receives the events of the change stream, if the server has one.
@@ -132,7 +128,7 @@ func (e *engine) listen() {
 		if e.life.Err() != nil {
 			return
 		}
-		if isNoStream(err) {
+		if errors.Is(err, rows.ErrNoStream) {
 			e.log.Debug().Err(err).Msg("the queue is polled")
 			return
 		}
@@ -143,56 +139,41 @@ func (e *engine) listen() {
 	}
 }
 
-// A pauseSwitch is the last known state of a queue's pause switch.
-type pauseSwitch struct {
-	paused bool
-	until  time.Duration // when the switch is read again
-}
-
-// switchAge is the time between two reads of the pause switch, in Tends.
-const switchAge = 12
-
 // isPaused reports whether the queue is paused. It sends one command a minute, and during a pause
 // one command a Tend.
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
-	sw := e.sw
-	if now >= sw.until {
-		e.sw.until = now + e.limit // other workers do not read it meanwhile
+	was, known := e.paused, now < e.pausedUntil
+	if !known {
+		e.pausedUntil = now + e.limit // other workers do not read it meanwhile
 	}
 	e.mu.Unlock()
-	if now < sw.until {
-		return sw.paused
+	if known {
+		return was
 	}
 	paused, err := sent(e, func(ctx context.Context) (bool, error) {
 		return e.store.Paused(ctx, e.prefix)
 	})
 	if err != nil {
-		paused = sw.paused
+		paused = was
 		if e.logOnce("switch") {
 			e.log.Warn().Err(err).Msg("reading the pause switch failed")
 		}
 	}
-	if paused != sw.paused {
+	if paused != was {
 		e.log.Info().Bool("paused", paused).Msg("the queue was paused or resumed")
 	}
-	pause, replied := switchAge*e.cfg.tend, e.clock.Now().Mono
+	pause, replied := 12*e.cfg.tend, e.clock.Now().Mono
 	if paused {
 		pause = e.cfg.tend
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.sw = pauseSwitch{paused, replied + jittered(e.clock, max(pause, rare*(replied-now)))}
+	e.paused = paused
+	e.pausedUntil = replied + jittered(e.clock, max(pause, rare*(replied-now)))
 	return paused
 }
-
-// rare is the pause between two commands of the background, as a multiple of the last command's
-// duration. A slow server therefore serves rows first.
-const rare = 20
-
-// mostLogged is the most rows and slots that a process remembers as logged.
-const mostLogged = 10_000
 
 // logOnce returns true at its first call for a thing.
 func (e *engine) logOnce(what string) bool {
@@ -233,13 +214,6 @@ func (c *claimed) lose(why error) {
 	}
 }
 
-func (c *claimed) lostErr() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lost
-}
-
-// oldest returns the age of this process's oldest claim, or zero if it has no claim.
 func (e *engine) oldest() (age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,3 +226,71 @@ func (e *engine) oldest() (age time.Duration) {
 
 // claimID returns a key for the batch and the _id of a claim.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
+
+// hooks calls OnDead and OnStuck in the background, one call at a time.
+type hooks struct {
+	ctx   context.Context
+	end   context.CancelFunc
+	one   sync.Mutex // held during a call
+	calls sync.WaitGroup
+}
+
+func (e *engine) onDead(row rows.Row) { e.hook("OnDead", e.cfg.OnDead, row) }
+
+func (e *engine) hook(name string, call func(context.Context, Info), row rows.Row) {
+	if call == nil {
+		return
+	}
+	e.hooks.calls.Go(func() {
+		e.hooks.one.Lock()
+		defer e.hooks.one.Unlock()
+		defer func() {
+			if value := recover(); value != nil {
+				e.log.Error().Err(&panicError{Value: value}).Str("row", rows.Text(row.ID)).
+					Bytes("stack", debug.Stack()).Msg(name + " panicked")
+			}
+		}()
+		call(e.hooks.ctx, infoOf(row))
+	})
+}
+
+func (e *engine) sample(m *metrics.Metric, value float64, before ...string) metrics.Sample {
+	return metrics.Sample{Metric: m, Labels: append(before, e.prefix[len(prefix):]), Value: value}
+}
+
+func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
+	e.observer.Sampled(e.sample(m, value, before...))
+}
+
+// samples returns the samples for a request of the Observer. In the one process of the queue that
+// rescues rows, it also counts the rows, with at most ten commands.
+func (e *engine) samples(ctx context.Context) []metrics.Sample {
+	all := []metrics.Sample{e.sample(metrics.Oldest, e.oldest().Seconds(), "claimed")}
+	if !e.rescues.Load() {
+		return all
+	}
+	now, err := e.serverNow()
+	if err != nil {
+		return all
+	}
+	d, err := e.store.Count(ctx, mostCounted)
+	if err != nil {
+		return all
+	}
+	for state, n := range map[string]int64{"ready": d.Ready, "claimed": d.Claimed,
+		"retrying": d.Retrying, "dead": d.Dead, "later": d.Later, "odd": d.Odd} {
+		all = append(all, e.sample(metrics.Rows, float64(n), state))
+	}
+	age := func(since time.Time) float64 {
+		if since.IsZero() {
+			return 0
+		}
+		return max(now.Sub(since), 0).Seconds()
+	}
+	late := age(d.Retry)
+	if e.cfg.Due != "" {
+		late = max(late, age(d.Since))
+	}
+	return append(all, e.sample(metrics.Oldest, age(d.Since), "ready"),
+		e.sample(metrics.Oldest, late, "late"))
+}

@@ -44,23 +44,55 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
+// problems lists what is wrong with the arguments of a call.
+type problems []string
+
+// add adds a problem if wrong is true.
+func (p *problems) add(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Sprintf(format, args...))
+	}
+}
+
+// err returns a *ConfigError, or nil without a problem.
+func (p problems) err() error {
+	if p == nil {
+		return nil
+	}
+	return &ConfigError{Problems: p}
+}
+
 // badQuery makes the refusal of a query match ErrConfig.
 func badQuery(err error) error {
-	var query *rows.QueryError
-	if errors.As(err, &query) {
+	if is[*rows.QueryError](err) {
 		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)
 	}
 	return err
 }
 
+// is reports whether err wraps an E.
+func is[E error](err error) bool { _, is := errors.AsType[E](err); return is }
+
+func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }
+
+func isDenied(err error) bool { return is[*distlock.PrivilegeError](err) }
+
+func isRefused(err error) bool { return is[*rows.RefusedError](err) }
+
+// answered reports whether err is a final answer of the server, so that the outcome is known.
+func answered(err error) bool {
+	return is[*rows.HeldError](err) || isRefused(err) || is[*rows.QueryError](err) || isDenied(err)
+}
+
+// hopeless reports whether waiting cannot cure an error.
+func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*rows.QueryError](err) }
+
 const noContext = "the context is nil; pass context.Background()"
 
-// usable returns a *ConfigError for a nil context.
 func usable(ctx context.Context) error {
-	if ctx == nil {
-		return &ConfigError{Problems: []string{noContext}}
-	}
-	return nil
+	var list problems
+	list.add(ctx == nil, noContext)
+	return list.err()
 }
 
 // A LostError reports that a claim has lost its row. It matches ErrLost.
@@ -81,13 +113,13 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }
 
-// lost returns the *LostError of a claim. found is the row now, or nil if its document is gone.
 func lost(c *claimed, found *rows.Row) error {
 	e := &LostError{ID: rows.Text(c.row.ID), Fence: c.row.Mark.Fence, Now: "its document is gone"}
 	if found != nil {
 		e.Now = fmt.Sprintf("it is %s, with fence %d", found.Mark.State, found.Mark.Fence)
-		m := found.Mark
-		if e.cancelled = m.Cancelled || m.State == rows.Dead && m.Error == rows.Cancelled; e.cancelled {
+		e.cancelled = found.Mark.Cancelled ||
+			found.Mark.State == rows.Dead && found.Mark.Error == rows.Cancelled
+		if e.cancelled {
 			e.Now = "it was cancelled"
 		}
 	}

@@ -2,7 +2,6 @@ package claim
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -23,7 +22,6 @@ type gate struct {
 
 	deaf bool                 // there is no stream
 	late func() time.Duration // of the events; nil: they are in time
-	odd  []rows.Malformed
 }
 
 func (g *gate) set(hook func(context.Context, string, func() error) error) {
@@ -94,13 +92,6 @@ func (g *gate) count(commands ...string) (n int) {
 	return n
 }
 
-// tally returns the number of times that each command was sent.
-func (g *gate) tally() map[string]int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return maps.Clone(g.counts)
-}
-
 func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, error)) (T, error) {
 	g.mu.Lock()
 	if g.counts == nil {
@@ -163,10 +154,7 @@ func (g *gate) Slots(ctx context.Context) ([]rows.Slot, error) {
 }
 
 func (g *gate) Odd(ctx context.Context) ([]rows.Malformed, error) {
-	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) {
-		found, err := g.Store.Odd(ctx)
-		return append(found, g.odd...), err
-	})
+	return pass(ctx, g, "odd", func() ([]rows.Malformed, error) { return g.Store.Odd(ctx) })
 }
 
 func (g *gate) Purge(ctx context.Context, state rows.State, before time.Time) (int, error) {

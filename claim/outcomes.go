@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
@@ -35,17 +37,12 @@ func Snooze(pause time.Duration) error {
 
 // Discard returns an error with which a handler makes its row dead.
 func Discard(err error) error {
-	if err == nil {
-		err = errors.New("discarded without a reason")
-	}
-	return &wish{err: err, dead: true}
+	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
 }
 
 // RetryAfter returns an error with which a handler fails and chooses the pause before the retry.
 func RetryAfter(pause time.Duration, err error) error {
-	if err == nil {
-		err = errors.New(noReason)
-	}
+	err = cmp.Or(err, errors.New("failed without a reason"))
 	if bad := badPause("RetryAfter", pause); bad != nil {
 		return fmt.Errorf("%w (%w)", err, bad)
 	}
@@ -59,12 +56,9 @@ func badPause(function string, pause time.Duration) error {
 	return fmt.Errorf("claim: %s(%v): the pause must be zero to ten years", function, pause)
 }
 
-const noReason = "failed without a reason"
-
 // wished returns the wish in an error, or the zero value for other errors.
 func wished(err error) wish {
-	var w *wish
-	if errors.As(err, &w) {
+	if w, is := errors.AsType[*wish](err); is {
 		return *w
 	}
 	return wish{}
@@ -82,25 +76,21 @@ type outcome struct {
 // givenBack returns the outcome for a row whose handler did not begin or was interrupted.
 func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
 
-// failure returns the outcome for a row whose handler returned an error.
 func (e *engine) failure(c *claimed, cause error) outcome {
-	text, w, attempts := printable(cause.Error()), wished(cause), c.row.Mark.Attempts
+	w, attempts := wished(cause), c.row.Mark.Attempts
 	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
+	o.end.Error = rows.Cut(cause.Error(), 2000)
 	if w.again != nil {
 		o.pause = *w.again
 	}
 	if w.free {
 		o.end = c.row.Uncounted(rows.Retrying)
-		return o
-	}
-	if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
+	} else if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
 		o.end.To = rows.Dead
 	}
-	o.end.Error = text
 	return o
 }
 
-// timed returns a context for a handler that ends after Config.Timeout.
 func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc) {
 	if e.cfg.Timeout == 0 {
 		return context.WithCancel(ctx)
@@ -122,16 +112,6 @@ func timedOut(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// printable returns text in the form that a row stores: valid UTF-8 with a bounded length.
-func printable(text string) string {
-	const most = 2000
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
-}
-
 // record ends a claim. It repeats the command until the outcome is known or the slot is lost.
 func (e *engine) record(o outcome) {
 	logged, pause := false, time.Duration(0)
@@ -146,7 +126,7 @@ func (e *engine) record(o outcome) {
 			o.recorded = true
 			e.log.Warn().Err(err).Msg("a row was lost before its claim ended")
 			continue
-		case o.c.s.err() != nil:
+		case o.c.s.guard.Err() != nil:
 			o.recorded = true
 			e.log.Warn().Err(err).Msg("the end of a claim is left to the rescue of its row")
 			continue
@@ -155,8 +135,8 @@ func (e *engine) record(o outcome) {
 			continue
 		case isRefused(err) && !o.owed && e.refused() < mostAsides:
 			o.owed = true // in the background, so that the worker can handle other rows
-			e.owe(1)
-			e.background.Go(func() { e.record(o); e.owe(-1) })
+			e.owed.Add(1)
+			e.background.Go(func() { e.record(o); e.owed.Add(-1) })
 			return
 		case isRefused(err):
 			pause = min(2*max(pause, refusedPause/2), refusedMost)
@@ -181,12 +161,6 @@ func (e *engine) record(o outcome) {
 	}
 }
 
-func (e *engine) owe(n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.owed += n
-}
-
 // shortened returns the outcome without the new failure and with only the start of the error. The
 // row then needs no more room than while it was claimed, so that the server does not refuse its
 // size. The second result is false if the outcome was already short.
@@ -205,7 +179,9 @@ func (o outcome) shortened() (outcome, bool) {
 // nil if the claim has this end, and a *LostError if the claim has another end.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
-	known := errors.Is(c.lostErr(), ErrCancelled)
+	c.mu.Lock()
+	known := errors.Is(c.lost, ErrCancelled)
+	c.mu.Unlock()
 	if known {
 		end = cancelled(c.row)
 	}
@@ -222,13 +198,13 @@ func (e *engine) finish(o outcome) error {
 		}
 		end.NotBefore = notBefore(due, o.pause)
 	}
-	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
+	n, err := e.sendEnds(end)
 	tried := c.tried.Swap(true)
 	if err != nil {
 		return e.notEnded(c, err)
 	}
 	if n == 0 {
-		row, err := e.reread(c)
+		row, err := e.reread(c.row.ID, false)
 		switch {
 		case err != nil:
 			return e.notEnded(c, err)
@@ -238,7 +214,7 @@ func (e *engine) finish(o outcome) error {
 		case row != nil && isClaim(*row, c.row):
 			return e.notEnded(c, errors.New("the row is claimed by it and does not match"))
 		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
-			e.stats.ended("lost")
+			e.report(metrics.Attempts, 1, "lost")
 			return lost(c, row)
 		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
 			end = row.End(rows.Done)
@@ -248,7 +224,6 @@ func (e *engine) finish(o outcome) error {
 	return nil
 }
 
-// ended counts and reports the recorded end of a claim.
 func (e *engine) ended(c *claimed, end rows.Ending) {
 	outcome := string(end.To)
 	switch {
@@ -262,18 +237,23 @@ func (e *engine) ended(c *claimed, end rows.Ending) {
 		}
 		e.log.Error().Str("row", rows.Text(row.ID)).Str("error", end.Error).
 			Int64("attempts", end.Attempts).Msg("row is dead")
-		e.hooks.dead(row)
+		e.onDead(row)
 	}
 	if end.To == rows.Retrying {
 		e.wakeAt(end.NotBefore)
 	}
-	e.stats.ended(outcome)
+	e.report(metrics.Attempts, 1, outcome)
 }
 
-// reread returns the present row of a claim, or nil if the row is gone.
-func (e *engine) reread(c *claimed) (*rows.Row, error) {
+// sendEnds ends claims with one command and returns the number of changed rows.
+func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
+	return sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+}
+
+// reread returns the present row with an _id, or nil if it is gone.
+func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Current(ctx, []bson.RawValue{c.row.ID}, false)
+		return e.store.Current(ctx, []bson.RawValue{id}, document)
 	})
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -281,12 +261,10 @@ func (e *engine) reread(c *claimed) (*rows.Row, error) {
 	return &found[0], nil
 }
 
-// isClaim reports whether a row still has the same claim.
 func isClaim(row, was rows.Row) bool {
 	return row.Mark.State == rows.Claimed && row.Mark.Batch == was.Mark.Batch
 }
 
-// cancelled returns the end for a row that was cancelled while it was claimed.
 func cancelled(row rows.Row) rows.Ending {
 	end := row.End(rows.Dead)
 	end.Error, end.Failures = rows.Cancelled, slices.Clone(row.Mark.Failures)

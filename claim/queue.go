@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime/debug"
+	"slices"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -29,17 +29,12 @@ type Queue[T any] struct {
 //   - ErrConfig if the server refuses Filter
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
-	var list []string
-	if ctx == nil {
-		list = append(list, noContext)
-	}
-	if m == nil {
-		list = append(list, "the Manager is nil")
-	}
-	if !structured[T]() {
-		list = append(list, fmt.Sprintf("rows are %v, must be structs, maps or documents",
-			reflect.TypeFor[T]()))
-	}
+	var list problems
+	list.add(ctx == nil, noContext)
+	list.add(m == nil, "the Manager is nil")
+	row := reflect.TypeFor[T]()
+	list.add(!slices.Contains([]reflect.Kind{reflect.Struct, reflect.Map, reflect.Slice,
+		reflect.Interface}, row.Kind()), "rows are %v, must be structs, maps or documents", row)
 	admin, err := newAdmin(coll, cfg, list)
 	if err != nil {
 		return nil, err
@@ -49,8 +44,7 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	preparing, done := context.WithTimeout(ctx, q.e.limit)
 	defer done()
 	if err := admin.store.Prepare(preparing); err != nil {
-		var key *rows.KeyError
-		if errors.As(err, &key) {
+		if key, is := errors.AsType[*rows.KeyError](err); is {
 			return nil, &ConfigError{Problems: []string{key.Error()}}
 		}
 		return nil, fmt.Errorf("claim: %w", err)
@@ -94,26 +88,12 @@ func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*
 		return nil, &ConfigError{Problems: []string{"the handler is nil"}}
 	}
 	return q.e.begin(func(ctx context.Context, c *claimed) error {
-		row, err := q.decode(c)
-		if err != nil {
-			return err
+		row := &Row[T]{e: q.e, c: c}
+		if err := bson.Unmarshal(c.row.Doc, &row.Doc); err != nil {
+			return fmt.Errorf("decode the document: %w", err)
 		}
 		return handle(ctx, row)
 	})
-}
-
-// decode decodes the document of a claim. A panic of the row type is an error.
-func (q *Queue[T]) decode(c *claimed) (row *Row[T], err error) {
-	row = &Row[T]{e: q.e, c: c}
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("decode the document: %w", &panicError{Value: value, Stack: debug.Stack()})
-		}
-	}()
-	if err := bson.Unmarshal(c.row.Doc, &row.Doc); err != nil {
-		return nil, fmt.Errorf("decode the document: %w", err)
-	}
-	return row, nil
 }
 
 // Add inserts documents and wakes this process. With the context of DoneWith, the insert is part of
@@ -129,11 +109,11 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := q.e.oneKey(list...); err != nil {
 		return fmt.Errorf("claim: add rows: %w", err)
 	}
-	err := q.e.store.Insert(ctx, list)
-	if err == nil {
-		signal(q.e.woken)
+	if err := q.e.store.Insert(ctx, list); err != nil {
+		return err
 	}
-	return err
+	signal(q.e.woken)
+	return nil
 }
 
 // mostKey is the most bytes of a key of Insert, because old servers limit the size of an index
@@ -184,10 +164,5 @@ func (e *engine) oneKey(docs ...any) error {
 
 // Counts counts the rows in each state. It sends at most nine commands.
 func (q *Queue[T]) Counts(ctx context.Context) (Counts, error) {
-	if err := usable(ctx); err != nil {
-		return Counts{}, err
-	}
-	d, err := q.e.store.Count(ctx, 0)
-	d.Refused = q.e.refused()
-	return Counts(d.Counts), err
+	return counted(ctx, q.e.store, q.e.refused())
 }

@@ -3,7 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,12 +21,12 @@ func (e *engine) rescue() {
 		guard, err := e.try(e.prefix+":rescue", "rescues the rows of dead processes")
 		switch {
 		case err == nil:
-			e.stats.rescues.Store(true)
+			e.rescues.Store(true)
 			pause = e.rescueEvery()
 			if !e.watch(guard) { // another process may be able to read rows
 				pause = 2 * e.tryEvery()
 			}
-			e.stats.rescues.Store(false)
+			e.rescues.Store(false)
 			err = guard.Release()
 		case errors.Is(err, distlock.ErrHeld):
 			pause = max(e.tryEvery(), rare*(e.clock.Now().Mono-at))
@@ -60,7 +60,7 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
-	last, read := time.Duration(0), e.clock.Now().Mono
+	read := e.clock.Now().Mono
 	for ctx.Err() == nil && guard.Err() == nil {
 		at := e.clock.Now().Mono
 		slots, err := sent(e, e.store.Slots)
@@ -72,10 +72,10 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 			e.log.Warn().Err(err).Msg("rescuing rows failed")
 		}
 		now := e.clock.Now().Mono
-		if last = now - at; now-read >= e.m.Config().Ping {
+		if now-read >= e.m.Config().Ping {
 			return false
 		}
-		pause := max(jittered(e.clock, e.rescueEvery()), e.pace.now(), min(last, e.limit))
+		pause := max(jittered(e.clock, e.rescueEvery()), e.pace.now(), min(now-at, e.limit))
 		if !clock.Sleep(e.clock, pause, ctx.Done()) {
 			break
 		}
@@ -146,30 +146,20 @@ func (e *engine) trySlot(slot string) error {
 // rescueSlot fails the rows that earlier holders of a slot have claimed.
 func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ error) {
 	for {
-		found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-			return e.store.Claimed(ctx, slot)
+		found, err := e.claimedBy(slot)
+		if err = errors.Join(err, guard.Err()); err != nil {
+			return n, err
+		}
+		all := len(found) < rows.MostClaimed
+		left := slices.DeleteFunc(found, func(row rows.Row) bool {
+			return row.Mark.SlotFence >= guard.Fence()
 		})
-		if err != nil {
-			return n, err
-		}
-		var left []rows.Row
-		for _, row := range found {
-			if row.Mark.SlotFence < guard.Fence() {
-				left = append(left, row)
-			}
-		}
-		if err := guard.Err(); err != nil {
-			return n, err
-		}
 		more, err := e.failRows(guard, left)
-		if n += more; err != nil || more == 0 || len(found) < rows.MostClaimed {
+		if n += more; err != nil || more == 0 || all {
 			return n, err
 		}
 	}
 }
-
-// purgeLots is the most batches, of a thousand rows each, that one round of the rescue removes.
-const purgeLots = 20
 
 // purgeDone removes rows that have been done for longer than Config.KeepDone.
 func (e *engine) purgeDone(ctx context.Context) error {
@@ -180,15 +170,13 @@ func (e *engine) purgeDone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range purgeLots {
+	const lots = 20 // of a thousand rows, in one round
+	for range lots {
 		n, err := sent(e, func(c context.Context) (int, error) {
 			return e.store.Purge(c, rows.Done, now.Add(-e.cfg.KeepDone))
 		})
-		if err != nil {
-			return fmt.Errorf("claim: remove done rows: %w", err)
-		}
-		if n == 0 || ctx.Err() != nil {
-			return nil
+		if err != nil || n == 0 || ctx.Err() != nil {
+			return err
 		}
 	}
 	return nil

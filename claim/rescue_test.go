@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,25 +47,38 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 }
 
 // A process does not handle a row again while its handler still works on it, even if the row's
-// field was removed.
+// field was removed, and even if it finds the row after a refusal.
 func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		var at, most atomic.Int64
-		p := w.start(Config{Workers: 3})
-		p.run(t, func(ctx context.Context, row *Row[item]) error {
-			most.Store(max(most.Load(), at.Add(1)))
-			defer at.Add(-1)
-			if row.Fence() == 1 && row.Attempt() == 1 && most.Load() == 1 {
-				w.rows.Edit(row.ID(), func(m *rows.Mark) { *m = rows.Mark{State: rows.Ready} })
-			}
-			time.Sleep(20 * time.Second)
-			return ctx.Err()
+	t.Parallel()
+	for _, refusal := range []bool{false, true} {
+		t.Run(fmt.Sprint("refusal ", refusal), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.add(0, 1)
+				var at, most atomic.Int64
+				var refuse atomic.Bool
+				p := w.start(Config{Workers: 3})
+				p.gate.on(func(apply func() error) error {
+					if refuse.Swap(false) {
+						return &rows.RefusedError{}
+					}
+					return apply()
+				}, "claim")
+				p.run(t, func(ctx context.Context, row *Row[item]) error {
+					most.Store(max(most.Load(), at.Add(1)))
+					defer at.Add(-1)
+					if row.Fence() == 1 && row.Attempt() == 1 && most.Load() == 1 {
+						refuse.Store(refusal)
+						w.rows.Edit(row.ID(), func(m *rows.Mark) { *m = rows.Mark{State: rows.Ready} })
+					}
+					time.Sleep(20 * time.Second)
+					return ctx.Err()
+				})
+				time.Sleep(10 * time.Minute)
+				w.want(Counts{Done: 1})
+				assert.Equal(t, most.Load(), 1, "%d handlers of one row, want %d")
+			})
 		})
-		time.Sleep(10 * time.Minute)
-		w.want(Counts{Done: 1})
-		assert.Equal(t, most.Load(), 1, "%d handlers of one row, want %d")
-	})
+	}
 }
 
 // Retries of a closed process become ready, and old done rows are removed.
@@ -93,7 +107,7 @@ func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
 		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
-			w.startWrong(wrong, Config{Due: "execute_at"}).run(t,
+			w.startAt(w.World, wrong, "", Config{Due: "execute_at"}).run(t,
 				func(_ context.Context, row *Row[item]) error {
 					if early := time.Until(row.Doc.Due); early > 0 {
 						t.Errorf("row %d began %v early", row.Doc.ID, early)

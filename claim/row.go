@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,16 +43,11 @@ func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 // for the end. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
-	over := r.c.returned || r.c.done
-	lost := r.c.lost
-	r.c.mu.Unlock()
-	if over {
+	defer r.c.mu.Unlock()
+	if r.c.returned || r.c.done {
 		return ErrFinished
 	}
-	if err := r.c.s.err(); err != nil {
-		return err
-	}
-	return lost
+	return cmp.Or(r.c.s.guard.Err(), r.c.lost)
 }
 
 // DoneWith runs work in a transaction that also marks the row done. Either both take effect or
@@ -65,11 +61,7 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 	if work == nil {
 		return &ConfigError{Problems: []string{"the function of DoneWith is nil"}}
 	}
-	return r.e.doneWith(ctx, r.c, work)
-}
-
-func (e *engine) doneWith(ctx context.Context, c *claimed,
-	work func(ctx context.Context) error) error {
+	e, c := r.e, r.c
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	c.mu.Lock()
@@ -108,7 +100,7 @@ func (e *engine) doneWith(ctx context.Context, c *claimed,
 		return err
 	})
 	if gone {
-		row, bad := e.reread(c)
+		row, bad := e.reread(c.row.ID, false)
 		if known = false; bad == nil { // an earlier run may have been committed
 			if known = true; row != nil && row.Mark.Batch == c.row.Mark.Batch && row.Mark.State == rows.Done {
 				err = nil

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
@@ -30,11 +32,26 @@ type run struct {
 	asking int        // the number of permits, which is one while no row is ready
 }
 
-// begin registers a run, or returns ErrClosed or ErrRunning. The caller calls wait.
+// begin registers a run and starts the background, or returns ErrClosed or ErrRunning. The caller
+// calls wait.
 func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
-	r := &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closing != nil:
+		return nil, ErrClosed
+	case e.running != nil:
+		return nil, ErrRunning
+	}
+	e.running = &run{e: e, handle: handle, ended: make(chan struct{}), asking: 1,
 		permits: make(chan struct{}, mostAsking)}
-	return r, e.start(r)
+	if !e.begun {
+		e.begun = true
+		e.background.Go(e.tend)
+		e.background.Go(e.rescue)
+		e.background.Go(e.listen)
+	}
+	return e.running, nil
 }
 
 // wait runs handlers until ctx ends. The contexts of the handlers end when hard ends.
@@ -56,20 +73,17 @@ func (r *run) wait(ctx, hard context.Context) error {
 	r.permits <- struct{}{}
 	var workers sync.WaitGroup
 	for range e.cfg.Workers {
-		workers.Go(r.work)
+		workers.Go(func() {
+			for c := r.next(); c != nil; c = r.next() {
+				r.workOn(c)
+			}
+		})
 	}
 	workers.Wait()
 	if cause := context.Cause(r.hard); ctx.Err() == nil && e.life.Err() == nil && hopeless(cause) {
 		return badQuery(cause)
 	}
 	return nil
-}
-
-// work handles rows one after the other.
-func (r *run) work() {
-	for c := r.next(); c != nil; c = r.next() {
-		r.workOn(c)
-	}
 }
 
 // next returns a row that the worker has claimed, or nil when the run ends.
@@ -153,66 +167,53 @@ func (r *run) drop() bool {
 	return true
 }
 
-// hopeless reports whether waiting cannot cure an error.
-func hopeless(err error) bool {
-	var query *rows.QueryError
-	return isClosed(err) || isDenied(err) || errors.As(err, &query)
-}
-
 // workOn calls the handler for a row and records the end of its claim.
 func (r *run) workOn(c *claimed) {
 	// The slot is in use until the end is recorded, so that the row is not done twice.
 	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
-	o, took := r.handled(c)
-	if took > 0 {
-		r.e.stats.handled(took)
-	}
-	r.e.record(o)
+	r.e.record(r.handled(c))
 }
 
-// handled runs the handler. It returns the outcome and the handler's running time.
-func (r *run) handled(c *claimed) (o outcome, took time.Duration) {
+// handled runs the handler and returns the outcome.
+func (r *run) handled(c *claimed) outcome {
 	e, guard := r.e, c.s.guard
 	ctx, cancel := context.WithCancelCause(r.hard)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
 	if r.ctx.Err() != nil || guard.Err() != nil {
-		return givenBack(c), 0
+		return givenBack(c)
 	}
 	handling, end := e.timed(ctx)
 	defer end()
 	c.mu.Lock()
 	c.cancel = cancel
 	c.mu.Unlock()
-	defer context.AfterFunc(handling, func() { c.stoppedAt(e.clock.Now().Mono) })()
+	defer context.AfterFunc(handling, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stopped = max(e.clock.Now().Mono, 1)
+	})()
 	began := e.clock.Now().Mono
 	err := r.safely(handling, c)
-	took = max(e.clock.Now().Mono-began, 1)
+	e.report(metrics.HandlerTime, (e.clock.Now().Mono - began).Seconds())
 	late := timedOut(handling, err)
 	cancel(errReturned)
 	done, failed := c.finishedWork()
 	switch err = cmp.Or(err, failed); {
 	case done:
-		return outcome{c: c, recorded: true}, took
+		return outcome{c: c, recorded: true}
 	case err == nil:
-		return outcome{c: c, end: c.row.End(rows.Done)}, took
+		return outcome{c: c, end: c.row.End(rows.Done)}
 	case late != nil:
 		err = late
 	case (r.hard.Err() != nil || guard.Err() != nil) && !wished(err).free:
-		return givenBack(c), took
+		return givenBack(c)
 	}
-	return e.failure(c, err), took
+	return e.failure(c, err)
 }
 
 // errReturned is the cause of the context of a handler that has returned.
 var errReturned = errors.New("claim: the handler has returned")
-
-// stoppedAt sets the end time of the handler's context.
-func (c *claimed) stoppedAt(at time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stopped = max(at, 1)
-}
 
 // finishedWork ends the context of a DoneWith that the handler left running, waits for it, and
 // returns its result.
@@ -248,4 +249,99 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 		err = leading.Asked(r.handle(ctx, c))
 	}()
 	return <-done
+}
+
+// Serve is Run with an orderly end for a program. After ctx ends, for example by SIGTERM, Serve:
+//   - claims no more rows, and waits at most grace for the handlers
+//   - ends the contexts of the remaining handlers, and waits at most 10 s for them
+//   - closes the queue, in the background if a handler still has not returned
+//
+// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve returns the
+// errors of Run and Close. After ErrRunning the queue stays open.
+func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
+	handle func(ctx context.Context, row *Row[T]) error) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	e := q.e
+	r, err := q.begin(handle)
+	if err != nil {
+		return err
+	}
+	hard, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	result := make(chan error, 1)
+	go func() { result <- r.wait(ctx, hard) }()
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		clock.Sleep(e.clock, max(grace, 0), r.ended)
+		stop(fmt.Errorf("claim: the grace of %v ended: %w", grace, context.Cause(ctx)))
+		clock.Sleep(e.clock, closeLimit, r.ended)
+	}
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer done()
+	closed := q.Close(closing)
+	select {
+	case err = <-result:
+	default:
+	}
+	return errors.Join(err, closed)
+}
+
+// closeLimit is the longest wait for handlers whose contexts have ended, for Close, and for hooks.
+const closeLimit = 10 * time.Second
+
+// Close ends the contexts of the handlers, waits until the end of each claim is recorded, and
+// releases the slot. It also waits for running hooks, whose contexts end after 10 s. If ctx ends
+// first, Close returns an error and continues in the background. A handler that calls Close waits
+// for itself.
+func (q *Queue[T]) Close(ctx context.Context) error {
+	if err := usable(ctx); err != nil {
+		return err
+	}
+	e := q.e
+	e.mu.Lock()
+	running := e.running
+	if e.closing == nil {
+		e.closing = make(chan struct{})
+		go e.finishClose(running)
+	}
+	e.mu.Unlock()
+	e.end()
+	select {
+	case <-e.closing:
+		return nil
+	case <-ctx.Done():
+	}
+	what := "rows are being given back"
+	if running != nil && !clock.Over(running.ended) {
+		what = "handlers run"
+	}
+	return fmt.Errorf("claim: %s; the queue closes in the background: %w", what, context.Cause(ctx))
+}
+
+// finishClose does the work of Close in the background.
+func (e *engine) finishClose(running *run) {
+	defer close(e.closing)
+	if running != nil {
+		<-running.ended
+	}
+	e.unobserve()
+	e.background.Wait()
+	for _, s := range e.sessions() {
+		for s.guard.Err() == nil { // the rows of a lost slot are rescued
+			err := e.tendClaims(s)
+			if err == nil {
+				break
+			}
+			e.log.Warn().Err(err).Msg("giving rows back failed")
+			clock.Sleep(e.clock, max(e.pace.now(), leastPause), s.guard.Context().Done())
+		}
+		e.release(s)
+	}
+	limit, done := context.WithTimeout(e.base, closeLimit) // of the hooks' contexts
+	defer done()
+	context.AfterFunc(limit, e.hooks.end)
+	e.hooks.calls.Wait()
 }

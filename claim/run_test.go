@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/distlock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
@@ -337,27 +339,12 @@ func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 // An odd row is logged once.
 func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		p := w.start(Config{})
-		p.gate.odd = []rows.Malformed{{ID: w.row(0).ID, Field: "claim", Problem: "is a string"}}
-		p.run(t, finish)
+		w.rows.Keyed("chain")
+		odd := bson.D{{Key: "_id", Value: 0}, {Key: "chain", Value: bson.A{}}}
+		assert.Must(t, w.rows.Insert(t.Context(), []any{odd}))
+		w.start(Config{Key: "chain"}).run(t, finish)
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, w.logs.with("can never be claimed", "is a string"), 1, "logged %d times, want %d")
-	})
-}
-
-// Attempts that another program wrote do not make a row dead before it was tried.
-func TestRun_AttemptsOfAHand_AreNotBelieved(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		w.rows.Edit(w.row(0).ID, func(m *rows.Mark) { m.Attempts = 99 })
-		var began atomic.Int64
-		w.start(Config{MaxAttempts: 3}).run(t, func(context.Context, *Row[item]) error {
-			began.Add(1)
-			return errors.New("broken")
-		})
-		w.settle(time.Hour, are(Counts{Dead: 1}))
-		assert.Equal(t, began.Load(), 3, "%d attempts, want %d")
+		assert.Equal(t, w.logs.with("can never be claimed", "is a list"), 1, "logged %d times, want %d")
 	})
 }
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -26,58 +26,24 @@ type session struct {
 	retired bool                       // no more rows are claimed in this session
 }
 
-func (s *session) err() error { return s.guard.Err() }
-
 // doubts is the number of Tends during which a process looks for a claim that the server may carry
 // out late.
 const doubts = 12
-
-// newClaim registers a claim that waits for its reply, and returns its mark.
-func (e *engine) newClaim(s *session) rows.Claim {
-	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
-		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s.pending[c.Batch] = struct{}{}
-	s.rows++
-	return c
-}
-
-// claimed ends a claim's wait for its reply. It returns nil if there is no row.
-func (e *engine) claimed(s *session, c rows.Claim, row *rows.Row, err error) *claimed {
-	var one *claimed
-	e.mu.Lock()
-	delete(s.pending, c.Batch)
-	if err != nil && !answered(err) {
-		s.unsure, s.doubt = true, doubts
-	}
-	if row != nil {
-		one = &claimed{row: *row, s: s, since: e.clock.Now().Mono}
-		e.flying[one] = struct{}{}
-	}
-	e.mu.Unlock()
-	if one == nil {
-		e.gone(s)
-	}
-	return one
-}
 
 // finished removes a claim with a recorded end.
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.flying, c)
+	e.gone(c.s)
 	e.mu.Unlock()
 	if e.arrivals.isWaited() {
 		signal(e.woken)
 	}
-	e.gone(c.s)
 }
 
 // gone removes a claim of a session. If the session is retired and has no other claim, gone
-// releases its slot.
+// releases its slot. The caller holds e.mu.
 func (e *engine) gone(s *session) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if s.rows--; s.retired && s.rows == 0 {
 		e.leave(s)
 	}
@@ -87,7 +53,7 @@ func (e *engine) gone(s *session) {
 // caller holds e.mu.
 func (e *engine) leave(s *session) {
 	if e.closing == nil {
-		delete(e.retired, s)
+		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
 		e.background.Go(func() { e.release(s) })
 	}
 }
@@ -101,7 +67,7 @@ func (e *engine) session() (*session, error) {
 		return nil, ErrClosed
 	}
 	if s := e.current(); s != nil {
-		if s.err() == nil {
+		if s.guard.Err() == nil {
 			return s, nil
 		}
 		e.retire(s)
@@ -118,25 +84,18 @@ func (e *engine) session() (*session, error) {
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now = s
+	e.now, e.open = s, append(e.open, s)
 	return s, nil
 }
 
-// slot returns the slot with this name in the lock database of this process.
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// A process tries random slots among a few, and among more if they are held. Thus few names are
-// used, and a hundred processes that start together rarely collide.
-const (
-	firstSlots = 256
-	mostSlots  = 65536
-	triesEach  = 4
-)
-
-// enter takes a free slot.
+// enter tries random slots among a few, and among more if they are held. Thus few names are used,
+// and a hundred processes that start together rarely collide.
 func (e *engine) enter() (*distlock.TryGuard, string, error) {
-	for among := firstSlots; among <= mostSlots; among *= 4 {
-		for range triesEach {
+	const first, most, tries = 256, 65536, 4
+	for among := first; among <= most; among *= 4 {
+		for range tries {
 			name := fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1))
 			guard, err := e.try(name, e.cfg.reason())
 			if err == nil {
@@ -169,14 +128,11 @@ func (e *engine) retire(s *session) {
 	if e.now == s {
 		e.now = nil
 	}
-	if first {
-		e.retired[s] = struct{}{}
-		if s.rows == 0 {
-			e.leave(s)
-		}
+	if first && s.rows == 0 {
+		e.leave(s)
 	}
 	e.mu.Unlock()
-	if err := s.err(); first && err != nil {
+	if err := s.guard.Err(); first && err != nil {
 		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("slot lost")
 	}
 }
@@ -197,11 +153,7 @@ func (e *engine) current() *session {
 func (e *engine) sessions() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := slices.Collect(maps.Keys(e.retired))
-	if e.now != nil {
-		all = append(all, e.now)
-	}
-	return all
+	return slices.Clone(e.open)
 }
 
 // claim claims a row. It returns nil if no row is ready.
@@ -219,17 +171,17 @@ func (e *engine) claim() (*claimed, error) {
 		}
 	}
 	var busy []bson.RawValue
-	for range mostRefused {
+	const tries = 100 // of one worker
+	for range tries {
 		c, err := e.claimOnce(s, busy)
-		var refused *rows.RefusedError
-		var held *rows.HeldError
-		if errors.As(err, &refused) {
+		if isRefused(err) {
 			if c, err = e.findRefused(s); c == nil && err == nil {
 				continue
 			}
 		}
+		held, isHeld := errors.AsType[*rows.HeldError](err)
 		switch {
-		case errors.As(err, &held): // another process just took the key, or the key is null
+		case isHeld: // another process just took the key, or the key is null
 			key := held.Key
 			if key.IsZero() {
 				key.Type = bson.TypeNull
@@ -238,43 +190,58 @@ func (e *engine) claim() (*claimed, error) {
 		case err != nil || c == nil || !e.isCompany(c):
 			return c, err
 		default:
-			e.record(e.setApart(c))
+			e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a " +
+				"handler works on it: handlers must change documents by operators, not replace them")
+			e.record(outcome{c: c, end: c.row.Uncounted(rows.Retrying), pause: refusedPause})
 		}
 	}
 	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
 }
 
-// mostRefused is the most claims that one worker tries one after the other.
-const mostRefused = 100
-
 func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
 	q := e.arrivals.asks()
 	ask, err := e.ask()
+	if err != nil {
+		return nil, err
+	}
 	ask.Held = append(ask.Held, busy...)
 	q.due, q.held = ask.Due, len(ask.Held) > 0
-	var c *claimed
+	c, err := e.claimRow(s, ask)
 	if err == nil {
-		c, err = e.claimRow(s, ask)
+		e.arrivals.answered(q, c)
 	}
-	e.arrivals.answered(q, c, c == nil && err == nil)
 	return c, err
 }
 
-// claimRow sends one claim.
+// claimRow sends one claim. It returns nil if no row is ready.
 func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
-	c := e.newClaim(s)
+	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
+		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
+	e.mu.Lock()
+	s.pending[c.Batch] = struct{}{}
+	s.rows++
+	e.mu.Unlock()
 	row, err := sent(e, func(ctx context.Context) (*rows.Row, error) {
 		return e.store.Claim(ctx, c, ask)
 	})
 	if err == nil && row != nil {
 		// If the slot is still held, it was held at the claim. Otherwise the row belongs to a
 		// session that is over, and is rescued.
-		err = s.err()
+		err = s.guard.Err()
 	}
-	if err != nil {
-		row = nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(s.pending, c.Batch)
+	if err != nil && !answered(err) {
+		s.unsure, s.doubt = true, doubts
 	}
-	return e.claimed(s, c, row, err), err
+	if err != nil || row == nil {
+		e.gone(s)
+		return nil, err
+	}
+	one := &claimed{row: *row, s: s, since: e.clock.Now().Mono}
+	e.flying[one] = struct{}{}
+	return one, nil
 }
 
 // ask returns the selection of the rows to claim. With Config.Due it reads the server's clock, and
@@ -291,4 +258,88 @@ func (e *engine) ask() (ask rows.Ask, err error) {
 		err = fmt.Errorf("claim: %w", err)
 	}
 	return ask, err
+}
+
+// An aside is a row that the server refuses to change. This process does not claim it for a while.
+type aside struct {
+	id    bson.RawValue
+	until time.Duration // monotonic
+	pause time.Duration
+}
+
+// A refused row is tried again after a pause, which doubles from refusedPause to refusedMost. A
+// process leaves out at most mostAsides rows.
+const (
+	refusedPause = time.Minute
+	refusedMost  = time.Hour
+	mostAsides   = 1000
+)
+
+// findRefused finds the row that the server refused to let this process claim, and sets it aside.
+// If the server accepts the claim now, findRefused returns the claimed row. It sends two commands.
+func (e *engine) findRefused(s *session) (*claimed, error) {
+	ask, err := e.ask()
+	if err != nil {
+		return nil, err
+	}
+	id, err := sent(e, func(ctx context.Context) (bson.RawValue, error) {
+		return e.store.First(ctx, ask)
+	})
+	if err != nil || id.IsZero() {
+		return nil, err
+	}
+	ask.Only = id
+	c, err := e.claimRow(s, ask)
+	if !isRefused(err) {
+		return c, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.asides) >= mostAsides {
+		return nil, fmt.Errorf("claim: more than %d rows are refused: %w", mostAsides, err)
+	}
+	key := rows.Key(id)
+	pause := min(max(2*e.asides[key].pause, refusedPause), refusedMost)
+	e.asides[key] = aside{id, e.clock.Now().Mono + pause, pause}
+	if !e.logged["refused "+key] && len(e.logged) < mostLogged {
+		e.logged["refused "+key] = true
+		e.log.Error().Err(err).Str("row", rows.Text(id)).Msg("a row is set aside")
+	}
+	return nil, nil
+}
+
+// without returns the _ids of the rows that this process leaves out now.
+func (e *engine) without() (ids []bson.RawValue) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.clock.Now().Mono
+	for key, one := range e.asides {
+		switch {
+		case one.until > now:
+			ids = append(ids, one.id)
+		case now-one.until > one.pause: // the row was claimed, or is gone
+			delete(e.asides, key)
+		}
+	}
+	return ids
+}
+
+// refused returns the number of rows that this process leaves out or cannot end.
+func (e *engine) refused() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int64(len(e.asides)) + e.owed.Load()
+}
+
+// isCompany reports whether a handler of this process already works on the row. This happens if the
+// row's field was removed, by a person or by a handler that replaced the document.
+func (e *engine) isCompany(c *claimed) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for other := range e.flying {
+		if other != c && rows.Key(other.row.ID) == rows.Key(c.row.ID) {
+			return true
+		}
+	}
+	return false
 }

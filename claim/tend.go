@@ -3,14 +3,14 @@ package claim
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
@@ -38,7 +38,7 @@ func (e *engine) tend() {
 
 func (e *engine) tendOnce(all bool) (err error) {
 	for _, s := range e.sessions() {
-		if s.err() != nil {
+		if s.guard.Err() != nil {
 			e.retire(s)
 			continue
 		}
@@ -72,17 +72,12 @@ func (e *engine) tendClaims(s *session) (err error) {
 		}
 	}()
 	before := e.flyingOf(s)
-	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Claimed(ctx, s.slot)
-	})
+	found, err := e.claimedBy(s.slot)
 	if err != nil {
 		return err
 	}
 	e.mu.Lock()
-	pending := map[string]bool{}
-	for batch := range s.pending {
-		pending[batch.Hex()] = true
-	}
+	pending := maps.Clone(s.pending)
 	e.mu.Unlock()
 	flying := e.flyingOf(s)
 	var ghosts []rows.Ending
@@ -90,11 +85,16 @@ func (e *engine) tendClaims(s *session) (err error) {
 	there := map[string]rows.Row{}
 	for _, row := range found {
 		there[claimID(row)] = row
-		switch own := row.Mark.Session == s.guard.Session(); {
-		case !own && row.Mark.SlotFence < s.guard.Fence():
+		own := row.Mark.Session == s.guard.Session()
+		if !own && row.Mark.SlotFence < s.guard.Fence() {
 			left = append(left, row)
-		case own && flying[claimID(row)] == nil && !pending[row.Mark.Batch.Hex()]:
-			end := endedUnused(row)
+		}
+		_, waits := pending[row.Mark.Batch]
+		if own && !waits && flying[claimID(row)] == nil { // no handler began
+			end := row.Uncounted(rows.Ready)
+			if row.Mark.Cancelled {
+				end = cancelled(row)
+			}
 			end.At = e.wall()
 			ghosts = append(ghosts, end)
 		}
@@ -103,7 +103,7 @@ func (e *engine) tendClaims(s *session) (err error) {
 		err = e.findLost(before, there)
 	}
 	if len(ghosts) > 0 {
-		n, bad := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ghosts...) })
+		n, bad := e.sendEnds(ghosts...)
 		if err = errors.Join(err, e.unlessRefused("ghost", bad)); n > 0 {
 			e.log.Info().Int("rows", n).Msg("rows of lost replies were given back")
 			signal(e.woken)
@@ -113,12 +113,9 @@ func (e *engine) tendClaims(s *session) (err error) {
 	return errors.Join(err, bad)
 }
 
-// endedUnused returns the end of a claim for which no handler began.
-func endedUnused(row rows.Row) rows.Ending {
-	if row.Mark.Cancelled {
-		return cancelled(row)
-	}
-	return row.Uncounted(rows.Ready)
+// claimedBy reads the rows that a slot has claimed.
+func (e *engine) claimedBy(slot rows.Slot) ([]rows.Row, error) {
+	return sent(e, func(ctx context.Context) ([]rows.Row, error) { return e.store.Claimed(ctx, slot) })
 }
 
 // flyingOf returns the claims of a session by claimID.
@@ -144,7 +141,7 @@ func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row)
 		if over || is && !row.Mark.Cancelled {
 			continue
 		}
-		now, err := e.reread(c)
+		now, err := e.reread(c.row.ID, false)
 		if err != nil {
 			return err
 		}
@@ -228,7 +225,7 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 		}
 	}
 	if len(ends) > 0 {
-		n, err = sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+		n, err = e.sendEnds(ends...)
 		err = e.unlessRefused("rescue", err)
 		signal(e.woken)
 	}
@@ -242,18 +239,16 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 // makeDead records that a row is dead. It calls OnDead only if this command changed the row,
 // because the row's own process may have been faster.
 func (e *engine) makeDead(end rows.Ending) (int, error) {
-	n, err := sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, end) })
+	n, err := e.sendEnds(end)
 	if n == 0 || err != nil || e.cfg.OnDead == nil {
 		return n, e.unlessRefused("rescue", err)
 	}
-	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Current(ctx, []bson.RawValue{end.ID}, true)
-	})
-	if err != nil || len(found) == 0 {
+	row, err := e.reread(end.ID, true)
+	if row == nil {
 		e.log.Warn().Err(err).Str("row", rows.Text(end.ID)).Msg("OnDead is not called for a rescued row")
 		return n, nil
 	}
-	e.hooks.dead(found[0])
+	e.onDead(*row)
 	return n, nil
 }
 
@@ -278,22 +273,13 @@ func (e *engine) findStuck() {
 		c.mu.Unlock()
 	}
 	e.mu.Unlock()
-	e.stats.stuck(n)
+	e.report(metrics.Stuck, float64(n))
 	for _, c := range these {
 		e.log.Error().Str("row", rows.Text(c.row.ID)).Dur("since", now-c.since).
 			Msg("a handler does not return although its context has ended")
-		e.hooks.stuck(c.row)
+		e.hook("OnStuck", e.cfg.OnStuck, c.row)
 	}
 }
-
-func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }
-
-func isDenied(err error) bool {
-	var denied *distlock.PrivilegeError
-	return errors.As(err, &denied)
-}
-
-func isNoStream(err error) bool { return errors.Is(err, rows.ErrNoStream) }
 
 // sleep waits for a pause, and meanwhile wakes the retries of this process. It returns false when
 // the queue closes.

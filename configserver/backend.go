@@ -29,8 +29,8 @@ type backend struct {
 // startBackend runs a FerretDB over the SQLite files of dir, and waits until it replies. If
 // volatile is set, it does not sync to the disk.
 //
-// FerretDB sends no telemetry: the embedded FerretDB contains no reporter, and marks telemetry as
-// switched off. It writes no state file. Its errors are logged as warnings.
+// The embedded FerretDB contains no telemetry reporter and writes no state file. Its errors are
+// logged as warnings.
 func startBackend(
 	ctx context.Context, dir string, volatile bool, log zerolog.Logger,
 ) (*backend, error) {
@@ -101,9 +101,8 @@ func (b *backend) close() error {
 	return os.RemoveAll(b.private)
 }
 
-// errorsOnly drops FerretDB's log lines below the level of an error. FerretDB writes one or two for
-// each command that fails. errorsOnly lowers errors to warnings, because the client gets an error
-// reply.
+// errorsOnly drops FerretDB's log lines below the level of an error. It lowers errors to warnings,
+// because the client gets an error reply.
 type errorsOnly struct{ slog.Handler }
 
 func (h errorsOnly) Enabled(_ context.Context, level slog.Level) bool {

@@ -1,6 +1,7 @@
 package configserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,13 +15,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// The defaults and bounds of a check.
+// The bounds of a check.
 const (
-	defaultDatabase   = "config"
-	defaultContenders = 16
-	defaultRounds     = 50
-	maxContenders     = 256
-	maxRounds         = 10_000
+	maxContenders = 256
+	maxRounds     = 10_000
 	// commandTimeout bounds each command of a contender, even after the end of the caller's
 	// context.
 	commandTimeout = 10 * time.Second
@@ -34,8 +32,8 @@ type CheckOptions struct {
 	// Database is the database of the scratch collection; default "config". Use the database of the
 	// locks: on a config server no other database can be created.
 	Database string
-	// Contenders is the number of concurrent contenders; 2 to 256, default 16. The client's pool
-	// must allow that many connections, or fewer contenders race.
+	// Contenders is the number of concurrent contenders; 2 to 256, default 16. If the client's pool
+	// allows fewer connections, fewer contenders race.
 	Contenders int
 	// Rounds is the number of rounds of each of the two kinds of race; 1 to 10,000, default 50.
 	Rounds int
@@ -81,8 +79,8 @@ func (t Tally) String() string {
 
 // Check races contenders on scratch documents of a server and counts the winners. Keep locks only
 // on a server with an Atomic report. A bare FerretDB v1 is not atomic: of 100 measured rounds of
-// compare-and-set, 97 had several winners, and so had about as many acquisitions of a released
-// lock. Only the first acquisition of a name had one winner, because its unique _id decides.
+// compare-and-set, 97 had several winners. About as many acquisitions of a released lock had
+// several winners. The first acquisition of a name had one winner, because an _id is unique.
 //
 // Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
 // or the end of ctx. After an error the check was not carried out and the report is empty. If only
@@ -111,15 +109,7 @@ func newContest(client *mongo.Client, opts CheckOptions) (*contest, error) {
 	if client == nil {
 		return nil, errors.New("configserver: check: the client is nil")
 	}
-	if opts.Database == "" {
-		opts.Database = defaultDatabase
-	}
-	if opts.Contenders == 0 {
-		opts.Contenders = defaultContenders
-	}
-	if opts.Rounds == 0 {
-		opts.Rounds = defaultRounds
-	}
+	opts.Contenders, opts.Rounds = cmp.Or(opts.Contenders, 16), cmp.Or(opts.Rounds, 50)
 	var problems []error
 	if opts.Contenders < 2 || opts.Contenders > maxContenders {
 		problems = append(problems, fmt.Errorf(
@@ -133,7 +123,7 @@ func newContest(client *mongo.Client, opts CheckOptions) (*contest, error) {
 		return nil, errors.Join(problems...)
 	}
 	name := "distlock_check_" + bson.NewObjectID().Hex()
-	scratch := client.Database(opts.Database).Collection(name, options.Collection().
+	scratch := client.Database(cmp.Or(opts.Database, "config")).Collection(name, options.Collection().
 		SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()))

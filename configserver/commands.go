@@ -2,6 +2,7 @@ package configserver
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -21,9 +22,9 @@ type request struct {
 
 // parseRequest parses a client's message. After an error the connection must be closed.
 //
-// It clears the flags for the backend. So the backend also replies to an unacknowledged write. The
-// reply shows the front that the write is complete, and the front drops it. The front does not use
-// exhaust replies and checksums, which are optional in the protocol.
+// It clears the flags. Without moreToCome, the backend also replies to an unacknowledged write, and
+// its reply shows that the write is complete. The front does not use exhaust replies and checksums,
+// which are optional in the protocol.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:
@@ -66,15 +67,11 @@ func commandName(document bson.Raw) (string, error) {
 	if err != nil {
 		return "", damaged("command document: %v", err)
 	}
-	name, err := first.KeyErr()
-	if err != nil {
-		return "", damaged("command name: %v", err)
-	}
-	return name, nil
+	return first.Key(), nil
 }
 
-// isRead reports whether a command is known to change no document. Every other command waits for
-// its gate. So an unlisted command costs time, not atomicity.
+// isRead reports whether a command is in the list of commands that change no document. Every other
+// command counts as a write and waits for its gate.
 func isRead(command string) bool {
 	switch command {
 	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",
@@ -90,27 +87,20 @@ func isRead(command string) bool {
 	return false
 }
 
-// onlyReads reports whether no stage of an aggregate writes. An aggregate that cannot be parsed
-// counts as a write.
+// onlyReads reports whether no stage of an aggregate writes. An odd pipeline counts as a write.
+// Elements returns no error, because checkDocument has called it for the same documents.
 func onlyReads(aggregate bson.Raw) bool {
-	elements, err := aggregate.Elements()
-	if err != nil {
-		return false
-	}
+	elements, _ := aggregate.Elements()
 	for _, e := range elements {
 		if e.Key() != "pipeline" {
 			continue
 		}
-		pipeline, ok := e.Value().ArrayOK()
-		if !ok {
+		if e.Value().Type != bson.TypeArray {
 			return false
 		}
-		stages, err := pipeline.Values()
-		if err != nil {
-			return false
-		}
+		stages, _ := bson.Raw(e.Value().Value).Elements()
 		for _, stage := range stages {
-			document, ok := stage.DocumentOK()
+			document, ok := stage.Value().DocumentOK()
 			if !ok || writes(document) {
 				return false
 			}
@@ -119,18 +109,11 @@ func onlyReads(aggregate bson.Raw) bool {
 	return true
 }
 
-// writes reports whether a stage writes, or may write.
 func writes(stage bson.Raw) bool {
-	elements, err := stage.Elements()
-	if err != nil {
-		return true
-	}
-	for _, e := range elements {
-		if key := e.Key(); key == "$out" || key == "$merge" {
-			return true
-		}
-	}
-	return false
+	elements, _ := stage.Elements()
+	return slices.ContainsFunc(elements, func(e bson.RawElement) bool {
+		return e.Key() == "$out" || e.Key() == "$merge"
+	})
 }
 
 // markFront adds frontField to the reply of buildInfo.

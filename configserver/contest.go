@@ -17,10 +17,6 @@ type contest struct {
 	rounds     int
 }
 
-// An attempt is one contender's command. It reports whether the contender won according to the
-// server's reply. It returns an error if the command neither won nor lost.
-type attempt func(ctx context.Context, session bson.ObjectID) (won bool, err error)
-
 // casID is the _id of the document for the compare-and-set races.
 const casID = "compare-and-set"
 
@@ -62,8 +58,12 @@ func (c *contest) connect(ctx context.Context) error {
 	return err
 }
 
-// race starts all contenders at the same time and returns the sessions that won.
-func (c *contest) race(ctx context.Context, try attempt) ([]bson.ObjectID, error) {
+// race starts all contenders at the same time and returns the sessions that won. The function try
+// sends one contender's command. It reports whether the contender won according to the server's
+// reply, and returns an error if the command neither won nor lost.
+func (c *contest) race(ctx context.Context,
+	try func(ctx context.Context, session bson.ObjectID) (won bool, err error),
+) ([]bson.ObjectID, error) {
 	var (
 		mu      sync.Mutex // guards winners, failed
 		winners []bson.ObjectID
@@ -156,10 +156,7 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 			{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
 		}
 		res, err := c.scratch.UpdateOne(ctx, filter, update)
-		if err != nil {
-			return false, err
-		}
-		return res.MatchedCount == 1, nil
+		return err == nil && res.MatchedCount == 1, err
 	})
 	if err != nil {
 		return err
@@ -171,8 +168,8 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round. last is the document after the round, and fence is the document's fence after
-// exactly one winner.
+// count adds a round. last is the document after the round. fence is the fence that the document
+// must have if there was exactly one winner.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

@@ -58,6 +58,3 @@ func Parse(message []byte) (command string, write, silent bool, forwarded []byte
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err
 }
-
-// Mark adds the front's field to a reply.
-func Mark(reply []byte) ([]byte, error) { return markFront(reply) }

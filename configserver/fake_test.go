@@ -184,6 +184,27 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 	synctest.Wait()
 }
 
+// serves checks that the front passes a client's command and its reply.
+func (s *stage) serves(c *client, command bson.D) {
+	s.t.Helper()
+	c.send(command, 0)
+	s.expect(command[0].Key).answer(s.t, okay)
+	if c.reply() == nil {
+		s.t.Errorf("no reply to %s", command[0].Key)
+	}
+}
+
+// close starts to close the front. The channel is closed when that is done.
+func (s *stage) close() (ended <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.front.Close(context.Background())
+	}()
+	synctest.Wait()
+	return done
+}
+
 // message returns an OP_MSG. If flags has the checksum flag, the checksum is valid.
 func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
 	t.Helper()

@@ -67,11 +67,7 @@ func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configserver: lock folder %q: %w", dir, err)
 	}
-	// One connection stays open, because it owns the lock.
-	db.SetMaxOpenConns(1)
-	db.SetMaxIdleConns(1)
-	db.SetConnMaxLifetime(0)
-	db.SetConnMaxIdleTime(0)
+	db.SetMaxOpenConns(1) // it stays open, because it owns the lock
 	if _, err = db.ExecContext(ctx, "PRAGMA user_version = 1"); err == nil {
 		return db, nil
 	}

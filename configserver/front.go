@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -24,8 +25,8 @@ const (
 	acceptPause = 50 * time.Millisecond
 )
 
-// errFrontClosed is the error of a request that was not sent to the backend before the front
-// closed.
+// errFrontClosed is the error of a request that was not sent to the backend because the front
+// closes.
 var errFrontClosed = errors.New("the front is closed")
 
 type dialer func(ctx context.Context) (net.Conn, error)
@@ -44,13 +45,14 @@ type front struct {
 	log      zerolog.Logger
 	gates    gates
 	// done is closed when the front begins to close. No command passes after that.
-	done   chan struct{}
-	counts counts
+	done          chan struct{}
+	reads, writes atomic.Int64 // commands received
 	// served counts the goroutines: the one that accepts, and one for each client.
 	served sync.WaitGroup
 
-	mu      sync.Mutex // guards clients, closing, full
+	mu      sync.Mutex // guards the fields below
 	clients map[*session]struct{}
+	refused int64 // clients beyond the limit
 	closing bool
 	full    bool // the limit has been logged, and no client has left since
 }
@@ -108,12 +110,11 @@ func (f *front) enter(s *session) bool {
 		return false
 	}
 	if len(f.clients) >= f.limit {
-		f.counts.refused.Add(1)
-		first := !f.full
-		f.full = true
-		if first {
+		f.refused++
+		if !f.full {
 			f.log.Warn().Int("limit", f.limit).Msg("client refused, too many connections")
 		}
+		f.full = true
 		return false
 	}
 	f.clients[s] = struct{}{}
@@ -178,8 +179,10 @@ func (f *front) ended(s *session, err error) {
 // closes the connection only after the command has returned. exchange does not use the client's
 // connection, so a client that does not read its replies does not delay other clients.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
-	f.counts.add(r)
-	if r.write {
+	if !r.write {
+		f.reads.Add(1)
+	} else {
+		f.writes.Add(1)
 		leave := f.gates.enter(r.database, f.done)
 		if leave == nil {
 			return nil, errFrontClosed
@@ -201,10 +204,9 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 	if reply.responseTo() != r.frame.requestID() {
 		return nil, damaged("backend answers %d, not %d", reply.responseTo(), r.frame.requestID())
 	}
-	if r.command == "buildInfo" || r.command == "buildinfo" {
-		if reply.opCode() == opMsg {
-			return markFront(reply)
-		}
+	info := r.command == "buildInfo" || r.command == "buildinfo"
+	if info && reply.opCode() == opMsg {
+		return markFront(reply)
 	}
 	return reply, nil
 }

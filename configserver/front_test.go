@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
 )
 
@@ -32,11 +31,7 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 		b.send(insertOne, 0)
 		s.nothing()
 		for range 3 { // reads overlap with the running write
-			c.send(findOne, 0)
-			s.expect("find").answer(t, okay)
-			if c.reply() == nil {
-				t.Error("no reply to a read beside a write")
-			}
+			s.serves(c, findOne)
 		}
 		s.nothing()
 		first.answer(t, okay)
@@ -60,11 +55,7 @@ func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 		a, b, c := s.connect(false), s.connect(false), s.connect(false)
 		a.send(insertOne, 0)
 		first := s.expect("insert")
-		b.send(elsewhere, 0)
-		s.expect("insert").answer(t, okay)
-		if b.reply() == nil {
-			t.Error("a write waited for one of another database")
-		}
+		s.serves(b, elsewhere)
 		c.send(rename, 0)
 		s.nothing()
 		first.answer(t, okay)
@@ -97,11 +88,7 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 		deaf, b := s.connect(true), s.connect(false)
 		deaf.send(insertOne, 0)
 		s.expect("insert").answer(t, okay)
-		b.send(insertOne, 0)
-		s.expect("insert").answer(t, okay)
-		if b.reply() == nil {
-			t.Error("no reply")
-		}
+		s.serves(b, insertOne)
 	})
 }
 
@@ -149,11 +136,7 @@ func TestFront_BackendFails_ClosesTheClientAndGoesOn(t *testing.T) {
 				if !a.gone() {
 					t.Error("the client is still connected")
 				}
-				b.send(insertOne, 0)
-				s.expect("insert").answer(t, okay)
-				if b.reply() == nil {
-					t.Error("no reply to the next write")
-				}
+				s.serves(b, insertOne)
 			})
 		})
 	}
@@ -224,11 +207,7 @@ func TestFront_TooManyClients_OneMoreIsClosed(t *testing.T) {
 		a.Close()
 		synctest.Wait()
 		for _, c := range []*client{b, s.connect(false)} {
-			c.send(findOne, 0)
-			s.expect("find").answer(t, okay)
-			if c.reply() == nil {
-				t.Error("no reply")
-			}
+			s.serves(c, findOne)
 		}
 	})
 }
@@ -239,11 +218,7 @@ func TestFront_Close_AnswersWhatIsUnderWay(t *testing.T) {
 		a.send(insertOne, 0)
 		first := s.expect("insert")
 		b.send(insertOne, 0)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			s.front.Close(context.Background())
-		}()
+		ended := s.close()
 		if !idle.gone() || !b.gone() {
 			t.Error("idle and waiting clients are still connected")
 		}
@@ -262,12 +237,7 @@ func TestFront_Close_PipelinedCommand_IsNotCarriedOut(t *testing.T) {
 		both := append(message(t, 1, findOne, 0), message(t, 2, findOne, 0)...)
 		assert.Value(a.Write(both))(t)
 		first := s.expect("find")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			s.front.Close(context.Background())
-		}()
-		synctest.Wait()
+		ended := s.close()
 		first.answer(t, okay)
 		<-ended
 		s.nothing()
@@ -306,15 +276,4 @@ func TestFront_BuildInfo_CarriesTheFront(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestFront_BuildInfo_ReplyNotUnderstood_ClosesTheClient(t *testing.T) {
-	if _, err := configserver.Mark(message(t, 1, okay, 0)[:18]); err == nil {
-		t.Error("a reply cut short was marked")
-	}
-	if got, err := configserver.Mark(message(t, 1, okay, flagChecksum)); err != nil {
-		t.Error(err)
-	} else if int(binary.LittleEndian.Uint32(got)) != len(got) {
-		t.Errorf("length %d of %d bytes", binary.LittleEndian.Uint32(got), len(got))
-	}
 }

@@ -49,9 +49,8 @@ func (s *gates) drop(database string, g *gate) {
 	}
 }
 
-// databaseOf returns the database that a command may write to. The value of renameCollection names
-// it, because that command is sent to admin. Names are converted to lower case, as some file
-// systems do.
+// databaseOf returns the database that a command may write to, in lower case, because some file
+// systems ignore case. renameCollection is sent to admin, and its value names the database.
 func databaseOf(command string, document bson.Raw) string {
 	name, _ := document.Lookup("$db").StringValueOK()
 	if command == "renameCollection" {

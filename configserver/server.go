@@ -1,6 +1,7 @@
 package configserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,6 @@ import (
 
 	"github.com/rs/zerolog"
 )
-
-// defaultAddr makes the system choose a port.
-const defaultAddr = "127.0.0.1:0"
 
 // closeTimeout is the time for which Close waits for running commands.
 const closeTimeout = 10 * time.Second
@@ -85,9 +83,7 @@ func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err erro
 
 // loopback checks an address and returns it with a numeric host.
 func loopback(ctx context.Context, addr string) (string, error) {
-	if addr == "" {
-		addr = defaultAddr
-	}
+	addr = cmp.Or(addr, "127.0.0.1:0")
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", fmt.Errorf("configserver: address: %w", err)
@@ -118,6 +114,23 @@ func (s *Server) Addr() string { return s.front.listener.Addr().String() }
 
 // Dir returns the folder of the documents, even if it is temporary.
 func (s *Server) Dir() string { return s.folder.path }
+
+// Stats are the counts of a server since its start.
+type Stats struct {
+	Clients       int   // connected now
+	Refused       int64 // clients refused because of too many connections
+	Reads, Writes int64 // commands received; the writes of a database are serialized
+}
+
+// Stats returns the counts. It does not wait for commands.
+func (s *Server) Stats() Stats {
+	f := s.front
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return Stats{
+		Clients: len(f.clients), Refused: f.refused, Reads: f.reads.Load(), Writes: f.writes.Load(),
+	}
+}
 
 // Close stops the server and waits for all its goroutines. Running commands have 10 s to complete;
 // then their connections are closed. Close removes a temporary folder. A further Close waits for

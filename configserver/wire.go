@@ -83,8 +83,8 @@ type body struct {
 	sequences int
 }
 
-// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0, so that
-// the front classifies the command that the backend executes.
+// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0. With two
+// sections, the backend could execute a command that the front did not read.
 func parseMsg(f frame) (body, error) {
 	var b body
 	for at := headerSize + 4; at < len(f); {
@@ -118,8 +118,9 @@ func parseMsg(f frame) (body, error) {
 	return b, nil
 }
 
-// documentSize returns the length of the document at the start of b.
-func documentSize(b []byte) (int, error) {
+// checkDocument returns the length of the document at the start of b. It also checks the lengths
+// and the depth of the nested documents.
+func checkDocument(b []byte) (int, error) {
 	if len(b) < minDocumentSize {
 		return 0, damaged("document of %d bytes", len(b))
 	}
@@ -130,17 +131,7 @@ func documentSize(b []byte) (int, error) {
 	if b[size-1] != 0 {
 		return 0, damaged("document does not end in zero")
 	}
-	return int(size), nil
-}
-
-// checkDocument returns the length of a document, as documentSize does. It also checks the lengths
-// and the depth of the nested documents.
-func checkDocument(b []byte) (int, error) {
-	size, err := documentSize(b)
-	if err != nil {
-		return 0, err
-	}
-	return size, checkNested(bson.Raw(b[:size]), 1)
+	return int(size), checkNested(bson.Raw(b[:size]), 1)
 }
 
 func checkNested(document bson.Raw, level int) error {

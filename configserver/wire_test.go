@@ -199,25 +199,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-// Marking does not panic for any reply of a backend. A marked reply is a valid message.
-func FuzzMark(f *testing.F) {
-	f.Add(message(f, 1, okay, 0))
-	f.Add(message(f, 1, okay, flagChecksum))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		frame, err := configserver.ReadFrame(bytes.NewReader(stream))
-		if err != nil {
-			return
-		}
-		marked, err := configserver.Mark(frame)
-		if err != nil {
-			return
-		}
-		if int(binary.LittleEndian.Uint32(marked)) != len(marked) {
-			t.Fatalf("length %x of %d bytes", marked[:4], len(marked))
-		}
-		if !bytes.Contains(marked, []byte("\x08mongodlmFront\x00\x01\x00")) {
-			t.Fatalf("no mark at a document's end in %x", marked)
-		}
-	})
-}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/compose-spec/compose-go/v2/types"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -157,8 +158,9 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	}
 }
 
-// Compose parses docker-compose.yml: every field is known, and the dependencies of services exist.
-func TestCompose_IsUnderstood(t *testing.T) {
+// compose returns the services of docker-compose.yml as Compose parses them.
+func compose(t *testing.T) types.Services {
+	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"},
 		cli.WithoutEnvironmentResolution)
 	if err != nil {
@@ -168,13 +170,18 @@ func TestCompose_IsUnderstood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	balancers := 0
-	for _, s := range project.Services {
+	return project.Services
+}
+
+// Compose parses docker-compose.yml: every field is known, and the dependencies of services exist.
+func TestCompose_IsUnderstood(t *testing.T) {
+	services, balancers := compose(t), 0
+	for _, s := range services {
 		if slices.Contains(s.Command, "balancer") {
 			balancers++
 		}
 	}
-	if len(project.Services) != 8 || balancers != 3 {
-		t.Errorf("%d services, %d balancers, want 8 and 3", len(project.Services), balancers)
+	if len(services) != 8 || balancers != 3 {
+		t.Errorf("%d services, %d balancers, want 8 and 3", len(services), balancers)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compose-spec/compose-go/v2/cli"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -76,16 +75,7 @@ func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) 
 			look(c.Name, c.Image, append(c.Command, c.Args...), c.Resources.Limits.Memory().Value(), ports)
 		}
 	}
-	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"},
-		cli.WithoutEnvironmentResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
-	project, err := options.LoadProject(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, s := range project.Services {
+	for name, s := range compose(t) {
 		look(name, s.Image, s.Command, int64(s.MemLimit), s.Expose)
 	}
 }
@@ -111,18 +101,6 @@ func triedVersions(t *testing.T) []string {
 		t.Fatal("docs/operations.md does not say on which versions it was run")
 	}
 	return strings.Split(run[1], ", ")
-}
-
-// A feature that needs a newer Kubernetes than the oldest maintained version has a note at its use.
-func TestKubernetes_VersionThatIsNeeded_IsSaid(t *testing.T) {
-	text, err := os.ReadFile("kubernetes/balancers.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(string(text), "apps.kubernetes.io/pod-index") != strings.Contains(string(text),
-		"Kubernetes 1.28 or newer") {
-		t.Error("the label pod-index needs Kubernetes 1.28")
-	}
 }
 
 // The builder of the image gets the folders of all modules in go.work, but not .git.

@@ -16,9 +16,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the least fence that was not counted up from zero. A smaller fence is raised to the
-// server's clock in milliseconds before a guard is made, so fences rise even after an operator
-// deleted the document.
+// unseeded is the least fence of a guard. The fence of a new lock document is smaller: it is raised
+// to the server's clock in milliseconds. So fences rise even after an operator deleted the
+// document.
 const unseeded = 1 << 31
 
 // maxRaces limits how many times one call starts again because the document changed between two
@@ -36,10 +36,10 @@ type session struct {
 	evicted  eviction // the last eviction of a dead process for it
 
 	// The fields below are set once the session holds the lock.
-	fence    int64
-	inTurn   bool   // the command of another session granted the lock
-	evidence string // why a dead process was evicted for it, or ""
-	previous string // the dead process, if this session evicted it
+	fence     int64
+	fromQueue bool   // the command of another session granted the lock
+	evidence  string // why a dead process was evicted for it, or ""
+	previous  string // the dead process, if this session evicted it
 }
 
 // An eviction records the removal of a dead process. fence is the lock's fence before the removal.
@@ -107,8 +107,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered handles a panic in an entry or a try, for example in a logger, an observer or a store.
-// Their calls get an error.
+// recovered recovers from a panic in an entry or a try, for example in a logger, an observer or a
+// store. The calls that wait for the entry or the try get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -132,15 +132,15 @@ func (a *agent) tryWith(s *session, c *call) error {
 			a.m.judge.EvictDue(a.name)
 			return acquiring(a.name, err)
 		}
-		scene, err := a.contend(s)
+		view, err := a.contend(s)
 		if !errors.Is(err, errFree) {
 			if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
-				a.m.judge.WatchRefused(scene)
+				a.m.judge.WatchRefused(view)
 			}
 			return err
 		}
 		if race >= maxRaces {
-			held := a.m.heldError(scene)
+			held := a.m.heldError(view)
 			held.Reason = "the server refused it as not free and showed it free, again and again"
 			return held
 		}
@@ -154,9 +154,9 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. If plainly is set and the mode is exclusive, it sends the plain command.
-// That command refuses some free locks, such as one that a foreign manager left with its sharers. A
-// second take without plainly acquires these locks.
+// take sends the session. If plainly is set and the mode is exclusive, it uses [catalog.TryPlain],
+// which refuses some free locks, for example one in which a foreign manager left shared holders.
+// take without plainly acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -171,72 +171,71 @@ var errFree = errors.New("free")
 
 // contend reads a lock that refused the session, and evicts dead processes. It returns the snapshot
 // and an error: errFree if the session may be sent again, or the reason for the refusal.
-func (a *agent) contend(s *session) (scene watch.View, err error) {
+func (a *agent) contend(s *session) (view watch.View, err error) {
 	for range maxRaces + 1 {
-		if scene, err = a.m.judge.Read(a.m.life, a.name); err != nil {
-			return scene, acquiring(a.name, err)
+		if view, err = a.m.judge.Read(a.m.life, a.name); err != nil {
+			return view, acquiring(a.name, err)
 		}
-		if err := scene.Malformed(); err != nil {
-			return scene, acquiring(a.name, err)
+		if err := view.Malformed(); err != nil {
+			return view, acquiring(a.name, err)
 		}
-		if scene.Free() {
-			return scene, a.grantNext(s, scene)
+		if view.Free() {
+			return view, a.grantNext(s, view)
 		}
 		if s.how == catalog.Queue {
-			if passed, _ := a.m.judge.EvictSilent(a.m.life, scene, len(scene.Suspects)); passed > 0 {
-				return scene, errFree
+			if passed, _ := a.m.judge.EvictSilent(a.m.life, view, len(view.Suspects)); passed > 0 {
+				return view, errFree
 			}
 		}
-		evicted, err := a.m.judge.EvictDead(a.m.life, scene, len(scene.Suspects))
+		evicted, err := a.m.judge.EvictDead(a.m.life, view, len(view.Suspects))
 		if n := len(evicted); n > 0 {
 			if last := evicted[n-1]; !last.Dead.Waits {
-				s.evicted = eviction{last.Evidence, last.Dead.Process, scene.Lock.Fence}
+				s.evicted = eviction{last.Evidence, last.Dead.Process, view.Lock.Fence}
 			}
-			return scene, errFree
+			return view, errFree
 		}
 		if err == nil {
-			return scene, a.answer(s, scene)
+			return view, a.answer(s, view)
 		}
 		if !errors.Is(err, catalog.ErrNoMatch) {
-			return scene, acquiring(a.name, err)
+			return view, acquiring(a.name, err)
 		}
 	}
-	return scene, a.m.heldError(scene)
+	return view, a.m.heldError(view)
 }
 
-// grantNext grants a lock to its first waiter after a foreign release.
-func (a *agent) grantNext(s *session, scene watch.View) error {
-	if scene.Lock == nil || len(scene.Lock.Waiters) == 0 {
+// grantNext grants a lock to its first waiter, after a release by a foreign manager.
+func (a *agent) grantNext(s *session, view watch.View) error {
+	if view.Lock == nil || len(view.Lock.Waiters) == 0 {
 		return errFree
 	}
 	_, grants, err := a.m.locks.Apply(a.m.life, transition.GrantNext{Name: a.name})
 	if err == nil || errors.Is(err, catalog.ErrNoMatch) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		a.m.queue.Deliver(grants)
-		return a.answer(s, scene)
+		return a.answer(s, view)
 	}
 	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
 }
 
-// answer returns the reason why living processes keep the session out: a *PermitMismatchError if
-// they use another limit, or a *HeldError if the session has no place in the queue. Otherwise it
-// returns errFree.
-func (a *agent) answer(s *session, scene watch.View) error {
-	_, waits := scene.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
-	_, holds := scene.Lock.HeldBy(s.request.TS)
-	held := a.m.heldError(scene)
-	if limit := scene.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
+// answer returns errFree if the session is in the document or may be queued. Otherwise it returns a
+// *PermitMismatchError if the lock is used with another limit, else a *HeldError.
+func (a *agent) answer(s *session, view watch.View) error {
+	_, waits := view.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
+	_, holds := view.Lock.HeldBy(s.request.TS)
+	held := a.m.heldError(view)
+	if limit := view.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
 		text := "distlock: " + limit.Error() + "; " + held.facts()
 		return &acquireError{text: text, causes: []error{limit}}
 	}
-	if waits || holds || s.how == catalog.Queue && scene.Lock.RoomFor(s.request) {
+	if waits || holds || s.how == catalog.Queue && view.Lock.RoomFor(s.request) {
 		return errFree
 	}
 	return held
 }
 
-// confirm returns nil if a failed acquisition succeeded after all. If the outcome is
-// unknown, confirm sends a write that finds the session in the lock document. If confirm returns an
-// error and the session appears in the document later, the background releases it.
+// confirm handles the error of an acquisition. After an unknown outcome it sends a write that finds
+// the session in the lock document, and returns nil if the session holds the lock. If confirm fails
+// and the session appears in the document later, the background releases the session.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -263,15 +262,15 @@ func (a *agent) confirm(s *session, err error) error {
 	return failed
 }
 
-// acquired completes a session that holds the lock according to the document. If it fails, it gives
-// the session back.
+// acquired sets the fence and the evidence of a session that holds the lock. It raises a fence
+// below unseeded. If that fails, it gives the session back.
 func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	if p, ok := lock.HeldBy(s.request.TS); ok { // one of several holders, perhaps
 		lock.Fence, lock.When = p.Fence, p.Since
 	}
 	for _, g := range lock.Grants {
 		if g.TS == s.request.TS && g.Evidence != "" { // granted before the first reply arrived
-			s.inTurn, s.evidence = true, g.Evidence
+			s.fromQueue, s.evidence = true, g.Evidence
 		}
 	}
 	if e := s.evicted; e.evidence != "" && s.evidence == "" &&
@@ -297,8 +296,8 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 }
 
 // newGuard makes a guard for a session that holds the lock, and begins its lease. If it fails, it
-// gives the session back. Errors: *LostError when the process's term ended, or an operator broke
-// the lock, before the guard existed; [ErrClosed]; the errors of beginLease.
+// gives the session back. Errors: *LostError when the term or the lease has ended, or an operator
+// has broken the lock; [ErrClosed]; the errors of beginLease.
 func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) (*TryGuard, error) {
@@ -329,8 +328,8 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
 	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above})
 	h.ctx, h.cancel = context.WithCancelCause(under)
-	h.telling.Add(1) // a loss is reported after the acquisition
-	defer h.telling.Done()
+	h.reporting.Add(1) // a loss is reported after the acquisition
+	defer h.reporting.Done()
 	broken := c.m.owned.add(h) // before the check of the term: its end now ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
@@ -370,7 +369,7 @@ func (c *call) report(h *holding, s *session) {
 	switch {
 	case h.evidence != "" && !strings.HasPrefix(h.evidence, brokenWord):
 		kind = EventTakenOver
-	case s.inTurn:
+	case s.fromQueue:
 		kind = EventGranted
 	}
 	event := h.event(kind)
@@ -382,8 +381,7 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first holder that is not known to be dead, else the first holder, else
-// the first waiter.
+// heldError describes the first living holder, else the first holder, else the first waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
@@ -417,7 +415,7 @@ func (m *Manager) heldError(s watch.View) *HeldError {
 	return e
 }
 
-// ofIt replaces the name of a process in a verdict by a pronoun.
+// ofIt replaces the process id in the reason of a verdict by "it".
 func ofIt(reason, process string) string {
 	if process == "" {
 		return reason

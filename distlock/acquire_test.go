@@ -109,6 +109,9 @@ func TestCommands_Counted(t *testing.T) {
 		count("first TryLock of a name", 2, func() { g = p.mustTry("b") })
 		count("Verify", 1, func() { _ = g.Verify(t.Context()) })
 		_ = g2.Release()
+		_ = other.mustTry("a", distlock.Shared())
+		count("sharing a held lock", 1, func() { g = p.mustTry("a", distlock.Shared()) })
+		count("Release of a share", 1, func() { _ = g.Release() })
 	})
 }
 
@@ -159,6 +162,12 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 			"nil option": {"a", t.Context(), []distlock.Option{nil}, distlock.ErrBadOption},
 			"colon in label": {"a", t.Context(), []distlock.Option{distlock.Label("a:b")},
 				distlock.ErrBadOption},
+			"no permits": {"a", t.Context(), []distlock.Option{distlock.Permits(0)}, distlock.ErrBadOption},
+			"negative":   {"a", t.Context(), []distlock.Option{distlock.Permits(-1)}, distlock.ErrBadOption},
+			"more permits than may hold": {"a", t.Context(),
+				[]distlock.Option{distlock.Permits(catalog.MaxHolders + 1)}, distlock.ErrBadOption},
+			"permits, then shared": {"a", t.Context(),
+				[]distlock.Option{distlock.Permits(2), distlock.Shared()}, distlock.ErrBadOption},
 		} {
 			if g, err := p.Lock(c.name).TryLock(c.ctx, c.opts...); g != nil || !errors.Is(err, c.want) {
 				t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -166,65 +175,15 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 		}
 		var none *distlock.TryGuard
 		assert.NoErr(t, none.Release(), "releasing a nil guard")
+		inTransaction := p.Lock("a").LockInTransaction
+		wantErr(t, inTransaction(t.Context(), distlock.Shared()), distlock.ErrBadOption)
+		wantErr(t, inTransaction(cancelled), context.Canceled)
 		if got := p.store.Total(); got != before {
 			t.Errorf("%d commands were sent", got-before)
 		}
-		if g, err := p.try(strings.Repeat("x", 1024)); err != nil {
-			t.Errorf("1,024 bytes: %v", err)
-		} else {
-			_ = g.Release()
-		}
+		w.release(p.mustTry(strings.Repeat("x", 1024), distlock.Permits(catalog.MaxHolders)))
+		wantErr(t, inTransaction(t.Context()), distlock.ErrNoTransactions)
 	})
-}
-
-// G4: the characters of a name have no special meaning.
-func TestTryLock_StrangeNames_AreData(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		for _, name := range []string{
-			"$set", "a.b", " ", "..", "../x", "🔒", "\u202eabc", "config.locks", "a", "a ",
-		} {
-			g := p.mustTry(name)
-			assert.Is(t, assert.Err(p.try(name)), distlock.ErrHeld)
-			if err := g.Release(); err != nil {
-				t.Errorf("%q: %v", name, err)
-			}
-		}
-	})
-}
-
-// F1, F2, F3: the error for a malformed document names the collection, the _id and the field. The
-// document is never acquired.
-func TestTryLock_MalformedDocument_IsReportedAndNeverTaken(t *testing.T) {
-	for name, c := range map[string]struct {
-		doc   bson.D
-		field string
-	}{
-		"state missing": {bson.D{{Key: "_id", Value: "a"}}, "state"},
-		"state null":    {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: nil}}, "state"},
-		"held without ts": {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: 1},
-			{Key: "process", Value: "p"}}, "ts"},
-		"ts is a hex string": {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: 1},
-			{Key: "process", Value: "p"}, {Key: "ts", Value: "0123456789abcdef01234567"}}, "ts"},
-		"fence is a text": {bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: 0},
-			{Key: "fence", Value: "x"}}, "fence"},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			p := w.start(nil)
-			assert.Must(t, w.mem.Put(catalog.LocksCollection, c.doc))
-			before := w.doc("a").String()
-			for range 5 {
-				_, err := p.try("a")
-				var bad *distlock.MalformedError
-				if !errors.As(err, &bad) || bad.Field != c.field || bad.ID != "a" ||
-					bad.Collection != "locks" {
-					t.Fatalf("error is %v, want locks/a/%s", err, c.field)
-				}
-				time.Sleep(takeoverTime / 2)
-			}
-			assert.Equal(t, w.doc("a").String(), before, "document changed to %s, want %s")
-		})
-	}
 }
 
 // I2, I8: if the reply of an applied acquire is lost, TryLock asks the server and gets its guard.
@@ -363,6 +322,9 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 			wantErr(t, late.Release(), distlock.ErrLockLost)
 			wantErr(t, inner.Release(), distlock.ErrClosed)
 			wantErr(t, open.Release(), distlock.ErrClosed)
+			if errors.Is(open.Release(), distlock.ErrLockLost) {
+				t.Error("closed, and reported as lost")
+			}
 			err := all.Release()
 			wantErr(t, err, distlock.ErrLockLost)
 			wantErr(t, err, distlock.ErrClosed)
@@ -374,7 +336,7 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 }
 
 // Do returns nil only if the lock was held for the whole of work. Do returns an error if the lock
-// was lost or the Manager was closed during work.
+// was lost or the Manager was closed during work. It returns the error of work.
 func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.start(nil)
@@ -405,21 +367,8 @@ func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 				t.Errorf("%s during work: %v, want %v", name, err, c.want)
 			}
 		}
-	})
-}
-
-// Release returns ErrClosed if the Manager was closed first, even if the work had finished before:
-// the library cannot know the order. A guard that was released before Close has no error.
-func TestRelease_WorkHadEndedBeforeClose_SaysClosed(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		before, after := p.mustTry("before"), p.mustTry("after")
-		assert.NoErr(t, before.Release(), "released before Close")
-		assert.Must(t, p.Close(t.Context()))
-		err := after.Release()
-		wantErr(t, err, distlock.ErrClosed)
-		if errors.Is(err, distlock.ErrLockLost) {
-			t.Errorf("nobody took it, and the error says %v", err)
-		}
+		mine := errors.New("mine")
+		work := func(context.Context, *distlock.TryGuard) error { return mine }
+		wantErr(t, b.Do(t.Context(), "a", work), mine)
 	})
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
@@ -29,31 +26,23 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 		distlock.WaitAtMost(wait))
 }
 
-// The nightly job of the README waits 20 s. It runs again in the second night after a crash.
+// The nightly job of the README waits 20 s. It runs again in the second night after a crash. A job
+// that waits only for a moment also runs at its second try.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
-	for _, every := range []time.Duration{
-		time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour,
-	} {
-		runInBubble(t, every.String(), func(t *testing.T, w *world) {
-			a := w.start(nil)
-			a.mustTry("a")
-			a.kill()
-			time.Sleep(takeoverTime + pingTime)
-			for run := 1; ; run++ {
-				began := time.Now()
-				err := w.once(20*time.Second, nil)
-				switch {
-				case err == nil && run == 1:
-					t.Error("taken over by a first look of 20 s")
-					return
-				case err == nil:
-					return
-				case !errors.Is(err, distlock.ErrHeld) || run == 2:
-					t.Fatalf("run %d: %v", run, err)
-				}
-				time.Sleep(every - time.Since(began))
-			}
-		})
+	for _, wait := range []time.Duration{20 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
+		for _, every := range []time.Duration{
+			time.Minute, 90 * time.Second, 15 * time.Minute, 24 * time.Hour,
+		} {
+			runInBubble(t, fmt.Sprint(wait, " each ", every), func(t *testing.T, w *world) {
+				a := w.start(nil)
+				a.mustTry("a")
+				a.kill()
+				time.Sleep(takeoverTime + pingTime)
+				wantErr(t, w.once(wait, nil), distlock.ErrHeld)
+				time.Sleep(every - wait)
+				assert.NoErr(t, w.once(wait, nil), "the second run")
+			})
+		}
 	}
 }
 
@@ -89,72 +78,6 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// The second run of a job acquires its locks even if each wait is shorter than the pause between
-// two reads of the queue. The wait is bounded by WaitAtMost or a context. One case omits Close.
-func TestLock_JobWaitsForAMoment_HasItAtTheSecondRun(t *testing.T) {
-	for _, wait := range []time.Duration{
-		20 * time.Millisecond, 3 * time.Second, 4900 * time.Millisecond,
-	} {
-		for _, how := range []string{"WaitAtMost", "context", "WaitAtMost, no Close"} {
-			runInBubble(t, fmt.Sprint(wait, " ", how), func(t *testing.T, w *world) {
-				names := []string{"a", "b"}
-				for _, name := range names {
-					dead := w.start(nil)
-					dead.mustTry(name, distlock.Shared())
-					dead.kill()
-				}
-				time.Sleep(takeoverTime + pingTime)
-				for run := range 2 {
-					p := w.start(nil)
-					for _, name := range names {
-						ctx, opts := context.Background(), []distlock.Option{distlock.WaitAtMost(wait)}
-						if how == "context" {
-							var cancel context.CancelFunc
-							ctx, cancel = context.WithTimeout(ctx, wait)
-							defer cancel()
-							opts = nil
-						}
-						g, err := p.Lock(name).Lock(ctx, opts...)
-						if held := errors.Is(err, distlock.ErrHeld); held != (run == 0) {
-							t.Fatalf("run %d: %v", run, err)
-						}
-						_ = g.Release()
-					}
-					if how == "WaitAtMost, no Close" {
-						p.kill()
-					} else {
-						assert.NoErr(t, p.Close(context.Background()))
-					}
-					time.Sleep(90 * time.Second)
-				}
-			})
-		}
-	}
-}
-
-// A contender that is killed during its try leaves its observation for the next run.
-func TestDo_ContenderKilledInItsTry_TheNextRunCountsFromIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a")
-		a.kill()
-		time.Sleep(takeoverTime + pingTime)
-		b.store.Set(fault.On(fault.Release, func(func() error) error {
-			b.kill()
-			return fault.Refused(fault.Release)
-		}))
-		_, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-		wantErr(t, err, distlock.ErrHeld)
-		b.kill()
-		time.Sleep(time.Hour)
-		// The killed contender is in the queue. The same rule evicts it.
-		if w.once(20*time.Second, nil) != nil {
-			time.Sleep(time.Minute)
-			assert.NoErr(t, w.once(20*time.Second, nil))
-		}
-	})
-}
-
 // A living process acquires a dead process's lock at its first try after the takeover time and an
 // interval, however rarely it tries.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
@@ -185,28 +108,6 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A process that waits rarely and briefly takes over in its first wait after the takeover time and
-// an interval.
-func TestLock_SeldomAndShortInALivingProcess_TakesOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
-		a.mustTry("a")
-		a.kill()
-		died := time.Now()
-		for {
-			g, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-			if err == nil {
-				b.Kept = append(b.Kept, g)
-				return
-			}
-			if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
-				t.Fatalf("not taken over after %v: %v", time.Since(died), err)
-			}
-			time.Sleep(10 * time.Minute)
-		}
-	})
 }
 
 // A contender that cannot queue also takes over by short waits: the queue is full of dead waiters,
@@ -247,34 +148,6 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 			for c.try(w, b) != nil {
 				if time.Since(died) > takeoverTime+10*time.Minute+pingTime {
 					t.Fatalf("not taken over after %v", time.Since(died))
-				}
-				time.Sleep(5 * time.Minute)
-			}
-		})
-	}
-}
-
-// LockAll acquires several locks whose holders died at different times.
-func TestLockAll_SeldomInALivingProcess_TakesOver(t *testing.T) {
-	for _, wait := range []time.Duration{0, 20 * time.Second} {
-		runInBubble(t, wait.String(), func(t *testing.T, w *world) {
-			b := w.start(nil)
-			names := []string{"a", "b", "c"}
-			for _, name := range names {
-				dead := w.start(nil)
-				dead.mustTry(name)
-				dead.kill()
-			}
-			died := time.Now()
-			for {
-				all, err := b.LockAll(t.Context(), names, distlock.WaitAtMost(wait))
-				if err == nil {
-					_ = all.Release()
-					return
-				}
-				wantErr(t, err, distlock.ErrHeld)
-				if after := time.Since(died); after > takeoverTime+pingTime {
-					t.Fatalf("not taken over %v after the death: %v", after, err)
 				}
 				time.Sleep(5 * time.Minute)
 			}
@@ -379,27 +252,6 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// The holder's next ping removes the observation from its ping document.
-func TestTryLock_SilentHolderPingsAgain_NothingIsCounted(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := w.start(nil)
-		g := a.mustTry("a")
-		a.kill()
-		time.Sleep(3 * pingTime)
-		wantErr(t, w.once(20*time.Second, nil), distlock.ErrHeld)
-		ping := w.mem.Document(catalog.PingsCollection, a.Process())
-		if p, bad := catalog.ParsePing(ping); bad != nil || p.Sight.Seq != p.Seq || p.Sight.By == "" {
-			t.Errorf("the silent one's ping is %s, want what the contender saw in it", ping)
-		}
-		a.store.Set(nil)
-		time.Sleep(2 * pingTime)
-		if _, err := w.mem.Document(catalog.PingsCollection, a.Process()).LookupErr("sight"); err == nil {
-			t.Error("the ping after it keeps what was seen")
-		}
-		assert.NoErr(t, g.Err())
-	})
-}
-
 // If one clock is wrong, an observation causes no takeover. A living holder that is cut off for
 // three intervals keeps its lock, whichever clock is wrong.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
@@ -428,71 +280,6 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 			a.store.Set(nil)
 			time.Sleep(2 * pingTime)
 			assert.NoErr(t, g.Err())
-		})
-	}
-}
-
-// A contender does not write to the ping of MongoDB's lock manager.
-func TestTryLock_ForeignHolder_ItsPingIsNotWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		err := errors.Join(
-			w.mem.Put(catalog.LocksCollection,
-				bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: int32(2)},
-					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()}}),
-			w.mem.Put(catalog.PingsCollection,
-				bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}))
-		assert.Must(t, err)
-		before := w.mem.Document(catalog.PingsCollection, "mongos:1").String()
-		for range 3 {
-			wantErr(t, w.once(20*time.Second, nil), distlock.ErrHeld)
-			time.Sleep(time.Hour)
-		}
-		assert.Equal(t, w.mem.Document(catalog.PingsCollection, "mongos:1").String(), before,
-			"it is %s, and was %s")
-	})
-}
-
-// A read of many locks records one observation of each silent process. If the server refuses
-// observations, each read sends only one.
-func TestSights_ManyLocks_OneOfAProcessALook(t *testing.T) {
-	const n = 60
-	for name, ask := range map[string]func(b *proc, lock string){
-		"waited for": func(b *proc, lock string) { b.queue(lock) },
-		"tried":      func(b *proc, lock string) { _, _ = b.try(lock) },
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			dead, other, b := w.start(nil), w.start(nil), w.start(nil)
-			for i := range n {
-				dead.mustTry(fmt.Sprint("l", i))
-			}
-			other.mustTry("l")
-			for i := range n {
-				ask(b, fmt.Sprint("l", i))
-			}
-			ask(b, "l")
-			var took atomic.Bool
-			var since, most atomic.Int64 // observations since the last read
-			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				switch {
-				case call.Op == fault.Look:
-					since.Store(0)
-				case call.Op == fault.Witness:
-					most.Store(max(most.Load(), since.Add(1)))
-					if !took.Load() {
-						return fault.Refused(call.Op)
-					}
-				}
-				return apply()
-			})
-			dead.kill()
-			other.kill()
-			time.Sleep(5 * time.Minute)
-			assert.Equal(t, most.Load(), 1, "%d sights in one look that the server did not take, want %d")
-			took.Store(true)
-			before := b.store.Count(fault.Witness)
-			time.Sleep(3 * time.Minute)
-			assert.Equal(t, b.store.Count(fault.Witness)-before, 2,
-				"%d sights of 2 silent processes, want %d")
 		})
 	}
 }

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// maxEntries is the number of entries that a process keeps in the queue of one lock. The second
-	// entry is queued before the first one is granted the lock, so a hand-over never waits for a new
-	// entry.
+	// maxEntries is the number of entries that a process keeps in the queue of one lock. When the
+	// first entry is granted the lock, the second one is already queued.
 	maxEntries = 2
 	// crowded is the number of queued entries at which a process starts to keep only one entry.
 	crowded = catalog.MaxWaiters / 2
@@ -39,9 +38,9 @@ type agents struct {
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. Callers form one queue, first come,
-// first served. The agent keeps at most maxEntries entries in the queue of the lock document, or
-// one for each call that run counts. A session that is granted the lock serves the first caller
-// with the same want, or is released immediately. Commands belong to the agent: a caller that times
+// first served. The agent keeps at most maxEntries entries in the queue of the lock document. It
+// keeps more for calls that can hold the lock together (see run). A session that is granted the
+// lock serves the first caller with the same want, or is released immediately. A caller that times
 // out cancels no command.
 type agent struct {
 	in      *agents
@@ -89,8 +88,8 @@ func (in *agents) of(name string) *agent {
 	return a
 }
 
-// sweep removes idle agents that do not pause after a failure, if there are maxAgents agents. The
-// caller holds mu.
+// sweep removes idle agents if there are at least maxAgents agents. It keeps an agent that pauses
+// after a failure. The caller holds mu.
 func (in *agents) sweep() {
 	if len(in.byName) < maxAgents {
 		return
@@ -102,9 +101,8 @@ func (in *agents) sweep() {
 // idle reports whether the agent has neither calls nor entries nor tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call. left is false if the call already has its answer. why is the reason why the
-// call waited, or nil: the reason of an entry, preferably one with the call's want, or else the
-// last failure.
+// leave removes a call. left is false if the call already has its answer. why is the reason for the
+// wait: that of an entry with the same want, else of any entry, else the last failure, or nil.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -189,9 +187,9 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may keep one more entry with that limit. inRun is set if the
-// entry is for a call that run counts. Entries with another limit do not count: a live holder
-// refuses them, and a silent holder keeps them waiting. The caller holds mu.
+// hasRoom reports whether the agent may keep one more entry with that limit. inRun is set for a
+// call that can hold the lock together with others (see run). Only entries with the same limit
+// count toward maxEntries. The caller holds mu.
 func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	n := 0
 	for _, e := range a.entries {
@@ -247,9 +245,9 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry or a try. A non-nil err is permanent and becomes the answer to the call of
-// the try, or to all calls that wait for an entry. A *PermitMismatchError of an entry is the answer
-// only to calls with the entry's limit.
+// failed ends an entry or a try. err becomes the answer: of a try to its call, of an entry to all
+// calls that wait for an entry. A *PermitMismatchError of an entry goes only to calls with the
+// entry's limit. If err is nil, the calls get no answer.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -289,7 +287,7 @@ func (a *agent) needs(c *call) bool {
 	return slices.Contains(a.calls, c)
 }
 
-// dismiss ends an entry that no call needs. It returns false for a needed entry.
+// dismiss ends an entry that no call needs. It returns false if a call needs the entry.
 func (a *agent) dismiss(e *entry) bool {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -361,8 +359,8 @@ func (a *agent) backedOff() time.Duration {
 	return a.resume - a.m.cfg.Clock.Now().Mono
 }
 
-// waiting returns the number of waiting calls, and the longest time that a call not on standby has
-// waited.
+// waiting returns the number of waiting calls, and the longest wait of a call that is not on
+// standby.
 func (in *agents) waiting() (n int, oldest time.Duration) {
 	now := in.m.cfg.Clock.Now().Mono
 	in.mu.Lock()
@@ -408,8 +406,8 @@ func (e *entry) setSpare(spare bool) {
 	}
 }
 
-// reason returns the reason why the entry waits: its failure, or the holder as last read, or nil.
-// The caller holds mu.
+// reason returns why the entry waits: its failure, or the holder as last read, or nil. The caller
+// holds mu.
 func (e *entry) reason() error {
 	if e.failure != nil || e.waiter == nil {
 		return e.failure
@@ -420,7 +418,7 @@ func (e *entry) reason() error {
 	return nil
 }
 
-// note records the reason why the session cannot be queued. Nil clears it.
+// note records why the session cannot be queued. Nil clears the record.
 func (e *entry) note(failure error) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()

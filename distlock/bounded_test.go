@@ -114,3 +114,45 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 		})
 	}
 }
+
+// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, at every
+// step of the call.
+func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
+	errWhy := errors.New("why it ended")
+	lease := distlock.Lease(time.Minute)
+	for _, c := range []struct {
+		slow   fault.Op // no step is slow if it is empty
+		before bool     // the context ends before the call
+		try    bool
+		opts   []distlock.Option
+	}{
+		{}, {before: true}, {before: true, try: true}, {slow: fault.Look, try: true},
+		{slow: fault.Enter}, {slow: fault.Acquire, try: true},
+		{slow: fault.Renew, opts: []distlock.Option{lease}},
+		{slow: fault.Renew, try: true, opts: []distlock.Option{lease}},
+	} {
+		runInBubble(t, fmt.Sprintf("%+v", c), func(t *testing.T, w *world) {
+			holder, p := w.start(nil), w.start(nil)
+			if c.slow == "" || c.slow == fault.Look {
+				holder.mustTry("a")
+			}
+			p.store.Set(fault.On(c.slow, func(apply func() error) error {
+				time.Sleep(100 * time.Millisecond)
+				return apply()
+			}))
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errWhy)
+			defer cancel()
+			if c.before {
+				<-ctx.Done()
+			}
+			call := p.Lock("a").Lock
+			if c.try {
+				call = p.Lock("a").TryLock
+			}
+			err := assert.Err(call(ctx, c.opts...))
+			wantErr(t, err, context.DeadlineExceeded)
+			wantErr(t, err, errWhy)
+			time.Sleep(time.Minute) // until the pending commands end
+		})
+	}
+}

@@ -15,25 +15,6 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// foreignTurn simulates an acquisition by MongoDB's lock manager, which ignores the queue. The
-// manager writes its own fields and keeps the last holder's fence.
-func (w *world) foreignTurn(name string) {
-	w.t.Helper()
-	var doc bson.D
-	assert.Must(w.t, bson.Unmarshal(w.doc(name), &doc))
-	for i := range doc {
-		switch doc[i].Key {
-		case "state":
-			doc[i].Value = int32(2)
-		case "process":
-			doc[i].Value = "mongos:1"
-		case "ts":
-			doc[i].Value = bson.NewObjectID()
-		}
-	}
-	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
-}
-
 // seen returns the row of the listing for the first holder of a lock.
 func (p *proc) seen(name string) distlock.LockInfo {
 	p.w.t.Helper()
@@ -56,7 +37,7 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 			g := p.mustTry("a")
 			saw := op.seen("a")
 			w.release(g)
-			w.foreignTurn("a")
+			manager{w}.take("a")
 			if now := op.seen("a"); now.Fence != saw.Fence || now.Session == saw.Session {
 				t.Fatalf("the scene is wrong: %+v", now)
 			}
@@ -123,13 +104,11 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 			runInBubble(t, fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T, w *world) {
 				p, other := w.start(nil), w.start(nil)
 				w.release(p.mustTry("a")) // raises the fence of a
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 					err := apply()
-					if call.Op == fault.Acquire {
-						time.Sleep(3 * time.Second) // until the reply
-					}
+					time.Sleep(3 * time.Second) // until the reply
 					return err
-				})
+				}))
 				tried := make(chan error, 1)
 				go func() {
 					g, err := p.try("a")

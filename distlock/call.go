@@ -28,7 +28,7 @@ type answer struct {
 	err     error
 }
 
-// acquire returns a guard once the call has the lock.
+// acquire waits for the lock and returns its guard.
 func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	kind := EventGaveUp
 	if c.once {
@@ -108,8 +108,8 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	}
 }
 
-// mayAcquire returns an error if no call can acquire now: [ErrClosed], or [ErrNoHeartbeat] for a
-// call that does not wait.
+// mayAcquire returns [ErrClosed] if the Manager is closed, or [ErrNoHeartbeat] if it has no
+// heartbeat and the call does not wait.
 func (m *Manager) mayAcquire(name string, once bool) error {
 	err := m.Err()
 	switch {
@@ -121,8 +121,8 @@ func (m *Manager) mayAcquire(name string, once bool) error {
 	return nil
 }
 
-// stopped returns the error of a call that gave up. The error matches the cause and the reason for
-// the wait.
+// stopped returns the error of a call that gave up. The error matches cause, and why if it is not
+// nil. When the time of WaitAtMost is up, the error is why or [ErrUnavailable].
 func (c *call) stopped(ctx context.Context, cause, why error) error {
 	text := acquirePrefix(c.name) + plain(cause)
 	causes := []error{cause}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,12 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
@@ -83,60 +80,6 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	}
 }
 
-// ratedClock is a clock whose rate differs from true time.
-type ratedClock struct {
-	clock.Clock
-	start clock.Reading
-	rate  float64
-}
-
-func (w *world) startRated(rate float64) *proc {
-	w.t.Helper()
-	c := clock.System()
-	return w.startBy(ratedClock{c, c.Now(), rate},
-		func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly })
-}
-
-func (c ratedClock) Now() clock.Reading {
-	passed := time.Duration(float64(c.Clock.Now().Mono-c.start.Mono) * c.rate)
-	return clock.Reading{Wall: c.start.Wall.Add(passed), Mono: passed}
-}
-
-func (c ratedClock) NewTimer(d time.Duration) clock.Timer {
-	return ratedTimer{c.Clock.NewTimer(time.Duration(float64(d) / c.rate)), c.rate}
-}
-
-type ratedTimer struct {
-	clock.Timer
-	rate float64
-}
-
-func (t ratedTimer) Reset(d time.Duration) { t.Timer.Reset(time.Duration(float64(d) / t.rate)) }
-
-// A8, A9: clocks run at different rates. Up to a ratio of 1.33, Takeover/(Takeover-Margin), the
-// guard is lost before the takeover. Beyond that ratio, the guard is still trusted after the
-// takeover.
-func TestClocks_Rates_HolderLosesFirstUpToTheBound(t *testing.T) {
-	for _, c := range []struct {
-		holder, contender float64
-		overlap           bool
-	}{
-		{1, 1, false}, {0.8, 1, false}, {0.76, 1, false}, {1, 1.3, false}, {1.3, 0.8, false},
-		{0.6, 1, true},
-	} {
-		runInBubble(t, fmt.Sprintf("%v and %v", c.holder, c.contender), func(t *testing.T, w *world) {
-			a, b := w.startRated(c.holder), w.startRated(c.contender)
-			lost := a.mustTry("a")
-			wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
-			a.kill()
-			b.until("a", 5*time.Second, 2*takeoverTime)
-			if overlap := lost.Err() == nil; overlap != c.overlap {
-				t.Errorf("two guards are trusted: %v, want %v", overlap, c.overlap)
-			}
-		})
-	}
-}
-
 // B5: a holder that recovers while the contender is stopped between its last read and its next
 // write cannot be condemned. The holder keeps the lock.
 func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
@@ -190,28 +133,6 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 		synctest.Wait()
 		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
 		close(stuck)
-	})
-}
-
-// E8: repeated elections delay the takeover of a dead holder's lock, and the error reports them. A
-// living holder keeps its lock.
-func TestTryLock_ElectionsWithoutEnd_LivingKeepAndDeadStay(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		only := func(cfg *distlock.Config) { cfg.TakeoverRule = takeover.WatchOnly }
-		dead, alive, b := w.start(nil), w.start(nil), w.start(only)
-		dead.mustTry("dead")
-		g := alive.mustTry("alive")
-		dead.kill()
-		for i := range 2 * int(takeoverTime/(5*time.Second)) {
-			w.mem.SetPrimary(fmt.Sprint("term ", i))
-			_, err := b.try("dead")
-			if h := held(t, err); i > 0 && !strings.Contains(h.Reason, "primary") {
-				t.Fatalf("reason: %s", h.Reason)
-			}
-			time.Sleep(5 * time.Second)
-		}
-		assert.NoErr(t, g.Err())
-		b.until("dead", 10*time.Second, takeoverTime+time.Minute)
 	})
 }
 
@@ -272,19 +193,6 @@ func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
 	})
 }
 
-// H1: two processes with the same host and process number have different ids, and both work.
-func TestNew_SameHostAndPid_IdsDiffer(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		if a.Process() == b.Process() {
-			t.Fatalf("both are %s", a.Process())
-		}
-		g, h := a.mustTry("a"), b.mustTry("b")
-		time.Sleep(time.Hour)
-		assert.NoErr(t, errors.Join(g.Err(), h.Err()))
-	})
-}
-
 // H5: a session of another process with the same ts is not accepted as the session of this process.
 func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -295,48 +203,6 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 			{Key: "ts", Value: g.Session()}, {Key: "fence", Value: g.Fence() + 1}})
 		assert.Must(t, err)
 		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
-	})
-}
-
-// H6: New returns an error without a source of randomness. The test is not parallel, because the
-// source is shared.
-func TestNew_NoRandomness_IsAnError(t *testing.T) {
-	empty := errors.New("the source is dry")
-	uuid.SetRand(dry{empty})
-	defer uuid.SetRand(nil)
-	synctest.Test(t, func(t *testing.T) {
-		_, err := distlock.New(t.Context(),
-			distlock.Config{Catalog: memcatalog.New(memcatalog.Options{}), Host: "host"})
-		wantErr(t, err, empty)
-	})
-}
-
-type dry struct{ err error }
-
-func (d dry) Read([]byte) (int, error) { return 0, d.err }
-
-// I4: if an acquire is applied after its process has died, the lock is taken over after the
-// takeover time.
-func TestTryLock_AppliedAfterDeath_IsTakenOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		var late func() error
-		a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Acquire {
-				late = apply
-				return fault.Lost(call.Op)
-			}
-			return fault.Refused(call.Op)
-		})
-		wantErr(t, assert.Err(a.try("a")), distlock.ErrOutcomeUnknown)
-		a.kill()
-		if err := late(); err != nil || !w.lock("a").Held {
-			t.Fatalf("not applied: %v", err)
-		}
-		g, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		if g.TakeoverEvidence() == "" || took < takeoverTime-pingTime {
-			t.Errorf("took %v, evidence %q", took, g.TakeoverEvidence())
-		}
 	})
 }
 
@@ -375,32 +241,6 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	}
 }
 
-// J9: a logger's panic stops neither the pings nor the guard.
-func TestManager_LoggerPanics_PingsGoOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(func(cfg *distlock.Config) {
-			cfg.Logger = zerolog.New(panicking{}).Level(zerolog.WarnLevel)
-		})
-		g := p.mustTry("a")
-		failed := 0
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Ping && failed < 3 {
-				failed++
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
-		time.Sleep(time.Hour)
-		if err := g.Err(); err != nil || p.Stats().Panics == 0 {
-			t.Errorf("guard: %v, %+v", err, p.Stats())
-		}
-	})
-}
-
-type panicking struct{}
-
-func (panicking) Write([]byte) (int, error) { panic("on purpose") }
-
 // A15, F7: log lines are valid JSON with escaped strings for all values in the documents.
 func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -431,27 +271,6 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 		for line := range strings.Lines(lines.String()) {
 			if !json.Valid([]byte(line)) || strings.Contains(line, "\x1b") {
 				t.Errorf("no line of JSON: %q", line)
-			}
-		}
-	})
-}
-
-// F13: names that differ in case, Unicode form or spaces are different locks, in the listing too.
-func TestLocks_NamesThatLookAlike_AreListedApart(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		names := []string{"\u00e9", "e\u0301", "lock", "Lock", "lock "}
-		for _, name := range names {
-			p.mustTry(name)
-		}
-		seen := map[string]bool{}
-		for info, err := range p.Inspector().Locks(t.Context()) {
-			assert.Must(t, err)
-			seen[info.Name] = info.Held
-		}
-		for _, name := range names {
-			if !seen[name] {
-				t.Errorf("%+q is not listed as held: %v", name, seen)
 			}
 		}
 	})

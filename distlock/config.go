@@ -17,9 +17,8 @@ const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
-	// pruneAge is the least age of the documents that pruning deletes: pings without a lock and, if
-	// Config.PruneLocks is set, locks. pruneEvery is the time between two prunings, plus or minus
-	// half.
+	// pruneAge is the least age of a document that is pruned. pruneEvery is the mean time between
+	// two prunings.
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
@@ -27,9 +26,9 @@ const (
 // our locks. The manager ignores the takeover time in our documents.
 const configServerTakeover = 15 * time.Minute
 
-// Config is the configuration of a Manager. Only the connection must be set: every other field that
-// is zero means its default, which is the value of mongos where possible. New refuses
-// contradictions and never corrects them.
+// Config is the configuration of a Manager. Only the connection must be set. Any other zero field
+// means the default, which is the value of mongos where possible. New refuses contradictions and
+// never corrects them.
 type Config struct {
 	// One of URI, ClientOptions, Client and Catalog must be set.
 
@@ -55,10 +54,10 @@ type Config struct {
 	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // limit of one command; default 5 s
-	// PruneLocks makes the Manager delete the documents of locks that were not used for 4 days, or for
-	// Takeover if that is longer: up to 10,000 once an hour. Use it for generated names, such as one
-	// for each order. Fences still rise, unless the server's clock is set back by that time. The user
-	// needs the privilege to remove.
+	// PruneLocks makes the Manager delete the documents of locks that were not used for 4 days, or
+	// for Takeover if that is longer: up to 10,000 an hour. Use it for generated names, such as one
+	// for each order. Fences still rise, unless the server's clock is set back by 4 days or more. The
+	// connection's user needs the privilege to remove.
 	PruneLocks bool
 
 	Tuning
@@ -197,8 +196,7 @@ func badDatabase(name string) string {
 	return ""
 }
 
-// badHost returns the problem with the first part of a process id, or "". A host must be one line
-// of text.
+// badHost returns what is wrong with a host name, or "". A host name must be one line of text.
 func badHost(host string) string {
 	if problem := catalog.BadText(host, 255); problem != "" {
 		return problem

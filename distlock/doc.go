@@ -1,7 +1,6 @@
-// Package distlock is a distributed lock on MongoDB. It continues the lock of mongos in
-// config.locks and config.lockpings, without the known defects of the mongos generations. A
-// [Manager] is one process with its heartbeat. A [DistributedLock] is a name. A [TryGuard] is a
-// held lock.
+// Package distlock is a distributed lock on MongoDB. It uses the documents of the lock of mongos,
+// in config.locks and config.lockpings, without that lock's known defects. A [Manager] is one
+// process with its heartbeat. A [DistributedLock] is a named lock. A [TryGuard] is a held lock.
 //
 // Use a separate database (Config.Database: "distlock") unless the program runs a cluster. In
 // database config, servers refuse change streams, and most servers refuse transactions. Defer the
@@ -17,23 +16,23 @@
 //
 //	Takeover : (Takeover - Margin)        default 15 min : 11 min 15 s = 1.33
 //
-// A holder that loses its lock detects the loss before another process can acquire the lock. Err
-// reports the loss from the deadline on, whether or not a timer has run, and the guard's context
-// ends. The fence of a name rises with every acquisition.
+// A holder that loses its lock detects the loss before another process can acquire the lock. From
+// the deadline on, Err reports the loss, even if no timer has run. The guard's context ends. The
+// fence of a name rises with every acquisition.
 //
 // # Limits
 //
 // A lock cannot stop a process. A process that is paused in the middle of a statement completes the
 // statement after the pause, although its guard is lost by then. The protected resource must check
-// the fence, or be written with a filter that checks it.
+// the fence, for example by [TryGuard.Fenced].
 //
-// A heartbeat shows that a process lives. It does not show that the work proceeds: a job that hangs
-// keeps its lock, unless the lock has a [Lease], which the work itself renews.
+// A heartbeat shows that a process lives, not that its work proceeds. A job that hangs loses its
+// lock only if the lock has a [Lease], which the work itself renews.
 //
 // An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
-// let a second holder in until the first holder's next ping. So can MongoDB's own lock manager,
-// which decides by one clock: on a config server of 3.2 to 6.0, when that clock steps by more than
-// 15 minutes.
+// let a second holder in until the first holder's next ping. MongoDB's own lock manager, on a
+// config server of 3.2 to 6.0, decides by one clock. If that clock steps by more than 15 minutes,
+// it can let a second holder in as well.
 //
 // By default a takeover may also use clock values, if all of them agree (see package takeover). If
 // the clocks of the server and the contender jump together while the holder is cut off for two or
@@ -59,19 +58,19 @@
 //   - Ping: the command that renews the document of a process in lockpings. A process sends one
 //     every Config.Ping. Its pings are its heartbeat.
 //   - Term: the time for which pings are acknowledged without a gap. Deadline: the end of the term
-//     by the process's own clock, Takeover - Margin after the send of the last acknowledged ping.
-//     Guards are lost at the deadline.
+//     by the process's own clock. It is Takeover - Margin after the send of the last acknowledged
+//     ping. Guards are lost at the deadline.
 //   - Silent: a process whose ping document does not change. Takeover time: the time for which a
 //     process must be silent before its locks can be taken. Margin: the time between the loss of
 //     its guards and the end of its takeover time.
-//   - Dead: silent by the rule of package takeover. Takeover: the eviction of a dead holder, and
-//     the acquisition that follows. Evidence: the figures behind the decision.
+//   - Dead: silent for so long that package takeover permits a takeover. Takeover: the eviction of
+//     a dead holder, and the acquisition that follows. Evidence: the figures behind the decision.
 //   - Condemned: marked as dead in its ping document. From then on its pings fail.
 //   - Foreign: another program that uses the same documents, such as a mongos or MongoDB's lock
 //     manager.
 //   - Ghost: a session that is in the store but belongs to no caller, for example after a lost
 //     reply. The process releases it within a ping interval.
-//   - Background: the work of a Manager outside of calls, such as the release of ghosts.
+//   - Background: a Manager's work outside of calls, such as releasing ghosts.
 package distlock
 
 // The life of a lock:

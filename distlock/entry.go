@@ -63,8 +63,8 @@ func (e *entry) acquire() (_ *session, err error) {
 		if ended && err == nil {
 			return
 		}
-		if scene := w.View.Load(); scene != nil {
-			e.m.judge.WatchRefused(*scene)
+		if view := w.View.Load(); view != nil {
+			e.m.judge.WatchRefused(*view)
 		}
 		if s.queued || s.doubtful || !ended {
 			e.m.giveBack(s)
@@ -91,7 +91,7 @@ func (e *entry) acquire() (_ *session, err error) {
 			return nil, err
 		}
 		lock = grantedLock(*grant)
-		s.inTurn, s.evidence = true, grant.Evidence
+		s.fromQueue, s.evidence = true, grant.Evidence
 	}
 	s.queued = true // from here on the session is removed unless a call gets it
 	if err = e.m.acquired(s, lock); err != nil {
@@ -155,38 +155,38 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 
 // findRoom waits while the queue is full, or while silent processes use the lock with another
 // limit. It reads the lock, evicts dead processes and pauses until the session may be sent again.
-// After a second refusal in a row (again) it pauses at least once. Errors: those of wait; a
-// *PermitMismatchError when a living process uses another limit; errors of the read.
+// again is set from the second refusal on: then findRoom pauses at least once. Errors: those of
+// wait; a *PermitMismatchError when a living process uses another limit; errors of the read.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
 	for ; ; again = false {
-		scene, err := e.a.contend(s)
+		view, err := e.a.contend(s)
 		switch {
 		case errors.Is(err, errFree) && !again:
 			return catalog.Lock{}, nil
 		case errors.Is(err, errFree):
 			err = acquiring(e.a.name, refusal)
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrPermitMismatch) && scene.OthersSilent(s.want.limit):
+		case errors.Is(err, ErrPermitMismatch) && view.OthersSilent(s.want.limit):
 		default:
 			return catalog.Lock{}, err
 		}
-		e.m.judge.WatchRefused(scene)
-		e.note(e.fullness(err, scene))
+		e.m.judge.WatchRefused(view)
+		e.note(e.fullness(err, view))
 		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
 			return lock, err
 		}
 	}
 }
 
-// fullness returns the error for a refusal. If the snapshot shows no reason, the error reports a
-// full queue.
-func (e *entry) fullness(err error, scene watch.View) error {
+// fullness returns err if it names a holder or another limit. Otherwise it returns a *HeldError
+// that reports a full queue.
+func (e *entry) fullness(err error, view watch.View) error {
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
 		return err
 	}
-	held := e.m.heldError(scene)
+	held := e.m.heldError(view)
 	held.Reason = "its queue is full"
 	return held
 }
@@ -198,7 +198,7 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 	if err != nil || grant == nil {
 		return l, err
 	}
-	s.inTurn, s.evidence = true, grant.Evidence
+	s.fromQueue, s.evidence = true, grant.Evidence
 	return grantedLock(*grant), nil
 }
 
@@ -206,8 +206,9 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session, or until the pause is over. A negative pause never ends.
-// After the pause it returns nil, nil. Errors: errDismissed when no call has needed the entry for
-// the time of keptFor; errRemoved; the reason why the session must stop waiting.
+// After the pause it returns nil, nil. Errors: errDismissed when the entry was spare for the time
+// that keptFor returns; errRemoved; [ErrClosed]; [ErrNoHeartbeat]; the error with which package
+// queue ended the wait.
 func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
@@ -277,8 +278,8 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 // removed returns the error of a session after the removal of its entry.
 func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
-	if scene := w.View.Load(); scene != nil {
-		held = e.m.heldError(*scene)
+	if view := w.View.Load(); view != nil {
+		held = e.m.heldError(*view)
 	}
 	held.Reason = errRemoved.Error()
 	return &acquireError{text: held.Error(), causes: []error{held, errRemoved}}

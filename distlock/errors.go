@@ -45,20 +45,20 @@ var (
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
-// A MalformedError names a document that cannot be understood, and the bad field in it. A lock with
-// such a document is never treated as free and never taken over.
+// A MalformedError names a document that cannot be understood, and the bad field in it. Its lock is
+// never treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A PrivilegeError names the privilege that the connection's user lacks, or reports that the
-// connection has no user. Every method with I/O may return it.
+// A PrivilegeError names the privilege that the connection's user lacks, or reports that there is
+// no user. Every method with I/O may return it.
 type PrivilegeError = catalog.PrivilegeError
 
-// A PermitMismatchError reports a holder or waiter that is not dead and uses the lock with another
-// number of permits, or without [Permits].
+// A PermitMismatchError reports a living holder or waiter that uses the lock with another number of
+// permits, or without [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
 // A DeadlockError reports a caller that waits for a lock that it holds itself. Why is the reason of
-// its first acquisition. Deadlocks between callers are not detected.
+// its first acquisition.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
@@ -71,9 +71,9 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError names the holder that keeps the caller out: one that is alive by the takeover rule,
-// or the first waiter of a free lock. If the call waited, the holder was read up to two ping
-// intervals before. The times are those of the server's clock.
+// A HeldError describes the holder that keeps the caller out, or the first waiter if the lock is
+// free. If the call waited, the facts may be two ping intervals old. The times are those of the
+// server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown
@@ -130,7 +130,7 @@ func (e *HeldError) facts() string {
 
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// A LostError reports why a guard is lost. It matches [ErrLockLost] and its cause.
+// A LostError reports why a guard is lost. It matches [ErrLockLost] and Cause.
 type LostError struct {
 	Name  string
 	Fence int64
@@ -143,9 +143,9 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// A ReleaseError reports that every try to release a lock failed. The guard is over. The background
-// tries again, immediately and after every ping. If the error matches [ErrClosed], the lock stays
-// held until a takeover. A ReleaseError matches [ErrReleaseFailed] and its cause.
+// A ReleaseError reports that every try to release a lock failed. The background tries again,
+// immediately and after every ping. If the error matches [ErrClosed], the lock stays held until a
+// takeover. A ReleaseError matches [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64

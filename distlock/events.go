@@ -63,7 +63,7 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 // brokenWord is the prefix of the evidence when a break grants the lock to a waiter.
 const brokenWord = "broken: "
 
-// ruleOf returns the rule that an evidence string of package watch names, or "".
+// ruleOf returns the rule from evidence of the form "rule <rule>: <text>", or "".
 func ruleOf(evidence string) string {
 	rest, ok := strings.CutPrefix(evidence, "rule ")
 	rule, _, found := strings.Cut(rest, ": ")
@@ -77,8 +77,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the dead process that an evidence string of package watch or takeover names. It
-// returns "" if the string does not contain the full name.
+// subjectOf returns the process id of the dead process from the evidence. It returns "" if the
+// evidence does not contain the full id.
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
@@ -92,7 +92,7 @@ func subjectOf(evidence string) string {
 	return process
 }
 
-// A background emits the events of the heartbeat and of the judge.
+// A background emits the events of pings, late releases, condemnations and evictions.
 type background struct {
 	*emitter
 	process func() string
@@ -100,7 +100,7 @@ type background struct {
 	late    func(ts bson.ObjectID) (fence int64) // of a guard after a failed release; else 0
 }
 
-func (b *background) tell(e Event) { b.emit(context.Background(), e) }
+func (b *background) report(e Event) { b.emit(context.Background(), e) }
 
 // Pinged implements [pinger.Told].
 func (b *background) Pinged(process string, took, late time.Duration, err error) {
@@ -108,31 +108,31 @@ func (b *background) Pinged(process string, took, late time.Duration, err error)
 	if err != nil {
 		kind = EventPingFailed
 	}
-	b.tell(Event{Kind: kind, Process: process, Waited: took, Late: late, Skew: b.skew(), Err: err})
+	b.report(Event{Kind: kind, Process: process, Waited: took, Late: late, Skew: b.skew(), Err: err})
 }
 
 // Over implements [pinger.Told].
 func (b *background) Over(process string, cause error) {
-	b.tell(Event{Kind: EventProcessOver, Process: process, Err: cause})
+	b.report(Event{Kind: EventProcessOver, Process: process, Err: cause})
 }
 
 // ReleasedLate implements [pinger.Told].
 func (b *background) ReleasedLate(s catalog.Session) {
-	b.tell(Event{
+	b.report(Event{
 		Kind: EventReleasedLate, Name: s.Name, Process: b.process(), Session: s.TS, Fence: b.late(s.TS),
 	})
 }
 
 // Condemned implements [watch.Events].
 func (b *background) Condemned(process, rule, evidence string) {
-	b.tell(Event{
+	b.report(Event{
 		Kind: EventCondemned, Process: b.process(), Previous: process, Rule: rule, Evidence: evidence,
 	})
 }
 
 // Evicted implements [watch.Events].
 func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
-	b.tell(Event{
+	b.report(Event{
 		Kind: EventEvicted, Name: lock, Why: dead.Why, Mode: modeWord(dead.Mode), Process: b.process(),
 		Session: dead.TS, Fence: dead.Fence, Previous: dead.Process,
 		Rule: dead.Rule(), Evidence: evidence,
@@ -140,17 +140,16 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 }
 
 // An Observer receives the events of a Manager, for metrics, spans and histories. If it has a
-// method ObserveContext(context.Context, Event), the Manager calls that method instead of Observe,
-// with the context of the call that acquires, or acquired, the lock.
+// method ObserveContext(context.Context, Event), the Manager calls that method instead. For an
+// event of a lock, the context derives from that of the acquisition.
 //
-// Several goroutines may call Observe at the same time: those of the callers and that of the
-// heartbeat. Observe must return fast, because it can delay pings. It must not call the Manager or
-// its guards. A panic in it is recovered.
+// Several goroutines call Observe at the same time. It must return fast, because it can delay
+// pings, and it must not call the Manager or its guards. A panic is recovered.
 //
 // The events of a lock session are its acquisition, then its loss, if any, then its release or
-// drop. A guard that was lost before the caller got it is a failed acquisition. [TryGuard.Reenter]
-// and [DistributedLock.LockInTransaction] have no events, and neither has a release that is not the
-// last one, or a call that is refused because of its name, options or context.
+// drop. A guard that was lost before the caller got it is a failed acquisition. There are no events
+// of [TryGuard.Reenter], of a release that is not the last one, of
+// [DistributedLock.LockInTransaction], and of calls with a bad name, option or context.
 type Observer interface {
 	Observe(e Event)
 }
@@ -213,7 +212,7 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock. Each comment describes the event and then lists the fields that it sets.
+// Events of a lock. Each comment describes the event, then lists its fields.
 const (
 	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                        // granted from the queue; Waited, Evidence after a break
@@ -304,7 +303,7 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns the kind of Err in one word, as a label. It returns "" if Err is nil.
+// Cause returns the kind of Err in one word, as a label, or "" if Err is nil.
 //
 //   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
 //     heartbeat"
@@ -328,8 +327,8 @@ func (e Event) Cause() string {
 	return "other"
 }
 
-// endOfContext reports whether an acquisition failed only because a command's context ended,
-// however the store words that. Such an error concerns neither the lock nor the server.
+// endOfContext reports whether an acquisition failed only because its context ended or the Manager
+// was closed. Such an error says nothing about the lock or the server.
 func endOfContext(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)

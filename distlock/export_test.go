@@ -2,7 +2,6 @@ package distlock
 
 import (
 	"context"
-	"iter"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -14,10 +13,6 @@ var (
 	ErrNotHeld   = leading.ErrNotHeld
 	ErrNotQueued = leading.ErrNotQueued
 )
-
-func (l *DistributedLock) Watch(ctx context.Context) iter.Seq2[*LockInfo, error] {
-	return l.m.Internal(leading.Key{}).Watch(ctx, l.name)
-}
 
 func (l *DistributedLock) RequestYield(ctx context.Context, why string) error {
 	return l.m.Internal(leading.Key{}).RequestYield(ctx, l.name, why)

@@ -16,17 +16,17 @@ import (
 const fenceField = "_fence"
 
 // Fenced adds the fence to the filter and the update of one document, for UpdateOne or
-// FindOneAndUpdate of any collection. The fenced filter matches only a document that no newer
-// holder has written. The fenced update stores this guard's fence in the field _fence. If the
-// fenced filter does not match an existing document, a newer holder has written it. An upsert then
-// fails with DuplicateKey. Before a write that depends on the content of the document, read the
-// document with a fenced FindOneAndUpdate. No I/O.
+// FindOneAndUpdate of any collection. The fenced filter excludes documents that a newer holder has
+// written. The fenced update stores this guard's fence in the field _fence. If filter matches a
+// document and the fenced filter does not, a newer holder has written it. An upsert then fails with
+// DuplicateKey. If a write depends on the content of the document, read it with a fenced
+// FindOneAndUpdate. No I/O.
 //
 // Fenced stops a stale holder only on documents that a newer holder has written.
 // [TryGuard.InTransaction] stops it everywhere.
 //
 // Errors: [ErrBadOption] for a replacement, a pipeline or an update of _fence, and for guards of
-// [Shared] or of more than one permit; *LostError if the guard is lost.
+// [Shared] or several permits; *LostError.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -73,26 +73,23 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 
 // InTransaction runs work in a MongoDB transaction that commits only while the lock is held. The
 // transaction changes the lock document, filtered by the lock session. After a takeover the
-// transaction fails with [ErrLockLost] without a write. A takeover that begins later waits for the
-// end of the transaction.
+// transaction fails with [ErrLockLost] without a write. A later takeover waits for the end of the
+// transaction.
 //
 // work passes its context to every operation. All operations use the same client: Config.Client, or
 // mongo.SessionFromContext(ctx).Client(). work returns the error of an operation that fails. It may
-// run several times and must have no other effects. It runs again at most once because of writes to
-// the lock document, and once for each election and each conflict over its own documents. All runs
-// together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a takeover
-// waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
+// run several times, after an election or a write conflict, so it must have no other effects. All
+// runs together are bounded by ctx, by the guard, and by Takeover - Margin. Keep work short: a
+// takeover waits for it, up to 60 s if the process stops (transactionLifetimeLimitSeconds).
 //
 // Transactions of one guard run one after the other, so work must not call InTransaction of its
-// guard. With work's context such a call returns an error. With another context it waits until that
-// context or the guard's context ends, or Takeover - Margin has passed. [TryGuard.Renew] with
-// work's context is part of the transaction: the renewal counts from its send, if the transaction
-// commits. With another context Renew waits for the end of the transaction, for at most
-// Config.CommandTimeout. After a release no transaction commits.
+// guard. [TryGuard.Renew] with work's context is part of the transaction. With another context it
+// waits for the end of the transaction, for at most Config.CommandTimeout. After a release no
+// transaction commits.
 //
-// Errors: the error of work, joined with that of Err if the guard is over; *LostError, which also
-// marks the guard as lost; [ErrNoTransactions], before work is called; [ErrBadOption] for a call
-// with work's context; [ErrOutcomeUnknown] of the commit.
+// Errors: those of work and Err, joined; *LostError, which also marks the guard as lost;
+// [ErrNoTransactions], before work is called; [ErrBadOption] for a call with work's context;
+// [ErrOutcomeUnknown] of the commit.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -157,18 +154,17 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 
 // LockInTransaction acquires the lock inside the caller's transaction, and holds it until the
 // commit or the abort. ctx carries the transaction, like the context in the function of
-// Session.WithTransaction. The lock has no guard and no fence, and needs no release. Call
-// LockInTransaction first in the transaction. PostgreSQL has pg_advisory_xact_lock for this.
+// Session.WithTransaction. There is no guard, no fence and no release. Make this call the first one
+// of the transaction. PostgreSQL has pg_advisory_xact_lock for this.
 //
-// Until the transaction ends, its write to the lock document makes other callers wait in the
-// server, each with a connection, or get a write conflict. Clocks do not matter: the writes of the
-// transaction appear while the lock is held, or not at all. MongoDB ends a transaction after 60 s
-// (transactionLifetimeLimitSeconds).
+// Until the transaction ends, other callers wait in the server, each with a connection, or get a
+// write conflict. Clocks do not matter: the writes of the transaction appear while the lock is
+// held, or not at all. MongoDB ends a transaction after 60 s (transactionLifetimeLimitSeconds).
 //
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
-// and takes over a dead holder. A transaction that has read before still sees the old state. The
-// error then has the driver's label TransientTransactionError, and WithTransaction runs the
-// function again.
+// and takes over a dead holder. A transaction that has already read sees the old state. The error
+// of the call then has the driver's label TransientTransactionError, and WithTransaction repeats
+// the function.
 //
 // Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
@@ -228,8 +224,8 @@ func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option)
 	}
 }
 
-// enterTransaction reads the lock outside of the transaction, and enters a free lock inside. A
-// transaction reads only one snapshot, so waiting inside would be useless.
+// enterTransaction reads the lock outside of the transaction, and enters a free lock inside.
+// Inside, every read would return the same snapshot.
 func (c *call) enterTransaction(ctx context.Context) error {
 	s, err := c.m.begin(c.name, c.o.want, catalog.Try)
 	if err != nil {
@@ -239,15 +235,15 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	fail := func(err error) error {
 		return fmt.Errorf("distlock: acquire %s in a transaction: %w", quoted(c.name), err)
 	}
-	scene, err := c.m.judge.Read(ctx, c.name)
+	view, err := c.m.judge.Read(ctx, c.name)
 	if err != nil {
 		return fail(err)
 	}
-	if err := scene.Malformed(); err != nil {
+	if err := view.Malformed(); err != nil {
 		return fail(err)
 	}
-	if !scene.Free() || scene.Lock != nil && len(scene.Lock.Waiters) > 0 {
-		if err := c.evictDead(ctx, scene); err != nil {
+	if !view.Free() || view.Lock != nil && len(view.Lock.Waiters) > 0 {
+		if err := c.evictDead(ctx, view); err != nil {
 			return err
 		}
 	}
@@ -255,33 +251,33 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	switch {
 	case errors.Is(err, catalog.ErrNotFree):
 		return &againError{fmt.Errorf("%w: the transaction began before the lock was free; run it "+
-			"again: %w", c.m.heldError(scene), err)}
+			"again: %w", c.m.heldError(view), err)}
 	case err != nil:
 		return fail(err)
 	}
 	return nil
 }
 
-// evictDead evicts dead processes. It returns a *HeldError if other processes keep the caller out,
-// or a *PermitMismatchError if one of them is alive and the lock is a semaphore.
-func (c *call) evictDead(ctx context.Context, scene watch.View) error {
-	_, err := c.m.judge.EvictDead(ctx, scene, len(scene.Suspects))
+// evictDead evicts dead processes. If holders or waiters remain, it returns a *PermitMismatchError
+// if they use [Permits] and one of them pings, else a *HeldError.
+func (c *call) evictDead(ctx context.Context, view watch.View) error {
+	_, err := c.m.judge.EvictDead(ctx, view, len(view.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {
 		return acquiring(c.name, err)
 	}
-	if !slices.ContainsFunc(scene.Suspects, func(one watch.Suspect) bool { return !one.Dead() }) {
+	if !slices.ContainsFunc(view.Suspects, func(one watch.Suspect) bool { return !one.Dead() }) {
 		return nil
 	}
-	c.m.judge.WatchRefused(scene)
-	if other := scene.OtherLimit(0); other != nil && !scene.OthersSilent(0) {
+	c.m.judge.WatchRefused(view)
+	if other := view.OtherLimit(0); other != nil && !view.OthersSilent(0) {
 		return acquiring(c.name, other)
 	}
-	return c.m.heldError(scene)
+	return c.m.heldError(view)
 }
 
-// withoutLabel removes the driver's labels from an error. The result matches the same errors of
-// this package. If the error has no other cause than such a label, another transaction has or had
-// the lock, and the result matches ErrHeld.
+// withoutLabel returns an error without the driver's labels. The result matches the same errors of
+// this package. If there are none and err has the label mustRunAgain, the result matches ErrHeld,
+// because another transaction has or had the lock.
 func withoutLabel(err error) error {
 	bare := &acquireError{text: err.Error()}
 	for _, c := range causes {
@@ -305,5 +301,5 @@ type againError struct{ error }
 // HasErrorLabel implements mongo.LabeledError.
 func (*againError) HasErrorLabel(label string) bool { return label == mustRunAgain }
 
-// Unwrap returns the refusal.
+// Unwrap returns the wrapped error.
 func (e *againError) Unwrap() error { return e.error }

@@ -46,10 +46,6 @@ func (m manager) take(name string) {
 	})
 }
 
-func (m manager) release(name string) {
-	m.put(catalog.LocksCollection, name, func(doc bson.M) { doc["state"] = int32(0) })
-}
-
 func (m manager) ping() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) { doc["ping"] = time.Now() })
 }
@@ -120,24 +116,6 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
-	})
-}
-
-// Rule 4: an old mark in the ping of a living MongoDB lock manager has no effect, although its
-// pings keep the mark.
-func TestTryLock_ForeignHolderWithOldMark_LivesAndKeepsTheLock(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p, own := w.start(aMinute), manager{w}
-		_ = p.mustTry("a").Release()
-		own.take("a")
-		own.ping()
-		own.mark()
-		for range 240 {
-			p.refused("a", 30*time.Second)
-			own.ping()
-		}
-		own.release("a")
-		assert.NoErr(t, assert.Err(p.try("a")), "after its release")
 	})
 }
 

@@ -22,8 +22,7 @@ import (
 //
 // It is safe for concurrent use and must not be copied. Any goroutine may release it. If an
 // unreleased guard and its contexts become unreachable, the lock is released after the next ping,
-// with a warning in the log. A goroutine that only waits for Done does not keep the guard
-// reachable.
+// with a warning in the log.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext
@@ -54,9 +53,9 @@ type holding struct {
 
 	ended atomic.Pointer[error] // why the guard ended; set once
 
-	telling sync.WaitGroup // done when the acquisition was reported, or will not be reported
-	handed  bool           // the acquisition was reported; read after telling
-	loss    chan struct{}  // one element until the loss is reported
+	reporting sync.WaitGroup // done when the acquisition was reported, or will not be reported
+	handed    bool           // the acquisition was reported; read after reporting
+	loss      chan struct{}  // one element until the loss is reported
 
 	transacting chan struct{} // one element during a transaction
 
@@ -74,16 +73,15 @@ type holding struct {
 
 type lineageKey struct{}
 
-// A lineage is one guard, and the guards above it.
+// A lineage is a list of guards: the first one, and the rest of the list.
 type lineage struct {
 	h     *holding
 	above *lineage
 }
 
-// A guardContext is the context of a holding that users get. It and every derived context keep the
-// guards reachable, so a caller that keeps only the context still holds the lock. A derived context
-// that is never cancelled keeps them until the holding ends. Package context offers no other way,
-// and holding a lock too long is safe.
+// A guardContext is the context that [TryGuard.Context] and [Guards.Context] return. It refers to
+// the guards, and so does every derived context. So a caller that keeps only a context still holds
+// the lock. A derived context that is never cancelled keeps the lock held, which is safe.
 type guardContext struct {
 	context.Context     // the holding's context
 	keeps           any // the guard or the guards
@@ -100,12 +98,12 @@ func (g *TryGuard) Process() string { return g.h.process }
 
 // Fence returns the fencing token. It is larger than that of every earlier guard of the name,
 // across releases, takeovers, breaks and deletions. A foreign holder does not raise the fence. The
-// protected resource should refuse a smaller fence. With [Shared] and [Permits] several fences are
-// valid at a time. No I/O.
+// protected resource should refuse a smaller fence. With [Shared] and [Permits] several are valid
+// at once. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
 // TakeoverEvidence returns the evidence that the previous holder was dead, or "broken: " and the
-// reason if an operator broke its lock. Otherwise it returns "".
+// reason if an operator broke its lock, or "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost or released or the Manager is closed.
@@ -115,8 +113,8 @@ func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the guard
 // was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
-// [ErrBadOption] if it is nil. Every call reads the clock, so a process that was paused detects the
-// loss before any timer has run. No I/O.
+// [ErrBadOption] if it is nil. Every call reads the clock, so a paused process detects the loss
+// before a timer runs. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -129,8 +127,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged. If the guard's [Lease] ends earlier, Deadline returns that time. Use it for display
-// and timeouts. Err decides whether to trust the guard. No I/O.
+// acknowledged. If the guard's [Lease] ends earlier, Deadline returns that time. Use Err to decide
+// whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -140,9 +138,9 @@ func (g *TryGuard) Deadline() time.Time {
 }
 
 // Verify asks the server whether this guard holds the lock. It sends one read, which is
-// linearizable on a replica set. It returns nil if the guard held the lock at some instant inside
-// the call. It returns a *LostError if the guard did not hold the lock, and the guard is lost from
-// then on. If Verify returns an error and Err returns nil, the server could not be asked.
+// linearizable on a replica set. Nil means that the guard held the lock at some instant during the
+// call. A *LostError means that the guard is lost. After any other error, the server gave no
+// answer.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -156,9 +154,8 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 }
 
 // Reenter acquires the lock once more for the caller that has this guard, and returns another
-// guard. The lock needs as many releases as acquisitions, like PostgreSQL's advisory locks.
-// Session, fence and deadline are the same. All contexts end with the last release. No I/O. Errors:
-// as Err.
+// guard. Each guard must be released. Session, fence and deadline are the same. All contexts end
+// with the last release. No I/O. Errors: as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -217,22 +214,22 @@ func (h *holding) lapsed() error {
 	return h.lease.over(h.m.cfg.Clock)
 }
 
-// lose marks the guard as lost and ends its context. A lost guard is never trusted again (I4).
+// lose marks the guard as lost and ends its context. A lost guard is never trusted again
+// (docs/safety.md, I4).
 func (h *holding) lose(cause error) {
 	if h.endLost(cause) {
-		h.tellLoss()
+		h.reportLoss()
 	}
 }
 
-// endLost is lose without the report. It returns false if the guard was already over.
+// endLost is like lose, but without the report. It returns false if the guard had already ended.
 func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// tellLoss reports a loss once, after the acquisition and before the release. Without a loss it
-// does nothing. It blocks while another goroutine reports the acquisition or the release, so those
-// two must never call it.
-func (h *holding) tellLoss() {
+// reportLoss reports a loss once, after the acquisition and before the release. Without a loss it
+// does nothing. It waits while another goroutine reports the acquisition or the same loss.
+func (h *holding) reportLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
 		return
@@ -243,11 +240,11 @@ func (h *holding) tellLoss() {
 	defer close(h.loss)
 	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
 		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
-	h.tell(EventLost, 0, lost)
+	h.report(EventLost, 0, lost)
 }
 
-// tell sends an event of a guard to the Observer. took is the duration of the release.
-func (h *holding) tell(kind EventKind, took time.Duration, err error) {
+// report sends an event of a guard to the Observer. took is the duration of the release.
+func (h *holding) report(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
 	}
@@ -263,10 +260,10 @@ func (h *holding) event(kind EventKind) Event {
 	}
 }
 
-// wasHanded reports whether the acquisition was reported. A guard that no caller received has no
-// events.
+// wasHanded waits for the report of the acquisition. It returns false if no caller received the
+// guard. Such a guard has no events.
 func (h *holding) wasHanded() bool {
-	h.telling.Wait()
+	h.reporting.Wait()
 	return h.handed
 }
 
@@ -307,15 +304,16 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// newGuard returns a guard of a holding. From now on the garbage collector watches the guard.
+// newGuard returns a guard of a holding. When the guard becomes unreachable without a release, the
+// garbage collector calls dropped.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
 	g.cleanup = runtime.AddCleanup(g, dropped, h)
 	return g
 }
 
-// dropped runs when the garbage collector finds a guard that was not released. It runs in the
-// collector's goroutine, so it only records the guard. The next Sweep releases the lock.
+// dropped runs in the garbage collector's goroutine, so it only records the guard. The next Sweep
+// releases the lock.
 func dropped(h *holding) {
 	if h.lastGuard() {
 		h.m.owned.drop(h)
@@ -337,9 +335,9 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// apart waits for a running transaction of the guard, for at most Config.CommandTimeout, and lets
-// no other begin until done is called, because the caller writes the same document. With the
-// context of the transaction itself apart does nothing.
+// apart lets no transaction of the guard run until done is called. First it waits for the end of a
+// running one, for at most Config.CommandTimeout. If ctx belongs to that transaction, apart does
+// nothing.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
@@ -367,8 +365,8 @@ func owned(ctx context.Context, name string) (own []*holding) {
 	return own
 }
 
-// heldByCaller returns a *DeadlockError if a call would wait for a guard of its own caller. It
-// sends no command.
+// heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller holds.
+// It sends no command.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
 	if o.checked || o.bounded && o.wait == 0 {
 		return nil // checked before, or the call does not wait
@@ -377,8 +375,8 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// A guard of another Manager may be of another store. The server refuses a call with another
-			// limit. A lost guard may no longer have the lock.
+			// This guard need not block the call. Another Manager may use another store, the server
+			// refuses another limit, and a lost guard may no longer have the lock.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

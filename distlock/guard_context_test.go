@@ -28,6 +28,58 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	}
 }
 
+// collect collects garbage until three more pings were acknowledged.
+func collect(m *distlock.Manager) {
+	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
+		runtime.GC()
+		runtime.Gosched()
+	}
+}
+
+// A guard that is dropped without Release is released once nothing references it, its context or a
+// derived context, even if the first guard was released before. The test uses real time, because
+// the garbage collector does not use virtual time.
+func TestGuard_Dropped_IsReleased(t *testing.T) {
+	t.Parallel()
+	m, held := collected(t)
+	none := func() {}
+	type keep func(g *distlock.TryGuard) (context.Context, context.CancelFunc)
+	for _, keep := range []keep{
+		func(*distlock.TryGuard) (context.Context, context.CancelFunc) { return nil, none },
+		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) { return g.Context(), none },
+		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
+			again, _ := g.Reenter()
+			_ = g.Release()
+			return again.Context(), none
+		},
+		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
+			return context.WithValue(g.Context(), key{}, 1), none
+		},
+		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(g.Context(), time.Hour)
+		},
+	} {
+		func() {
+			ctx, cancel := keep(assert.Value(m.Lock("a").TryLock(t.Context()))(t))
+			defer cancel()
+			if ctx != nil {
+				collect(m)
+				if ctx.Err() != nil || !held("a") {
+					t.Errorf("a lock of which somebody has a %T was given back: %v", ctx, context.Cause(ctx))
+				}
+			}
+			runtime.KeepAlive(ctx)
+		}()
+		for held("a") { // the test's time limit bounds this loop
+			runtime.GC()
+			runtime.Gosched()
+		}
+	}
+}
+
+// key is a key of context values.
+type key struct{}
+
 // A goroutine that has only the channel of a guard's context is notified of the release.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
@@ -58,40 +110,12 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 		g := assert.Value(m.Lock("a").TryLock(t.Context()))(t)
 		context.AfterFunc(g.Context(), func() { close(ended) })
 	}()
-	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
-		runtime.GC()
-		runtime.Gosched()
-	}
+	collect(m)
 	if !held("a") {
 		t.Error("given back although a function waits for its end")
 	}
 	_ = m.Close(t.Context())
 	<-ended
-}
-
-// The context of a guard from Reenter keeps the lock held after the release of the first guard,
-// even if only the context is referenced.
-func TestGuardContext_OfReenter_KeepsTheLock(t *testing.T) {
-	t.Parallel()
-	m, held := collected(t)
-	ctx := func() context.Context {
-		g := assert.Value(m.Lock("a").TryLock(t.Context()))(t)
-		again := assert.Value(g.Reenter())(t)
-		_ = g.Release()
-		return again.Context()
-	}()
-	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
-		runtime.GC()
-		runtime.Gosched()
-	}
-	if err := context.Cause(ctx); err != nil || !held("a") {
-		t.Errorf("given back although its context is used: %v", err)
-	}
-	runtime.KeepAlive(ctx)
-	for held("a") {
-		runtime.GC()
-		runtime.Gosched()
-	}
 }
 
 // Guards that were acquired together and dropped together are released together.
@@ -110,10 +134,7 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 		all := assert.Value(m.LockAll(t.Context(), []string{"a", "b", "c"}))(t)
 		last = all.All()[2].Context()
 	}()
-	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
-		runtime.GC()
-		runtime.Gosched()
-	}
+	collect(m)
 	if err := last.Err(); err != nil || !held("a") {
 		t.Errorf("the context of one keeps all: %v", err)
 	}

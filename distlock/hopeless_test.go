@@ -129,20 +129,6 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A waiter takes over a dead holder's lock although the lock's limit was changed.
-func TestLock_AnotherLimitWhileWaiting_HolderDead_IsGranted(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a", distlock.Permits(1))
-		done := b.queue("a", distlock.Permits(1), distlock.WaitAtMost(2*takeoverTime))
-		a.kill()
-		time.Sleep(3 * pingTime)
-		w.rewrite("a", map[string]any{"mode": nil, "limit": nil, "sharers": nil})
-		g := w.wantTurn(done)
-		w.release(g)
-	})
-}
-
 // A failure that makes a wait doubtful is logged once when it begins and once when it ends. The
 // wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
@@ -186,68 +172,5 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 			}
 			w.release(g)
 		})
-	}
-}
-
-// A waiter returns an error if its process lacks the privilege to grant a lock that MongoDB's lock
-// manager released.
-func TestLock_LeftFreeAndMayNotBeGranted_IsTold(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a")
-		done := b.queue("a", distlock.WaitAtMost(time.Hour))
-		b.deny(fault.GrantNext)
-		w.freeByHand("a")
-		if got := <-done; !denied(got.err) || got.after > told {
-			t.Errorf("after %v: %v", got.after, got.err)
-		}
-		_, err := b.try("a")
-		if !denied(err) && err != nil { // succeeds if the queue is empty
-			t.Errorf("a new call: %v", err)
-		}
-	})
-}
-
-// A failing step for the queue is repeated, and each episode is logged once.
-func TestLock_StepsForTheLineFail_IsLoggedOnce(t *testing.T) {
-	for _, op := range []fault.Op{fault.Hello, fault.Condemn, fault.Evict, fault.GrantNext} {
-		for name, failure := range map[string]func(fault.Op) error{
-			"refused": fault.Refused, "lost": fault.Lost,
-		} {
-			if op == fault.Hello && name == "lost" { // Hello only reads
-				continue
-			}
-			runInBubble(t, string(op)+" "+name, func(t *testing.T, w *world) {
-				var log assert.Log
-				a := w.start(quick)
-				b := w.start(func(c *distlock.Config) {
-					quick(c)
-					c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel)
-				})
-				a.mustTry("a")
-				b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if call.Op == op {
-						return failure(op)
-					}
-					return apply()
-				})
-				done := b.queue("a")
-				if op == fault.GrantNext {
-					w.freeByHand("a")
-				}
-				a.kill()
-				time.Sleep(10 * time.Minute)
-				b.store.Set(nil)
-				w.release(w.wantTurn(done))
-				for text, want := range map[string]int{
-					"eviction or grant in a queue failed":         1,
-					"eviction or grant in a queue succeeds again": 1,
-				} {
-					if n := strings.Count(log.String(), text); n != want {
-						t.Errorf("%q was logged %d times, want %d", text, n, want)
-					}
-				}
-			})
-		}
 	}
 }

@@ -36,8 +36,8 @@ type Inspector struct {
 	close   func(context.Context) error                     // closes the Inspector's store
 }
 
-// NewInspector opens the store of cfg. Of the other fields it uses Database, CommandTimeout,
-// Logger, Observer and Host. No I/O. Errors: *ConfigError; the cause of an expired ctx.
+// NewInspector opens the store of cfg. It also uses Database, CommandTimeout, Logger, Observer and
+// Host. No I/O. Errors: *ConfigError; the cause of ctx.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	}, nil
 }
 
-// Inspector returns an Inspector of the Manager's store. It ends with the Manager.
+// Inspector returns an Inspector of the store. [Manager.Close] closes it.
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
@@ -91,7 +91,7 @@ func (m *Manager) Inspector() *Inspector {
 }
 
 // Close disconnects the clients that [NewInspector] made. Afterwards the methods return
-// [ErrClosed]. The Inspector of a Manager ends with the Manager.
+// [ErrClosed]. Close has no effect on the Inspector of a Manager.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -146,9 +146,8 @@ type LockInfo struct {
 	Self      bool            // it is the process of the Inspector's Manager
 }
 
-// Gone reports whether a waiter is passed over. It is condemned, or silent for two ping intervals
-// (for its takeover time if the interval is unknown), or queued for its takeover time without a
-// ping document.
+// Gone reports whether a waiter is passed over, because its process is condemned or has missed two
+// pings. Without a ping document or a known ping interval, the takeover time counts.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -159,8 +158,7 @@ func (i LockInfo) Gone() bool {
 // Locks lists all locks by name, held or not. It yields a row for each holder, or for the last
 // holder of a free lock. For a document that cannot be understood it yields a *MalformedError and
 // continues. Any other error ends the listing: [ErrUnavailable], *PrivilegeError, [ErrClosed], the
-// cause of ctx. It sends one command for each page of the reply. PostgreSQL shows such rows in
-// pg_locks, with granted set.
+// cause of ctx. It sends one command for each page of the reply.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
@@ -171,10 +169,9 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock. It returns the holders as Locks yields them, and the waiters as Waiters
-// yields them. It returns no rows for a lock without a document. It sends one command, or three on
-// the embedded server. Errors: as Locks; [ErrBadName].
-func (i *Inspector) Holder(ctx context.Context, name string) (holders, line []LockInfo, err error) {
+// Holder reads one lock. The rows are those of Locks and Waiters. A lock without a document has no
+// rows. It sends one command, or three on the embedded server. Errors: as Locks; [ErrBadName].
+func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
 	}
@@ -278,27 +275,25 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence at its acquisition: its mode is shared or
-// permit, which no foreign manager has, or its ping has the fields of this package.
+// fenced reports whether a holder raised the fence at its acquisition. A foreign holder does not. A
+// holder is not foreign if its mode is shared or permit, or if its ping has the fields of this
+// package.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
 
-// Break frees a lock by force if its holder is still the one that the operator saw. That holder has
-// the given fence and, if a session is given, that session (LockInfo.Session). Break writes why
-// into the document, raises the fence, changes the session, and grants the lock to the next waiter.
-// Before that it removes dead waiters, and waiters that have missed two pings by the server's
-// clock. A removed waiter that is alive queues again and gets its old place. From a shared lock
-// Break removes only the holder with that fence. A holder without a ping, or of a foreign manager,
-// needs the session.
+// Break frees a lock by force if it is still held with the given fence and, if given, the session
+// (LockInfo.Session). The session is required for a foreign holder and for one without a ping
+// (LockInfo.BySession). Break writes why into the document, raises the fence, changes the session,
+// and grants the lock to the next waiter. It passes over waiters that are dead or have missed two
+// pings. From a shared lock it removes only the holder with that fence.
 //
-// Break can let two holders in. A living holder learns of the break with its next ping, at most
-// Ping plus one command later, and trusts its guard until then. Make sure that the holder is dead
-// or stopped, or that the protected resource checks the fence. A guard of the Inspector's own
-// Manager is lost immediately.
+// Break can let two holders in. A living holder trusts its guard until its next ping, at most Ping
+// plus one command later. Make sure that the holder is dead or stopped, or that the protected
+// resource checks the fence. A guard of the Inspector's own Manager is lost immediately.
 //
-// It returns a row for each process that was granted the lock. If the lock is free now, it returns
-// one row that is not Held. If other holders still hold the lock, it returns no row.
+// It returns a row for each process that was granted the lock, one row that is not Held if the lock
+// is free now, and no row if other holders remain.
 //
 // Errors: as Locks; as [New] for the server; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption] for
 // two sessions, and for a why that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown];
@@ -328,7 +323,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	var own []*holding // guards of this process that the break ends
 	defer func() {
 		for _, h := range own {
-			h.tellLoss()
+			h.reportLoss()
 		}
 	}()
 	end := func(s catalog.Session) { own = append(own, i.broken(s, fence)...) }
@@ -356,7 +351,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 	return now, nil
 }
 
-// errForeign is the error of a break without a session, for a holder that raises no fence.
+// errForeign is the error of a break that needs a session, because the holder raises no fence.
 var errForeign = errors.New(
 	"a foreign holder has it, which raises no fence; give the session that you saw")
 
@@ -365,11 +360,11 @@ var errForeign = errors.New(
 // with the session. It returns the removed holder, and the rows of Break.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
-	look, err := catalog.LookAt(ctx, i.store, name)
+	read, err := catalog.LookAt(ctx, i.store, name)
 	if err != nil {
 		return catalog.Participant{}, nil, err
 	}
-	l := look.Lock
+	l := read.Lock
 	if l == nil { // no document, or a malformed document
 		s := catalog.Session{Name: name}
 		for _, ts := range session {
@@ -386,10 +381,10 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 		return catalog.Participant{}, nil, fmt.Errorf("break %q: %w", name, catalog.ErrNoMatch)
 	}
 	seen := holders[n]
-	if len(session) == 0 && !fenced(seen, pulseOf(look, seen)) {
+	if len(session) == 0 && !fenced(seen, pulseOf(read, seen)) {
 		return seen, nil, errForeign
 	}
-	waiters, now := i.removeGone(ctx, look, len(holders) == 1)
+	waiters, now := i.removeSilent(ctx, read, len(holders) == 1)
 	if waiters == 0 && len(l.Sharers) == 0 {
 		end(l.Session())
 		freed, free, err := i.free(ctx, l.Session(), fence, why)
@@ -405,13 +400,14 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeGone removes the waiters that are gone, with one command for each, so that the break does
-// not grant the lock to one of them. If other holders remain, it keeps exclusive waiters, because
-// the break does not grant them the lock. It returns the number of remaining waiters, and the
-// processes that were granted the lock. It ignores errors: the break that follows reports its own.
-func (i *Inspector) removeGone(ctx context.Context, look catalog.Snapshot, alone bool) (
+// removeSilent removes the waiters that are gone, so that the break grants none of them the lock.
+// Each needs one command. If alone is false, other holders remain after the break. Exclusive
+// waiters then stay, because they are not granted the lock. removeSilent returns the number of
+// remaining waiters, and the processes that were granted the lock. It ignores errors: the break
+// that follows reports its own.
+func (i *Inspector) removeSilent(ctx context.Context, read catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
-	for _, w := range i.waiters(look) {
+	for _, w := range i.waiters(read) {
 		waiters++
 		if !w.Gone() || !alone && w.Mode == modeWord(catalog.Exclusive) {
 			continue

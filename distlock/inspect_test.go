@@ -3,9 +3,7 @@ package distlock_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -128,23 +126,6 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// PutFirst moves any waiter to the head, and the release grants the lock to it. The other waiters
-// keep their order.
-func TestGuard_PutFirst_ReleaseGrantsToIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := w.start(nil)
-		g := a.mustTry("a")
-		turns := []<-chan turn{a.queue("a"), w.start(nil).queue("a"), w.start(nil).queue("a")}
-		for _, n := range []int{1, 2} { // the later call counts
-			assert.Must(t, g.PutFirst(t.Context(), w.lock("a").Waiters[n].TS))
-		}
-		w.release(g)
-		for _, n := range []int{2, 1, 0} {
-			w.release(w.wantTurn(turns[n]))
-		}
-	})
-}
-
 // Invalid calls of PutFirst return a clear error and change nothing.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -171,88 +152,5 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 		w.release(w.wantTurn(next))
 		w.release(shared)
 		wantErr(t, shared.PutFirst(t.Context(), session), distlock.ErrReleased)
-	})
-}
-
-// Watch returns the present lock, then every change, including a request to yield, and finally the
-// reason of its end.
-func TestLock_Watch_EveryChange(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		var told []string
-		var last error
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for info, err := range b.Lock("a").Watch(ctx) {
-				switch {
-				case err != nil:
-					last = err
-				case info == nil:
-					told = append(told, "nobody")
-				default:
-					told = append(told, info.Why+info.YieldWhy)
-				}
-			}
-		}()
-		interval := func() { time.Sleep(6 * time.Second); synctest.Wait() }
-		interval()
-		g := a.mustTry("a", distlock.Why("work"))
-		interval()
-		wantErr(t, b.Lock("b").RequestYield(t.Context(), "x"), distlock.ErrNotHeld)
-		assert.NoErr(t, b.Lock("a").RequestYield(t.Context(), " for me"))
-		interval()
-		interval()
-		w.release(g)
-		interval()
-		cancel()
-		<-done
-		wantErr(t, last, context.Canceled)
-		want := []string{"nobody", "work", "work for me", "nobody"}
-		assert.Slices(t, told, want, "told %q\nwant %q")
-		for _, err := range b.Lock("").Watch(t.Context()) {
-			wantErr(t, err, distlock.ErrBadName)
-		}
-		assert.NoErr(t, b.Close(t.Context()))
-		wantErr(t, b.Lock("a").RequestYield(t.Context(), "x"), distlock.ErrClosed)
-		for _, err := range b.Lock("a").Watch(t.Context()) {
-			wantErr(t, err, distlock.ErrClosed)
-		}
-		if l, bad := catalog.ParseLock(w.doc("a")); bad != nil || l.Yield.By != "" {
-			t.Errorf("a free lock shows a request: %+v, %v", l, bad)
-		}
-	})
-}
-
-// One read serves all watched names. Each caller gets every change of its lock at the next read,
-// and may modify the returned value.
-func TestLock_Watch_TwoNames_EachCallerSeesItsOwn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		seen := make([]string, 4)
-		var watching sync.WaitGroup
-		for i := range seen {
-			watching.Go(func() {
-				for info := range b.Lock([]string{"a", "b"}[i%2]).Watch(ctx) {
-					if info != nil {
-						seen[i] += info.Why
-						info.Why, info.Session = "changed", bson.NewObjectID()
-					}
-				}
-			})
-		}
-		for _, turn := range []string{"1", "2"} {
-			time.Sleep(6 * time.Second)
-			one, two := a.mustTry("a", distlock.Why("a"+turn)), a.mustTry("b", distlock.Why("b"+turn))
-			time.Sleep(6 * time.Second) // until the next read
-			w.release(one)
-			w.release(two)
-		}
-		cancel()
-		watching.Wait()
-		want := []string{"a1a2", "b1b2", "a1a2", "b1b2"}
-		assert.Slices(t, seen, want, "seen %q\nwant %q")
 	})
 }

@@ -44,10 +44,10 @@ func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
 // Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
 // Of several holders it yields the first. A request to release the lock (LockInfo.YieldBy) is also
-// a change. About every Config.PollMax, one command reads all names that the process watches. More
-// than a hundred names need one more command for each hundred, and the embedded server needs three
-// commands. Of several changes between two reads, or while the caller handles a value, Watch yields
-// only the last. The fence shows how many acquisitions were left out.
+// a change. About every Config.PollMax, the process reads all names that it watches, with one
+// command for each hundred names (three on the embedded server). Of several changes between two
+// reads, or while the caller handles a value, Watch yields only the last. The fence shows how many
+// acquisitions were left out.
 //
 // A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. The watch
 // continues, and always yields the next snapshot. The error that ends the watch is yielded last:
@@ -93,9 +93,9 @@ func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo,
 }
 
 // RequestYield asks the holder to release the lock: see LockInfo.YieldBy and YieldWhy. The request
-// in the lock document names the holder's session, so a later holder does not receive it. It
-// replaces an earlier request. why is at most 1 KiB of valid UTF-8 without NUL. It sends a read and
-// a compare-and-set.
+// in the lock document names the holder's session, so a later holder does not receive it. A request
+// replaces an earlier one. why is at most 1 KiB of valid UTF-8 without NUL. RequestYield sends a
+// read and a compare-and-set.
 //
 // Errors: ErrNotHeld when the lock is free, shared or held by permits; ErrBadName; ErrBadOption;
 // ErrOutcomeUnknown: ask again; ErrUnavailable; ErrClosed; *MalformedError.
@@ -120,10 +120,9 @@ func (in internals) RequestYield(ctx context.Context, name, why string) error {
 }
 
 // PutFirst moves a waiter to the front of the queue, so that the release of this guard grants the
-// lock to that waiter. The waiter is named by its session, as in LockInfo. A later call with
-// another waiter replaces it. The release does not wait for a waiter that has left the queue.
-// PutFirst sends a read and a compare-and-set. With the context of InTransaction's work it is part
-// of the transaction.
+// lock to that waiter. waiter is its session, as in LockInfo. Of several calls, the last one
+// counts. The release does not wait for a waiter that has left the queue. PutFirst sends a read and
+// a compare-and-set. With the context of InTransaction's work it is part of the transaction.
 //
 // Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a permit;
 // ErrOutcomeUnknown: call it again; ErrUnavailable; *MalformedError; *LostError.

@@ -42,13 +42,11 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 
 // lagging delays each report of a process's grant stream.
 func (p *proc) lagging(by time.Duration) *proc {
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+	p.store.Set(fault.On(fault.Notice, func(apply func() error) error {
 		err := apply()
-		if call.Op == fault.Notice {
-			time.Sleep(by)
-		}
+		time.Sleep(by)
 		return err
-	})
+	}))
 	return p
 }
 
@@ -170,34 +168,6 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// A late stream that breaks often is not trusted when it reopens. A stream that lasted long before
-// it broke is trusted again.
-func TestLock_StreamBreaksOften_IsNotTrusted(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		for _, p := range []*proc{a, b} {
-			p.store.Set(fault.On(fault.Notice, func(func() error) error {
-				time.Sleep(3 * time.Second)
-				return fault.Refused(fault.Notice)
-			}))
-		}
-		w.turns(a, b, time.Second, 20)
-		for i, took := range w.turns(a, b, time.Second, 40) {
-			if most := 50 * time.Millisecond; took > most {
-				t.Errorf("hand-over %d took %v, want at most %v", i, took, most)
-			}
-		}
-		a.store.Set(nil)
-		b.store.Set(nil)
-		time.Sleep(15 * time.Second)
-		w.turns(a, b, 200*time.Millisecond, 60)
-		assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
-		w.mem.BreakStreams()
-		w.turns(a, b, 200*time.Millisecond, 10)
-		assert.Equal(t, a.Stats().Listening, "stream", "after one break grants come by %q, want %q")
-	})
-}
-
 // A long wait polls rarely to check the stream. Until the stream has proved to be prompt, the wait
 // polls as often as without a stream.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
@@ -217,50 +187,6 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 			synctest.Wait()
 		})
 	}
-}
-
-// slowToClose is a store whose first stream takes a minute to close.
-type slowToClose struct {
-	catalog.Catalog
-	opened int
-}
-
-func (s *slowToClose) GrantStream(ctx context.Context, process string) (
-	catalog.GrantStream, error,
-) {
-	stream, err := s.Catalog.GrantStream(ctx, process)
-	if s.opened++; s.opened == 1 {
-		stream = slowStream{stream}
-	}
-	return stream, err
-}
-
-type slowStream struct{ catalog.GrantStream }
-
-func (s slowStream) Close(ctx context.Context) {
-	time.Sleep(time.Minute)
-	s.GrantStream.Close(ctx)
-}
-
-// The close of an old stream does not affect the next stream.
-func TestLock_StreamOfAnEndedLoop_DoesNotTurnTheNextOff(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := w.start(nil)
-		b := w.start(func(c *distlock.Config) { c.Catalog = &slowToClose{Catalog: c.Catalog} })
-		g := a.mustTry("a")
-		wantErr(t, (<-b.queue("a", distlock.WaitAtMost(time.Second))).err, distlock.ErrHeld)
-		time.Sleep(pingTime + time.Second) // until the loop is over
-		next := b.queue("a")
-		time.Sleep(2 * time.Minute) // until the first stream is closed
-		assert.Equal(t, b.Stats().Listening, "stream", "grants come by %q, want %q")
-		asked := b.store.Count(fault.HeldOrFree)
-		time.Sleep(10 * time.Minute)
-		if n := b.store.Count(fault.HeldOrFree) - asked; n > 26 {
-			t.Errorf("%d questions in ten minutes beside an open stream", n)
-		}
-		w.release(g)
-		w.release(w.wantTurn(next))
-	})
 }
 
 // With polling, a hand-over costs a few polls and takes as long as a few writes, even with sixteen
@@ -317,65 +243,6 @@ func (w *world) behindMongos() *proc {
 		return apply()
 	})
 	return p
-}
-
-// Readers that wait in different processes behind one writer expect the same turn. The last does
-// not wait for the fifteen before it.
-func TestLock_SixteenReadersAsk_AllAreAtHand(t *testing.T) {
-	for _, hold := range []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second} {
-		runInBubble(t, hold.String(), func(t *testing.T, w *world) {
-			var procs []*proc
-			for range 17 {
-				procs = append(procs, w.behindMongos())
-			}
-			for round := range 12 {
-				g := w.wantTurn(procs[round].queue("a"))
-				var readers []<-chan turn
-				for i := range 16 {
-					readers = append(readers, procs[(round+1+i*(1+round%5))%17].queue("a", distlock.Shared()))
-					time.Sleep(5 * time.Millisecond)
-				}
-				time.Sleep(hold)
-				w.release(g)
-				begun := time.Now()
-				var guards []*distlock.TryGuard
-				for _, next := range readers {
-					guards = append(guards, w.wantTurn(next))
-				}
-				if late, most := time.Since(begun), 10*write+hold/16; round > 2 && late > most {
-					t.Errorf("round %d: all have it after %v, want %v", round, late, most)
-				}
-				for _, g := range guards {
-					w.release(g)
-				}
-			}
-		})
-	}
-}
-
-// After one long turn, the waiters soon poll often again. The next round is not measured, because
-// grants that were found late at the end of the long turn count as turns.
-func TestLock_OneLongTurn_TheNextAreQuick(t *testing.T) {
-	for _, c := range []struct {
-		waiters    int
-		long, most time.Duration
-	}{{4, 10 * time.Minute, 2 * time.Second}, {16, time.Minute, 4 * time.Second}} {
-		runInBubble(t, fmt.Sprintf("%d waited for %v", c.waiters, c.long), func(t *testing.T, w *world) {
-			line := &takingTurns{w: w}
-			for range c.waiters + 1 {
-				line.enter(w.behindMongos())
-			}
-			line.run(0, 2*c.waiters)
-			line.run(c.long, 1)
-			line.run(0, c.waiters)
-			begun := time.Now()
-			took := line.run(0, 3*c.waiters)
-			if all := time.Since(begun); all > c.most {
-				t.Errorf("three rounds took %v, want %v: %v", all, c.most, took)
-			}
-			line.end()
-		})
-	}
 }
 
 // takingTurns is a group of processes that queue for a lock again after each release.

@@ -14,19 +14,17 @@ import (
 )
 
 // Lease bounds the time for which a lock is held without a renewal. The guard is lost when d minus
-// a margin has passed since the last [TryGuard.Renew] was sent, or since the acquisition, although
-// the heartbeat continues. So a job that hangs loses its lock. The margin is the same share of d as
-// Config.Margin is of Takeover: by default a lease of 1 min is trusted for 45 s.
+// a margin has passed since the acquisition or the last [TryGuard.Renew], even if the heartbeat
+// continues. So a job that hangs loses its lock. The margin is the same share of d as Config.Margin
+// is of Takeover: by default a lease of 1 min is trusted for 45 s.
 //
-// A contender takes the lock when it has watched the lease unchanged for d, or when the witnesses
-// of the takeover rule show that the lease is older. The holder's process is not condemned. A lease
-// also ends with the heartbeat of its process, so a dead process loses the lock after the shorter
-// of d and the takeover time.
+// A contender takes the lock when it has watched the lease unchanged for d, or earlier by the
+// witnesses rule of package takeover. The holder's process is not condemned. A dead process loses
+// the lock after the shorter of d and the takeover time.
 //
 // d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal, which measures
-// the round trip. Three round trips must fit into the time for which d is trusted. Otherwise the
-// acquisition returns [ErrBadOption]. Use seconds or more if a garbage collection or a busy server
-// must not cost the lock.
+// the round trip. If three round trips do not fit into the trusted part of d, Lock returns
+// [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -47,12 +45,11 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 }
 
 // leaseTrips is the number of round trips that must fit into the time for which a renewal is
-// trusted. In the same way three pings must fit into a term.
+// trusted.
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that the server has granted to this call, and
-// returns the lease. The lease counts from this renewal, because a waiter learns of its grant at an
-// unknown time.
+// returns the lease. The lease counts from this renewal, because the time of a grant is not known.
 func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	l := &lease{
 		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
@@ -89,8 +86,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a new number, and returns the time of the send. No document has this
-// number before, so a contender's watch of it begins after the send.
+// renew sends a renewal with a new number, and returns the time of the send. A contender can read
+// the number only after that time.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -111,8 +108,8 @@ func (l *lease) over(c clock.Clock) error {
 	return nil
 }
 
-// renewed extends the lease from sent, unless the lease expired before the reply came: a lost guard
-// stays lost. Only one goroutine at a time may call it, see [holding.apart].
+// renewed extends the lease, counted from sent. It does nothing if the lease has already expired,
+// because a lost guard stays lost. Only one goroutine at a time may call it, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
@@ -128,13 +125,11 @@ func (l *lease) left(c clock.Clock) time.Duration {
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
 // Renew restarts the guard's [Lease], counted from the send of the command. Call it where the work
-// makes progress, not from a timer: a lease must expire when the work hangs. Guards that
-// [TryGuard.Reenter] made share the lease. Renew sends one command. Renewals of one guard are sent
-// one after the other.
+// makes progress, not from a timer: a lease must expire when the work hangs. Renew sends one
+// command. Other renewals of the guard wait for it.
 //
 // Errors: as Err; *LostError when the guard was lost before the reply came; [ErrBadOption] without
-// Lease. After another error, such as [ErrUnavailable] or [ErrOutcomeUnknown], the deadline is
-// unchanged: try again before it.
+// Lease. After another error the deadline is unchanged: try again.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -151,8 +146,8 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
-// keep renews the lease three times in the time for which a renewal is trusted, until ctx or the
-// guard ends.
+// keep renews the lease until ctx or the guard ends, three times in the time for which a renewal is
+// trusted.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)

@@ -97,14 +97,11 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 		a := w.start(nil)
 		g := a.mustTry("a", distlock.Lease(lifeTime))
 		after := func(pause time.Duration, outcome error) {
-			a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op != fault.Renew {
-					return apply()
-				}
+			a.store.Set(fault.On(fault.Renew, func(apply func() error) error {
 				err := apply()
 				time.Sleep(pause)
 				return errors.Join(err, outcome)
-			})
+			}))
 		}
 		after(4*time.Second, nil)
 		sent := time.Now()
@@ -303,16 +300,13 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		renewals := func(slow time.Duration, lost bool) {
-			a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op != fault.Renew {
-					return apply()
-				}
+			a.store.Set(fault.On(fault.Renew, func(apply func() error) error {
 				err := apply()
 				if time.Sleep(slow); lost {
-					return fault.Lost(call.Op)
+					return fault.Lost(fault.Renew)
 				}
 				return err
-			})
+			}))
 		}
 		renewals(0, true)
 		wantErr(t, assert.Err(a.try("a", distlock.Lease(lifeTime))), distlock.ErrOutcomeUnknown)

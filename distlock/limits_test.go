@@ -41,17 +41,30 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// asking is one call of the API on the lock "a". The process holds that lock if held is set.
+// asking is one call of the API on the lock "a". Another process holds that lock if held is set.
+// The calling process holds the lock own.
 type asking struct {
 	name string
 	held bool
-	call func(ctx context.Context, p *proc, own *distlock.TryGuard, opts ...distlock.Option) error
+	call asked
 }
 
-func acquires(opts ...distlock.Option) func(context.Context, *proc, *distlock.TryGuard,
-	...distlock.Option) error {
-	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, more ...distlock.Option) error {
+type (
+	options = []distlock.Option
+	asked   = func(ctx context.Context, p *proc, own *distlock.TryGuard, o options) error
+)
+
+func acquires(opts ...distlock.Option) asked {
+	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, more options) error {
 		g, err := p.Lock("a").Lock(ctx, append(more, opts...)...)
+		go g.Release()
+		return err
+	}
+}
+
+func tries(opts ...distlock.Option) asked {
+	return func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
+		g, err := p.Lock("a").TryLock(ctx, opts...)
 		go g.Release()
 		return err
 	}
@@ -63,46 +76,31 @@ var waits = []asking{
 	{"Lock of a held lock", true, acquires()},
 	{"Lock, Shared", true, acquires(distlock.Shared())},
 	{"Lock, Permits", true, acquires(distlock.Permits(3))},
-	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		opts ...distlock.Option) error {
-		gs, err := p.LockAll(ctx, []string{"a", "b", "c"}, opts...)
+	{"LockAll", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard, o options) error {
+		gs, err := p.LockAll(ctx, []string{"a", "b", "c"}, o...)
 		go gs.Release()
 		return err
 	}},
-	{"Do", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		opts ...distlock.Option) error {
-		return p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error { return nil }, opts...)
+	{"Do", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, o options) error {
+		return p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error { return nil }, o...)
 	}},
-	{"LockInTransaction", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		opts ...distlock.Option) error {
-		return p.Lock("a").LockInTransaction(ctx, opts...)
-	}},
+	{"LockInTransaction", true,
+		func(ctx context.Context, p *proc, _ *distlock.TryGuard, o options) error {
+			return p.Lock("a").LockInTransaction(ctx, o...)
+		}},
 }
 
 // asks are the calls that only their context bounds.
 var asks = []asking{
-	{"TryLock", false, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		g, err := p.Lock("a").TryLock(ctx)
-		go g.Release()
-		return err
-	}},
-	{"TryLock of a held lock", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		g, err := p.Lock("a").TryLock(ctx, distlock.Shared())
-		go g.Release()
-		return err
-	}},
-	{"Verify", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"TryLock", false, tries()},
+	{"TryLock of a held lock", true, tries(distlock.Shared())},
+	{"Verify", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard, _ options) error {
 		return own.Verify(ctx)
 	}},
-	{"Break", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"Break", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
 		return p.Break(ctx, "a", 7, "test")
 	}},
-	{"Locks", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"Locks", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
 		for _, err := range p.Inspector().Locks(ctx) {
 			if err != nil {
 				return err
@@ -110,21 +108,16 @@ var asks = []asking{
 		}
 		return nil
 	}},
-	{"Holder", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
-		_, err := p.Lock("a").Holder(ctx)
-		return err
+	{"Holder", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
+		return assert.Err(p.Lock("a").Holder(ctx))
 	}},
-	{"RequestYield", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"RequestYield", true, func(ctx context.Context, p *proc, _ *distlock.TryGuard, _ options) error {
 		return p.Lock("a").RequestYield(ctx, "test")
 	}},
-	{"PutFirst", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"PutFirst", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard, _ options) error {
 		return own.PutFirst(ctx, bson.NewObjectID())
 	}},
-	{"Renew", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard,
-		_ ...distlock.Option) error {
+	{"Renew", false, func(ctx context.Context, _ *proc, own *distlock.TryGuard, _ options) error {
 		return own.Renew(ctx)
 	}},
 }
@@ -138,18 +131,18 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 			for _, a := range slices.Concat(waits, asks) {
 				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
 				t.Run("context/"+name, func(t *testing.T) {
-					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
+					ask(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
 						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 						defer cancel()
-						return a.call(ctx, p, own)
+						return a.call(ctx, p, own, nil)
 					})
 				})
 			}
 			for _, a := range waits {
 				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
 				t.Run("WaitAtMost/"+name, func(t *testing.T) {
-					asked(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
-						return a.call(context.Background(), p, own, distlock.WaitAtMost(time.Second))
+					ask(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
+						return a.call(context.Background(), p, own, options{distlock.WaitAtMost(time.Second)})
 					})
 				})
 			}
@@ -157,9 +150,9 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// asked makes one call on a server that hangs after a number of commands for locks. The reply of
+// ask makes one call on a server that hangs after a number of commands for locks. The reply of
 // the last command before the hang is lost. The server recovers a minute later.
-func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
+func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
 		other, p := w.start(nil), w.start(nil)
@@ -210,69 +203,31 @@ func asked(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Dur
 	})
 }
 
-// Close returns before its context ends even if calls are pending. It names the locks that may
-// still be held. A pending Release then returns an error.
-func TestClose_ServerHangs_ReturnsInTime(t *testing.T) {
+// Close returns before its context ends even if calls are pending, and names the locks that may
+// still be held. Then all pending calls return an error, including reads, a release that pauses and
+// calls with a context that never ends.
+func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
-			other, p := w.start(nil), w.start(nil)
-			other.mustTry("theirs")
-			p.mustTry("kept")
-			refused, hanging := p.mustTry("refused"), p.mustTry("hanging")
-			ended := make(chan error, 4)
-			go func() { _, err := p.Lock("theirs").Lock(context.Background()); ended <- err }()
+			p := w.start(nil)
+			own := p.mustTry("own", distlock.Lease(time.Hour))
+			refused := p.mustTry("refused")
 			p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 				if call.Subject == "refused" {
 					return fault.Refused(call.Op)
 				}
 				return hang.hook(ctx, call, apply)
 			})
-			go func() { ended <- refused.Release() }() // pauses when Close begins
-			go func() { ended <- hanging.Release() }()
-			go func() { _, err := p.Lock("free").TryLock(context.Background()); ended <- err }()
-			time.Sleep(time.Second)
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			defer cancel()
-			start := time.Now()
-			err := p.Close(ctx)
-			if took := time.Since(start); took > 100*time.Millisecond+2*hang.grace {
-				t.Errorf("close took %v, want 100ms", took)
+			release := asking{name: "Release"}
+			release.call = func(context.Context, *proc, *distlock.TryGuard, options) error {
+				return refused.Release()
 			}
-			for _, name := range []string{"kept", "refused", "hanging"} {
-				if err == nil || !strings.Contains(err.Error(), name) {
-					t.Errorf("close says %v, want that %s may still be held", err, name)
-				}
-			}
-			time.Sleep(2 * hang.grace)
-			synctest.Wait()
-			defer time.Sleep(time.Minute) // until the hanging commands end
-			for range 4 {
-				select {
-				case err := <-ended:
-					if err == nil {
-						t.Error("a call that was under way says that all is well")
-					}
-				default:
-					t.Error("a call that was under way goes on after Close")
-				}
-			}
-		})
-	}
-}
-
-// All pending calls return when Close returns, including reads and calls with a context that never
-// ends.
-func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
-	for store, hang := range hangs {
-		runInBubble(t, store, func(t *testing.T, w *world) {
-			p := w.start(nil)
-			own := p.mustTry("own", distlock.Lease(time.Hour))
-			p.store.Set(hang.hook)
 			var under sync.Map
-			for i, a := range slices.Concat(waits, asks, asks) { // one of two renewals waits
+			// One of two renewals waits.
+			for i, a := range slices.Concat(waits, asks, asks, []asking{release}) {
 				under.Store(i, a.name)
 				go func() {
-					if err := a.call(context.Background(), p, own); err == nil {
+					if err := a.call(context.Background(), p, own, nil); err == nil {
 						t.Errorf("%s says that all is well", a.name)
 					}
 					under.Delete(i)
@@ -281,7 +236,16 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 			time.Sleep(time.Second)
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
-			_ = p.Close(ctx)
+			start := time.Now()
+			err := p.Close(ctx)
+			if took := time.Since(start); took > 100*time.Millisecond+2*hang.grace {
+				t.Errorf("close took %v, want 100ms", took)
+			}
+			for _, name := range []string{"own", "refused"} {
+				if err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("close says %v, want that %s may still be held", err, name)
+				}
+			}
 			time.Sleep(2 * hang.grace)
 			synctest.Wait()
 			under.Range(func(_, name any) bool {
@@ -389,72 +353,4 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 			t.Error("the first Close says that all is well")
 		}
 	})
-}
-
-// The calls of a cancelled crowd return immediately. The background removes their entries, a few at
-// a time, and releases locks that were granted to them meanwhile.
-func TestLock_CrowdIsCancelled_ReturnsAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		holder, p := w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
-		var now, most atomic.Int32
-		p.store.Set(fault.On(fault.Release, func(apply func() error) error {
-			n := now.Add(1)
-			defer now.Add(-1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			time.Sleep(100 * time.Millisecond)
-			return apply()
-		}))
-		ctx, cancel := context.WithCancel(context.Background())
-		const crowd = 90
-		ended := make(chan error, crowd)
-		for range crowd {
-			go func() { _, err := p.Lock("a").Lock(ctx); ended <- err }()
-		}
-		synctest.Wait()
-		assert.MustEqual(t, len(w.lock("a").Waiters), 2, "%d queued, want %d")
-		start := time.Now()
-		cancel()
-		for range crowd {
-			wantErr(t, <-ended, context.Canceled)
-		}
-		assert.Equal(t, time.Since(start), 0, "the crowd was gone after %v, want at once (%v)")
-		_ = g.Release() // granted to an abandoned entry
-		time.Sleep((crowd/16 + 3) * 100 * time.Millisecond)
-		synctest.Wait()
-		if l := w.lock("a"); l.Held || len(l.Waiters) > 0 {
-			t.Errorf("held %v, %d in line, want nobody", l.Held, len(l.Waiters))
-		}
-		if n := most.Load(); n > 16 || n < 2 {
-			t.Errorf("%d places were given up at a time, want 2 to 16", n)
-		}
-		assert.Equal(t, p.Stats().Late, 0, "%d late releases, want %d: nothing failed")
-	})
-}
-
-// A shared session of this process is no ghost while another caller of the process waits.
-func TestTryLock_SharedWhileAnotherWaits_IsNoGhost(t *testing.T) {
-	for _, notices := range []bool{true, false} {
-		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
-			other, p := w.start(nil), w.start(nil)
-			if !notices {
-				p.withoutNotices()
-			}
-			g := other.mustTry("busy")
-			waits := p.queue("busy")
-			const locks = 100
-			for range locks {
-				w.release(p.mustTry("a", distlock.Shared()))
-				synctest.Wait()
-			}
-			time.Sleep(2 * pingTime)
-			assert.Equal(t, p.store.Count(fault.Release), locks, "%d releases for %d locks")
-			if beat := p.Stats(); beat.Late != 0 || beat.Ghosts != 0 {
-				t.Errorf("%d late releases and %d ghosts, want none", beat.Late, beat.Ghosts)
-			}
-			w.release(g)
-			w.release(w.wantTurn(waits))
-		})
-	}
 }

@@ -51,60 +51,6 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// Waiters in the middle and at the head of the queue give up. The other waiters keep waiting.
-func TestLock_WaitersGiveUp_TheLineGoesOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		start := time.Now()
-		var wg sync.WaitGroup
-		for i := range 10 {
-			wait := time.Duration(1+i%3) * 10 * time.Second
-			wg.Go(func() {
-				_, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(wait))
-				wantErr(t, err, distlock.ErrHeld)
-				if took := time.Since(start); took != wait {
-					t.Errorf("waiter %d was told after %v, want %v", i, took, wait)
-				}
-			})
-		}
-		last := make(chan error, 1)
-		go func() {
-			g, err := b.Lock("a").Lock(t.Context(), distlock.Why("last"))
-			if err == nil {
-				err = g.Release()
-			}
-			last <- err
-		}()
-		wg.Wait()
-		_ = g.Release()
-		assert.NoErr(t, <-last, "the last of the line")
-	})
-}
-
-// A lock that was acquired and released during the reaper's read is no ghost.
-func TestReap_BusyProcess_NoFalseGhosts(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		var g *distlock.TryGuard
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Held {
-				return apply()
-			}
-			g = p.mustTry("a") // acquired after the reaper's read began
-			err := apply()
-			_ = g.Release() // released before the reaper compares the sessions
-			return err
-		})
-		time.Sleep(3 * pingTime)
-		synctest.Wait()
-		if g == nil {
-			t.Fatal("the reaper never read: the test proves nothing")
-		}
-		assert.Equal(t, p.Stats().Ghosts, 0, "%d ghosts counted, want %d")
-	})
-}
-
 // impatient waits for "a" again and again, for d each time, until it acquires the lock.
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
@@ -192,19 +138,4 @@ func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 			w.release(g)
 		})
 	}
-}
-
-// Close removes the kept entry of a caller immediately.
-func TestWaitAtMost_PlaceIsKept_CloseGivesItBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		b.briefly(time.Second)
-		at := time.Now()
-		assert.NoErr(t, b.Close(t.Context()))
-		if n, took := len(w.lock("a").Waiters), time.Since(at); n != 0 || took != 0 {
-			t.Errorf("%d stand in the line after Close, which took %v", n, took)
-		}
-		w.release(g)
-	})
 }

@@ -10,15 +10,14 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// A DistributedLock is a name on which processes exclude each other. [Manager.Lock] returns it. It
-// is safe for concurrent use.
+// A DistributedLock is a named lock. It is safe for concurrent use.
 type DistributedLock struct {
 	m       *Manager
 	name    string
 	standby bool // see [internals.Standby]
 }
 
-// Lock returns the lock with that name. It does no I/O; an acquisition checks the name.
+// Lock returns the lock with that name. Acquisitions check the name. No I/O.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
@@ -26,17 +25,18 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 // command still acquires serves the next caller of the process, or is released immediately. The
 // guard's context is a child of ctx. TryLock corresponds to lock_try of mongos.
 //
-// After a refusal the background watches the holders, with one read per interval for up to 256
-// names. So the first call after the takeover time takes the lock. A new process continues a watch
-// that another process recorded in the holder's ping document at least two intervals earlier.
+// After a refusal the background watches the holders of up to 256 locks, with one read at least
+// every ping interval. So the first call after the takeover time takes the lock. The watch is
+// recorded in the holder's ping document: a new process can use a record that is two ping intervals
+// old.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
-// if the reply came too late; the error and the cause of an expired ctx.
+// if the reply came too late; the error of an expired ctx.
 //
 // Round trips: one when the lock is free, two when it is held (four on the embedded server). The
-// first try that finds the holder silent adds one. A takeover adds four, a foreign holder three
-// reads, and a name's first acquisition one.
+// first try that finds the holder silent adds one, a takeover four, a foreign holder three reads, a
+// name's first acquisition one.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -47,27 +47,25 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 }
 
 // Lock acquires the lock. It waits while other processes hold the lock, until ctx ends or the time
-// of [WaitAtMost] is up. The callers of a process are served first come, first served. The process
-// has at most two entries in the queue of the lock document, more only with [Shared] and [Permits].
-// The command that frees the lock grants it to the next entry. So a process with many callers
-// delays a process with one caller by at most three turns. mongos polled.
+// of [WaitAtMost] is up. The callers of a process are served in the order of their calls. The
+// command that frees the lock grants it to the next queue entry. A process with many callers delays
+// a process with one caller by at most three turns.
 //
-// A caller that waits behind a live holder sends no command: one change stream, or one periodic
-// read, serves all callers of a process. An entry of a process that has missed two pings is passed
-// over. The entries of a process that lost its heartbeat go to the end. At most
-// [catalog.MaxWaiters] entries are queued. A process that finds no room polls.
+// Waiting behind a live holder costs no command: one change stream, or one periodic read, serves
+// all callers of a process. Entries of a process that missed two pings are passed over. Those of a
+// process that lost its heartbeat go to the end. A process polls while [catalog.MaxWaiters] entries
+// are queued.
 //
 // Temporary errors, such as a server that does not answer, are logged once while the call waits. A
 // malformed document, a missing privilege or another number of permits ends the wait.
 //
-// Errors: those of TryLock; [ErrDeadlock], without a command, when the caller itself holds the
-// lock. Lock detects this only if ctx derives from the guard's context. It does not detect other
-// deadlocks: [WaitAtMost] bounds a wait. When ctx ends, the error matches its error, its cause and
-// the last reason to wait.
+// Errors: those of TryLock; [ErrDeadlock], without a command, if ctx derives from the context of a
+// guard of this lock. Other deadlocks are not detected: [WaitAtMost] bounds a wait. When ctx ends,
+// the error matches ctx.Err(), its cause and the last reason to wait.
 //
 // Round trips: one to acquire the lock or queue an entry, and three to remove an entry that is no
-// longer needed; two or three each on the embedded server. The release of a shared lock or a permit
-// costs two if this process has not entered that lock before.
+// longer needed. On the embedded server each of them costs two or three. The release of a shared
+// lock or a permit costs two if this process has not entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -77,9 +75,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.acquire(ctx)
 }
 
-// Holder returns the holder of the lock, or nil. Of several holders it returns the first. The lock
-// may have changed by the time Holder returns. Errors and round trips: as [Inspector.Holder].
-// Holder corresponds to IS_USED_LOCK of MySQL.
+// Holder returns the holder of the lock, or nil. Of several holders it returns the first. Errors
+// and round trips: as [Inspector.Holder].
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -108,8 +105,8 @@ func (l *DistributedLock) prepare(ctx context.Context, opts []Option) (*call, er
 // Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context and the
 // guard, and releases the lock, even when work panics. It joins the errors of work and of
 // [TryGuard.Release]. Nil means that the lock was held during all of work, unless work released it.
-// Close of the Manager ends work's context and waits for work. If the guard is lost before work
-// begins, work is not called. The release is bounded by ctx, or by one command if ctx has expired.
+// If the guard is lost before work begins, work is not called. [Manager.Close] ends work's context
+// and waits for work. The release is bounded by ctx, or by one command if ctx has expired.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {
@@ -134,14 +131,14 @@ func (m *Manager) Do(ctx context.Context, name string,
 	return work(guard.Context(), guard)
 }
 
-// Guards are the guards of locks that were acquired together. They are safe for concurrent use.
+// Guards are the result of [Manager.LockAll]. They are safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires several locks: all of them or none. It waits for each lock like
-// [DistributedLock.Lock], in the order of the names, so two calls of LockAll cannot deadlock.
-// Callers that already hold other locks can. [WaitAtMost] bounds the whole call. If one acquisition
-// fails, the background releases the acquired locks. LockAll renews a [Lease] while it waits: at
-// least two thirds of the lease are left when LockAll returns.
+// [DistributedLock.Lock], in the order of the names, so two calls of LockAll cannot deadlock. They
+// can if a caller already holds another lock. [WaitAtMost] bounds the whole call. If one
+// acquisition fails, the background releases the acquired locks. LockAll renews a [Lease] while it
+// waits: at least two thirds of the lease are left when LockAll returns.
 //
 // Errors: those of Lock, for the name that failed; [ErrBadOption] for an empty list or a name that
 // occurs twice.
@@ -231,7 +228,7 @@ func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 // Context returns a context that ends when any lock is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
-// Err returns nil while all guards may be trusted, else the first error in the order of the names.
+// Err returns nil while all guards are trusted, else the first error by name.
 func (g *Guards) Err() error {
 	for _, one := range g.guards {
 		if err := one.Err(); err != nil {

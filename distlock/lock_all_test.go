@@ -3,12 +3,9 @@ package distlock_test
 import (
 	"context"
 	"fmt"
-	"math"
-	"slices"
 	"testing"
 	"time"
 
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -58,39 +55,6 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 			wantErr(t, g.Err(), distlock.ErrLeaseExpired)
 		}
 	})
-}
-
-// The cost of one lock in LockAll does not grow with the number of locks, with or without a bound
-// on the wait. Acquiring 2,000 locks at once may cost 2.5 times as much as eight times 250 locks,
-// in the best of three runs. Earlier versions needed 4.3 and 8.1 times as much.
-func TestLockAll_ManyNames_CostIsLinear(t *testing.T) {
-	m := assert.Value(distlock.New(t.Context(), distlock.Config{
-		Catalog: memcatalog.New(memcatalog.Options{}),
-	}))(t)
-	defer func() { assert.NoErr(t, m.Close(context.Background())) }()
-	names := make([]string, 2000)
-	for i := range names {
-		names[i] = fmt.Sprint("lock ", i)
-	}
-	took := func(size int, opts ...distlock.Option) (sum time.Duration) {
-		for some := range slices.Chunk(names, size) {
-			start := time.Now()
-			all := assert.Value(m.LockAll(t.Context(), some, opts...))(t)
-			sum += time.Since(start)
-			assert.NoErr(t, all.Release())
-		}
-		return sum
-	}
-	for _, opts := range [][]distlock.Option{nil, {distlock.WaitAtMost(time.Hour)}} {
-		best := math.Inf(1)
-		for range 3 {
-			few := took(250, opts...)
-			best = min(best, float64(took(2000, opts...))/float64(few))
-		}
-		if best > 2.5 {
-			t.Errorf("with %d options: 2,000 at once cost %.1f times what 8 times 250 do", len(opts), best)
-		}
-	}
 }
 
 // If the server hangs, the release of ten locks takes as long as the release of one.

@@ -52,12 +52,12 @@ type settings struct {
 }
 
 // New checks the configuration and the server, starts the heartbeat, and returns when the first
-// ping is acknowledged. The background creates indexes. A missing privilege to write locks is
-// reported only by the first acquisition.
+// ping is acknowledged. The background creates indexes. Only the first acquisition reports a
+// missing privilege to write locks.
 //
 // Errors, always without a password: *ConfigError; [ErrUnavailable] when the server cannot be
-// reached within ctx and CommandTimeout; *PrivilegeError; an error for a server that is not
-// supported (before 4.4, FerretDB 1.x, config behind a mongos).
+// reached within ctx and CommandTimeout; *PrivilegeError; an error for servers before 4.4, FerretDB
+// 1.x, and config behind a mongos.
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -124,18 +124,18 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.owned = newOwned(m)
 	skew := func() time.Duration { return m.pinger.Stats().Skew }
-	var pingerTold pinger.Told
-	var judgeTold watch.Events
+	var pingerEvents pinger.Told
+	var judgeEvents watch.Events
 	if m.events != nil {
-		told := &background{m.events, m.Process, skew, m.owned.releasedLate}
-		pingerTold, judgeTold = told, told
+		reporter := &background{m.events, m.Process, skew, m.owned.releasedLate}
+		pingerEvents, judgeEvents = reporter, reporter
 	}
 	m.pinger, err = pinger.New(ctx, pinger.Config{
 		Store: s.pings, Owner: m.owned,
 		NewProcess: func() (string, error) { return newProcess(cfg) },
 		Interval:   cfg.Ping, Takeover: cfg.Takeover, Margin: cfg.Margin, Limit: cfg.CommandTimeout,
 		PruneAge: max(pruneAge, cfg.Takeover), PruneEvery: pruneEvery, PruneLocks: cfg.PruneLocks,
-		Logger: cfg.Logger, Told: pingerTold,
+		Logger: cfg.Logger, Told: pingerEvents,
 	})
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	m.agents = &agents{m: m, byName: map[string]*agent{}}
 	m.watch = newWatcher(m)
 	m.judge.Granted = m.queue.Deliver
-	m.judge.Events = judgeTold
+	m.judge.Events = judgeEvents
 	if err := m.pinger.Start(ctx); err != nil {
 		return nil, err
 	}
@@ -174,8 +174,8 @@ func acceptable(s catalog.Server, cfg Config) error {
 	return nil
 }
 
-// newProcess returns <host>:<pid>:<unix seconds>:<uuid>. mongos used host, port, seconds and a
-// random number that was never seeded, so two processes could share an id (H15).
+// newProcess returns <host>:<pid>:<unix seconds>:<uuid>. In mongos, two processes could have the
+// same id, because the random part was never seeded.
 func newProcess(cfg settings) (string, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -190,7 +190,7 @@ func (m *Manager) Config() Config { return m.cfg.Config }
 // Process returns the process id under which this Manager acquires locks now.
 func (m *Manager) Process() string { return m.pinger.Process() }
 
-// Err returns nil while this process can acquire locks, else [ErrClosed] or [ErrNoHeartbeat].
+// Err returns nil if locks can be acquired, else [ErrClosed] or [ErrNoHeartbeat].
 func (m *Manager) Err() error {
 	if clock.Over(m.closed) {
 		return ErrClosed
@@ -203,17 +203,16 @@ func (m *Manager) Err() error {
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
-// ends, or after one try within CommandTimeout if ctx has already expired. The error reports locks
-// that may still be held until a takeover. Blocked calls return when Close returns. A second Close
-// waits for the first and returns nil, or an error if its ctx ends first.
+// ends, or after one try within CommandTimeout if ctx has already expired. The error names the
+// locks that may stay held until a takeover. A second Close waits for the first and returns nil, or
+// an error if its ctx ends first.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
-// Close releases the lock when the function has returned. The function's context ends when Close
-// begins, and pings continue. Close waits until ctx ends, or for one CommandTimeout if ctx has no
-// deadline. The error names the locks of functions that still run then; those locks stay held until
-// a takeover. Give ctx a deadline that outlasts the functions. Close does not wait for a function
-// that calls Close with its own context or a derived one: its lock is released immediately. Release
-// other guards before Close, because only their callers know whether the work is over.
+// Close ends the function's context and releases the lock when the function has returned. It waits
+// until ctx ends, or for one CommandTimeout if ctx has no deadline, so give ctx a deadline that
+// outlasts the functions. Close does not wait for a function that calls Close with its own context
+// or a derived one: its lock is released immediately. Release other guards before Close: only their
+// callers know whether the work is over.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -282,8 +281,7 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// loops holds the background loops of a Manager. No loop begins after Wait. An acquisition that is
-// too late for Close is undone.
+// loops holds the background loops of a Manager. No loop begins after Wait.
 type loops struct {
 	mu   sync.Mutex // guards over, and the start of loops
 	over bool
@@ -299,8 +297,8 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait prevents new loops, and waits within ctx until all loops have returned. They return once
-// closed is closed, or within the limit of their current command.
+// Wait prevents new loops, and waits until all loops have returned or ctx ends. A loop returns when
+// the Manager is closed, at the latest after its current command.
 func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
 	l.over = true

@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
@@ -77,42 +75,17 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 			err := apply()
-			if call.Op == fault.Acquire {
-				time.Sleep(time.Second)
-			}
+			time.Sleep(time.Second)
 			return err
-		})
+		}))
 		result := make(chan error, 1)
 		go func() { _, err := p.try("a"); result <- err }()
 		synctest.Wait()
 		assert.NoErr(t, p.Close(t.Context()))
 		w.wantFree("a")
 		wantErr(t, <-result, distlock.ErrClosed)
-	})
-}
-
-// K2: if the server does not reply, Close ends at its limit and lists the locks that may still be
-// held.
-func TestClose_DeadServer_IsBoundedAndSaysWhatStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		p.mustTry("precious")
-		p.store.Set(func(ctx context.Context, call fault.Call, _ func() error) error {
-			<-ctx.Done()
-			return fmt.Errorf("%s: %w: %w", call.Op, catalog.ErrUnavailable, ctx.Err())
-		})
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		start := time.Now()
-		err := p.Close(ctx)
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("close took %v with a context of 3 s", took)
-		}
-		if err == nil || !strings.Contains(err.Error(), "precious") {
-			t.Errorf("close: %v, want the lock that stays held named", err)
-		}
 	})
 }
 
@@ -243,54 +216,28 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	}
 }
 
-// G11: no error of New contains a password, for any error in the connection string.
+// G11: a malformed connection string is a ConfigError, not a temporary error, and no error of New
+// contains a password.
 func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
 	t.Parallel()
-	for _, uri := range []string{
-		"mongodb://user:s3cr%zzet@host/", "mongodb+srv://user:s3cret@", "s3cret",
-		"mongodb://user:s3cret@host:port/",
-		"mongodb://user:s3cret?x@host/?w=bad", "http://user:s3cret@host/",
-		"mongodb://user:s3cret@h/?authMechanism=NO",
+	for uri, malformed := range map[string]bool{
+		"mongodb://user:s3cr%zzet@host/": true, "s3cret": true, "mongodb://": true,
+		"mongodb://user:s3cret@host:port/": true, "mongo://host": true, "host:27017": true,
+		"http://user:s3cret@host/": true, "mongodb://user:s3cret@h/?authMechanism=NO": true,
+		"mongodb://u:s3cr/et@@host/": true, "mongodb+srv://user:s3cret@": false,
+		"mongodb://user:s3cret?x@host/?w=bad": false,
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		_, err := distlock.New(ctx, distlock.Config{URI: uri, CommandTimeout: 50 * time.Millisecond})
-		cancel()
-		if err == nil {
-			t.Errorf("%q was accepted", uri)
-		} else if strings.Contains(err.Error(), "s3cr") {
+		_, err := distlock.New(t.Context(),
+			distlock.Config{URI: uri, CommandTimeout: 50 * time.Millisecond})
+		var bad *distlock.ConfigError
+		if err == nil || malformed && (!errors.As(err, &bad) || !errors.Is(err, distlock.ErrConfig) ||
+			errors.Is(err, distlock.ErrUnavailable) || strings.Count(err.Error(), "distlock: ") != 1) {
+			t.Errorf("%s: %v", uri, err)
+		}
+		if strings.Contains(fmt.Sprint(err), "s3cr") {
 			t.Errorf("the password is in %q", err)
 		}
 	}
-}
-
-// Locks lists holders with the ages of their pings, and skips malformed documents.
-func TestLocks_ListsHolders_SkipsMalformed(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p, other := w.start(nil), w.start(nil)
-		p.mustTry("a", distlock.Why("x"))
-		_ = p.mustTry("b").Release()
-		assert.Must(t, w.mem.Put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "bad"}}))
-		assert.Must(t, w.mem.Put(catalog.LocksCollection,
-			bson.D{{Key: "_id", Value: 7}, {Key: "state", Value: 0}}))
-		time.Sleep(5 * time.Second)
-		var names []string
-		bad := 0
-		for info, err := range other.Inspector().Locks(t.Context()) {
-			if err != nil {
-				wantErr(t, err, distlock.ErrMalformed)
-				bad++
-				continue
-			}
-			names = append(names, info.Name)
-			if info.Name == "a" && (!info.Held || info.Why != "x" || !info.HasPing ||
-				info.PingAge < 4*time.Second || info.PingAge > 6*time.Second || info.Self) {
-				t.Errorf("a is %+v", info)
-			}
-		}
-		if fmt.Sprint(names) != "[a b]" || bad != 2 {
-			t.Errorf("listed %v and %d malformed ones, want a, b and 2", names, bad)
-		}
-	})
 }
 
 // Documents of free locks are deleted after a time, if requested. Held, waited-for and young locks

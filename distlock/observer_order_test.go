@@ -2,18 +2,15 @@ package distlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
@@ -95,36 +92,6 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	}
 }
 
-// A release that the loss of a guard triggers is reported after the loss, although a slow logger
-// delays the reports of several losses.
-func TestObserver_LossOfSeveral_ToldBeforeTheirReleases(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		slow := writerFunc(func(line []byte) {
-			for range 3000 {
-				if !strings.Contains(string(line), `"lost"`) {
-					return
-				}
-				runtime.Gosched()
-			}
-		})
-		c, d := &steppedClock{Clock: clock.System()}, &diary{}
-		p := w.startBy(c, func(cfg *distlock.Config) { cfg.Logger, cfg.Observer = zerolog.New(slow), d })
-		for i := range 5 {
-			g := p.mustTry(fmt.Sprint("lock", i))
-			context.AfterFunc(g.Context(), func() { _ = g.Release() })
-		}
-		c.step(takeoverTime)
-		time.Sleep(pingTime)
-		synctest.Wait()
-		events := slices.DeleteFunc(d.take(), func(e distlock.Event) bool {
-			return e.Kind == distlock.EventReleasedLate // the background releases it now or later
-		})
-		if wantLives(t, events); len(events) != 15 {
-			t.Errorf("%d events, want 15", len(events))
-		}
-	})
-}
-
 type writerFunc func([]byte)
 
 func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
@@ -163,35 +130,6 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// If the reply to an enter is lost and the dead holder is evicted meanwhile, the acquisition is a
-// takeover with the evidence in the document.
-func TestObserver_DeadHolderEvictedBeforeTheLineWasKnown_IsATakeover(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		holder := w.start(nil)
-		p, d := w.observed(nil)
-		g := holder.mustTry("a")
-		var lost atomic.Bool
-		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			err := apply()
-			if call.Op != fault.Enter || err != nil || lost.Swap(true) {
-				return err
-			}
-			dead := catalog.Holder{Session: catalog.Session{Name: "a", TS: g.Session()},
-				Process: g.Process()}
-			_, err = catalogtest.On(w.mem).Evict(ctx, dead, "rule watch: it is dead")
-			return errors.Join(catalog.ErrUnknownOutcome, err)
-		})
-		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
-		e := wantEvents(t, d, "taken over")[0]
-		if e.Rule != "watch" || e.Evidence != "rule watch: it is dead" ||
-			mine.TakeoverEvidence() != e.Evidence ||
-			e.Fence != w.lock("a").Fence {
-			t.Errorf("%+v", e)
-		}
-		_ = mine.Release()
-	})
-}
-
 // LockAll reports the outcome of each requested name like Lock, even of a name for which no time is
 // left, or which its caller already holds.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
@@ -214,35 +152,6 @@ func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 		events := wantEvents(t, d, "acquired", "gave up held", "released")
 		if e := events[1]; e.Name != "b" || e.Waited != time.Second {
 			t.Errorf("%+v", e)
-		}
-	})
-}
-
-// Pings are reported as Stats counts them, including a ping that finds the process condemned.
-func TestObserver_PingsOfACondemnedProcess_AreThoseOfStats(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var good, bad atomic.Int64
-		old := w.start(func(cfg *distlock.Config) {
-			cfg.Observer = observerFunc(func(e distlock.Event) {
-				switch e.Kind {
-				case distlock.EventPing:
-					good.Add(1)
-				case distlock.EventPingFailed:
-					bad.Add(1)
-				}
-			})
-		})
-		p := w.start(nil)
-		old.mustTry("a")
-		old.kill()
-		for mine := (*distlock.TryGuard)(nil); mine == nil; mine, _ = p.try("a") {
-			time.Sleep(pingTime)
-		}
-		old.store.Set(nil)
-		time.Sleep(2 * pingTime)
-		synctest.Wait()
-		if s := old.Stats(); s.Processes != 1 || s.Pings != good.Load() || s.Failures != bad.Load() {
-			t.Errorf("%d pings and %d failures are told; Stats: %+v", good.Load(), bad.Load(), s)
 		}
 	})
 }

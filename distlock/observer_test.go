@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,33 +168,6 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	})
 }
 
-// Both the waiter behind a dead holder and the process that evicted the holder report the takeover
-// rule.
-func TestObserver_DeadHolderOfALine_IsEvicted(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		old := w.start(nil)
-		p, d := w.observed(nil)
-		g := old.mustTry("a")
-		process := old.Process()
-		old.kill()
-		mine := assert.Value(p.Lock("a").Lock(t.Context()))(t)
-		synctest.Wait() // the grant may be reported before the eviction
-		events := d.take()
-		slices.SortFunc(events, func(a, b distlock.Event) int { return cmp.Compare(a.Kind, b.Kind) })
-		if len(events) != 3 || events[0].Kind != distlock.EventTakenOver ||
-			events[1].Kind != distlock.EventEvicted || events[2].Kind != distlock.EventCondemned {
-			t.Fatalf("it tells %+v", events)
-		}
-		if e := events[1]; e.Previous != process || e.Fence != g.Fence() || e.Rule == "" {
-			t.Errorf("evicted: %+v", e)
-		}
-		if e := events[0]; e.Rule != events[1].Rule || e.Waited < holdTime/12 || e.Previous != process {
-			t.Errorf("taken over: %+v", e)
-		}
-		_ = mine.Release()
-	})
-}
-
 // An expired lease, an operator's break and a release after the loss are reported with their
 // causes.
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
@@ -356,7 +328,7 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	})
 }
 
-// acquireRelease returns the functions that the benchmark and the allocation test measure.
+// acquireRelease returns the functions that the allocation test measures.
 func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	m, err := distlock.New(context.Background(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
@@ -387,41 +359,4 @@ func TestObserver_AllocatesNothing(t *testing.T) {
 	}
 	none, some := count(nil), count(observerFunc(func(distlock.Event) {}))
 	assert.Equal(t, none, some, "%v allocations without an observer, %v with one")
-}
-
-// BenchmarkTryLockRelease measures an acquisition and its release on the store in memory.
-func BenchmarkTryLockRelease(b *testing.B) {
-	for name, o := range map[string]distlock.Observer{
-		"nobody": nil, "observed": observerFunc(func(distlock.Event) {}),
-	} {
-		b.Run(name, func(b *testing.B) {
-			run, end := acquireRelease(b, o)
-			defer end()
-			b.ReportAllocs()
-			for b.Loop() {
-				run()
-			}
-		})
-	}
-}
-
-// A concurrent release waits for an observer that breaks its contract by blocking. The virtual
-// clock of the test continues.
-func TestObserver_Blocks_ReleaseWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(func(c *distlock.Config) {
-			c.Observer = observerFunc(func(e distlock.Event) {
-				if e.Kind == distlock.EventLost {
-					time.Sleep(time.Minute)
-				}
-			})
-		})
-		g := p.mustTry("a", distlock.Lease(lifeTime))
-		time.Sleep(leaseHold)
-		synctest.Wait()
-		start := time.Now()
-		wantErr(t, g.Release(), distlock.ErrLeaseExpired)
-		assert.Equal(t, time.Since(start), time.Minute,
-			"Release took %v, want that it is told after the loss (%v)")
-	})
 }

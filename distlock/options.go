@@ -36,8 +36,8 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records the reason in the lock document: at most 1 KiB of valid UTF-8 without NUL. mongos:
-// the argument of lock_try.
+// Why records the reason in the lock document: at most 1 KiB of valid UTF-8 without NUL. In mongos
+// it is the argument of lock_try.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
 // Label names the caller inside its process, in the field who: at most 128 bytes without a colon,
@@ -45,27 +45,26 @@ func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.w
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
-// to acquire. Without it only their context bounds that time, and the same context bounds the
-// guard. Zero means one try. The error is the last reason to wait, such as [ErrHeld], or
-// [ErrUnavailable] if the server did not answer in time. TryLock ignores WaitAtMost.
+// to acquire. A timeout of the context bounds the guard, too. Zero means one try. The error is the
+// last reason to wait, such as [ErrHeld], or [ErrUnavailable] if the server did not answer in time.
+// TryLock ignores WaitAtMost.
 //
 // A loop of short waits gets the lock as early as one long wait: the queue entry belongs to the
-// process, and serves the next call with the same options.
+// process and serves its next call with equal options.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
 // Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder that
-// acquired it without this option. Further callers wait. A shared contender waits behind an
-// exclusive one that came earlier, so no writer starves. The lock document lists every holder, and
-// is rewritten when a holder comes or goes.
+// acquired it without this option. Further callers wait. A shared contender waits behind earlier
+// exclusive ones. No writer starves.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
 // Permits acquires one of n permits, where n is 1 to 1,000. At most n guards of the name exist at a
-// time, like Consul's semaphores. While a holder or waiter is alive, a call with another number, or
-// without Permits, gets a *PermitMismatchError.
+// time. While a holder or waiter is alive, a call with another number, or without Permits, gets a
+// *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }

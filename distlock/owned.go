@@ -16,8 +16,8 @@ import (
 )
 
 // ownedSessions holds the sessions of this process: the current attempts, and the guards that were
-// not released. It is the pinger's Owner. It holds no *TryGuard, so that the garbage collector can
-// find a dropped guard.
+// not released. It implements [pinger.Owner]. It holds no *TryGuard, so that the garbage collector
+// can find a dropped guard.
 type ownedSessions struct {
 	m *Manager
 
@@ -181,12 +181,12 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	}
 	defer func() { _ = recover() }() // a logger that panics must not end the program
 	for _, h := range lost {
-		h.tellLoss()
+		h.reportLoss()
 	}
 }
 
 // Owns reports whether a guard or an attempt has the session ts. A lost guard counts until its user
-// has released it, because the caller may still work. A release or a takeover frees its lock.
+// releases it, because the user may still work.
 func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,8 +201,8 @@ func (t *ownedSessions) drop(h *holding) {
 }
 
 // Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
-// returns the sessions of the guards that are trusted under term. Until swept is called, Owns also
-// returns true for the sessions that end in the meantime.
+// returns the sessions of the guards that are trusted under term. Owns returns true even for a
+// session that ends before swept is called.
 func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped
@@ -214,8 +214,8 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
 			Msg("guard was dropped without Release")
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
-		h.tellLoss()
-		h.tell(EventDropped, 0, nil)
+		h.reportLoss()
+		h.report(EventDropped, 0, nil)
 		t.releaseLater(h)
 		t.remove(h)
 	}
@@ -233,8 +233,8 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 	}
 }
 
-// Vanished reads the lock of a guard that the reaper did not find. If an operator or a foreign
-// manager took the lock, the guard is lost.
+// Vanished reads the lock of a guard that the reaper did not find in the store. If the guard does
+// not hold the lock, it is lost.
 func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	t.mu.Lock()
 	h := t.holds[s.TS]
@@ -247,7 +247,7 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	}
 }
 
-// errBroken is the cause when a break through the guard's own Manager ends the guard.
+// errBroken is the cause of a loss by a break through the guard's own Manager.
 var errBroken = errors.New("an operator breaks it")
 
 // A lockBreak is the target of a break: a session, or a name with a fence if the operator gave no
@@ -262,8 +262,8 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guard that an operator is about to break. It also records the break for attempts
-// that wait for their reply. It returns the lost guards; the caller reports their loss.
+// broken ends the guard whose lock an operator is about to break. It also records the break for
+// attempts that wait for their reply. It returns the lost guards; the caller reports their loss.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()

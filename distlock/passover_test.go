@@ -45,29 +45,6 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// A dead process's crowd is passed over as a whole, a batch at each read. The watch of its pings
-// does not restart when its next session reaches the head of the queue.
-func TestLock_CrowdDied_ReleaseGrantsToWhoLives(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		for range 40 {
-			b.queue("a")
-		}
-		time.Sleep(time.Second)
-		mine := c.queue("a")
-		time.Sleep(5 * time.Minute)
-		b.kill()
-		time.Sleep(100 * time.Second)
-		w.release(g)
-		released := time.Now()
-		w.release(w.wantTurn(mine))
-		if took := time.Since(released); took > 6*time.Second {
-			t.Errorf("the dead had it for %v", took)
-		}
-	})
-}
-
 // A living waiter that misses pings loses its place and gets it back. No later waiter acquires the
 // lock before it.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {

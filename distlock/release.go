@@ -20,16 +20,15 @@ import (
 // abandoned call or a dropped guard, belongs to the pinger in the background. All releases use
 // ReleaseInStore.
 
-// Release frees the lock if this guard still holds it. If another holder has the lock, Release
-// changes no document, because its command names the lock session. The command of mongos 1.8 named
-// only _id. After [TryGuard.Reenter] the last release frees the lock. Release works even after the
-// context of the acquisition has expired. It sends one command, or after a failure up to three,
-// with pauses of 2 and 4 s.
+// Release frees the lock if this guard still holds it. Its command names the lock session, so it
+// never frees the lock of another holder (mongos 1.8 named only _id). After [TryGuard.Reenter] the
+// last release frees the lock. Release works even after the context of the acquisition has expired.
+// It sends one command, or after a failure up to three, with pauses of 2 and 4 s.
 //
 // It returns nil when the lock was freed while the guard was trusted. Errors:
 //
-//   - *LostError: the guard was lost before the release, whether or not the document could be
-//     freed. The background frees it after an acknowledged ping, unless a twin may have the lock.
+//   - *LostError: the guard was lost before the release. If the document is not free, the
+//     background frees it after an acknowledged ping, unless a twin may have the lock.
 //   - An error that matches [ErrClosed]: Close freed the lock before.
 //   - *ReleaseError: every try failed.
 //
@@ -83,7 +82,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 		h.outcome = h.failed(0, errors.New("the release panicked"))
 		h.outcome = h.free(ctx, why)
 		if h.m.events != nil && h.wasHanded() {
-			h.tell(EventReleased, h.m.cfg.Clock.Now().Mono-began, h.outcome)
+			h.report(EventReleased, h.m.cfg.Clock.Now().Mono-began, h.outcome)
 		}
 		return h.outcome
 	}
@@ -108,7 +107,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 func (h *holding) free(ctx context.Context, why error) error {
 	lost := h.broken() // before the first try is sent; afterwards it is unknown (I6)
 	if !h.end(why) {
-		h.tellLoss()
+		h.reportLoss()
 	}
 	defer h.m.owned.remove(h) // after ReleaseLater, so that the reaper sees no gap
 	tries, err := h.tryRelease(ctx)
@@ -141,9 +140,10 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// tryRelease frees the document by its session. By default it tries three times, like mongos. If
-// the outcome of a try is unknown and a later try matches no document, the earlier one freed the
-// lock, provided that the term and the lease last: no other process can have taken the lock.
+// tryRelease frees the document by its session. By default it tries three times, like mongos. If a
+// try has an unknown outcome and a later one matches no document, the earlier one freed the lock.
+// This holds only while the term and the lease last, because until then no other process can take
+// the lock.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := clock.Over(h.m.closed)
@@ -173,8 +173,7 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	}
 }
 
-// rest pauses between two tries. It returns false if ctx has expired, or if the Manager is being
-// closed, which leaves one last try.
+// rest pauses between two tries. It returns false if ctx or Close cut the pause short.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
@@ -195,8 +194,8 @@ func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) e
 	return err
 }
 
-// givingBack returns the context of releases: ctx, or a context that lasts for one command if ctx
-// has expired.
+// givingBack returns the context of a release: ctx, or a context that lasts for one CommandTimeout
+// if ctx has expired.
 func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -272,8 +271,8 @@ func (h *holding) use() (done func()) {
 }
 
 // busy returns nil when no function runs under the guard. Otherwise it returns a channel that is
-// closed when a function returns. A function that itself calls Close, with its own context, does
-// not count, because that call gives up the lock, like Release.
+// closed when a function returns. A function that called Close with its own context does not count,
+// because the call gives up the lock.
 func (h *holding) busy(closing context.Context) <-chan struct{} {
 	own := 0
 	if slices.Contains(owned(closing, h.session.Name), h) {
@@ -303,9 +302,8 @@ func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 }
 
 // releaseInUse releases each guard when the functions under it have returned. It waits until ctx
-// ends, or for one command limit if ctx has no deadline. Its error names the locks of the functions
-// that still run then. These locks stay held until a takeover, so no other holder works at the same
-// time.
+// ends, or for one CommandTimeout if ctx has no deadline. If a function still runs then, its lock
+// stays held until a takeover. The error names these locks.
 func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 	waiting := ctx
 	if _, bounded := ctx.Deadline(); !bounded {

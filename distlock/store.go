@@ -16,7 +16,7 @@ import (
 )
 
 // heartbeatPool is the size of the heartbeat's own connection pool: one connection for the ping,
-// one for the chores.
+// one for the other commands of the heartbeat.
 const heartbeatPool = 2
 
 // heartbeatPurpose is appended to the application name of the heartbeat's own client, so that an
@@ -57,7 +57,7 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	}
 	var own []*mongo.Client
 	hangUp := func(ctx context.Context) error {
-		// Disconnect ends the driver's sessions on the server, and waits for a server until ctx ends.
+		// Without a reachable server, Disconnect waits until ctx ends.
 		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
 		defer cancel()
 		var errs []error
@@ -121,7 +121,7 @@ func openClients(
 	return store{client: client, locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. Only the driver's background does I/O. An invalid connection string or
+// dial makes a client. The driver connects in the background. An invalid connection string or
 // option is a *ConfigError.
 func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
@@ -167,14 +167,13 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is the most by which a command ends before its limit. So a caller that waits until the
-// limit learns whether the command was sent at all.
+// grace is the most by which a command ends before its limit. So the command's own error arrives
+// within the limit.
 const grace = 50 * time.Millisecond
 
-// prompt wraps a store. It counts the operations, and each of them returns when its context ends.
-// The command of the operation continues until its limit or until the context life ends, because a
-// cancelled command closes its connection. The outcome of a write that is not answered in time is
-// unknown.
+// prompt returns a store that counts its operations. An operation returns when its context ends.
+// Its command continues until its limit, or until life ends, because a cancelled command closes its
+// connection. A write that is not answered in time has an unknown outcome.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -208,9 +207,9 @@ func prompt(
 // A sending carries out a call.
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads a stream
-// without a limit, or is part of a transaction, where the driver session takes one command at a
-// time.
+// asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads the
+// stream of grants, which has no limit, or is part of a transaction, in which the driver allows one
+// command at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -220,9 +219,9 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime carries out the function do with the context command. It returns the result if that
-// arrives before ctx ends, and no later than grace after command ends. When do has returned, inTime
-// calls the function end, which may end command. A panic in do is passed on to the caller.
+// inTime runs do(command) and returns its error. It waits for do until ctx ends, or until grace
+// after the end of command. end is called when do has returned, which may be later. If do panics in
+// time, inTime panics.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()

@@ -204,18 +204,24 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 	})
 }
 
-// I8: if the reply of an applied eviction is lost, the contender reads again and acquires the lock.
+// I8: if the reply of an applied condemnation or eviction is lost, the contender reads again and
+// acquires the lock, also from the queue.
 func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a")
-		a.kill()
-		b.store.Set(loseReply(fault.Evict))
-		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		if l := w.lock("a"); l.TS != g.Session() {
-			t.Errorf("document is %v", w.doc("a"))
-		}
-	})
+	for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
+		runInBubble(t, string(op), func(t *testing.T, w *world) {
+			a, b := w.start(nil), w.start(nil)
+			a.mustTry("tried")
+			a.mustTry("waited")
+			a.kill()
+			b.store.Set(loseReply(op))
+			waits := b.queue("waited")
+			b.until("tried", 10*time.Second, takeoverTime+time.Minute)
+			w.wantTurn(waits)
+			if l := w.lock("tried"); !l.Held || l.Process != b.Process() {
+				t.Errorf("document is %v", w.doc("tried"))
+			}
+		})
+	}
 }
 
 // H1: exactly one of two contenders that take over at the same instant wins, in 500 rounds.
@@ -323,15 +329,12 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 		}
 		a.kill()
 		var calls atomic.Int64
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Look {
-				return apply()
-			}
+		b.store.Set(fault.On(fault.Look, func(apply func() error) error {
 			n := calls.Add(1)
 			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // so that replies cross
 			defer time.Sleep(time.Duration(n*13%20) * time.Millisecond)
 			return apply()
-		})
+		}))
 		start := time.Now()
 		var wg sync.WaitGroup
 		guards := make([]*distlock.TryGuard, 10)

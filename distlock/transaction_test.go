@@ -201,41 +201,6 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	})
 }
 
-// PutFirst with the context of work belongs to the transaction.
-func TestInTransaction_PutFirstInside_IsPartOfIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p, one, two := w.start(nil), w.start(nil), w.start(nil)
-		g := p.mustTry("a")
-		first := one.queue("a")
-		synctest.Wait()
-		second := two.queue("a")
-		synctest.Wait()
-		last := w.lock("a").Waiters[1].TS
-		mine, runs := errors.New("mine"), 0
-		for _, end := range []error{mine, nil} {
-			before := w.doc("a")
-			err := g.InTransaction(t.Context(), func(ctx context.Context) error {
-				runs++
-				assert.NoErr(t, g.PutFirst(ctx, last))
-				if !bytes.Equal(w.doc("a"), before) {
-					t.Error("others see what is not committed")
-				}
-				return end
-			})
-			if !errors.Is(err, end) {
-				t.Errorf("%v, want %v", err, end)
-			}
-			if is := w.lock("a").Waiters[0].TS == last; is != (end == nil) {
-				t.Errorf("ended with %v, it is first: %v", end, is)
-			}
-		}
-		assert.Equal(t, runs, 2, "%d runs, want one each (%d)")
-		w.release(g)
-		w.release(w.wantTurn(second))
-		w.release(w.wantTurn(first))
-	})
-}
-
 // A holder that hangs after it has written the lock document in a transaction blocks other sessions
 // only for the server's time limit of transactions. Its writes are undone.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {

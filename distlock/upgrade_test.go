@@ -41,3 +41,24 @@ func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 		t.Errorf("no warning in %s", log.String())
 	}
 }
+
+// deniedStore may not create indexes. It has an index that deletes locks.
+type deniedStore struct{ catalog.Catalog }
+
+func (deniedStore) Prepare(context.Context) ([]string, error) {
+	return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
+}
+
+// A process that may not create indexes is still warned of an index that deletes locks.
+func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var out assert.Log
+		m := assert.Value(distlock.New(t.Context(),
+			distlock.Config{Logger: zerolog.New(&out), Catalog: deniedStore{w.mem}}))(t)
+		time.Sleep(time.Minute)
+		assert.NoErr(t, m.Close(t.Context()))
+		if !strings.Contains(out.String(), "deletes documents") {
+			t.Errorf("no warning of the index: %s", out.String())
+		}
+	})
+}

@@ -43,7 +43,7 @@ func (s *snapshot) holder() *LockInfo {
 	return &info
 }
 
-// same reports whether next shows no change since s. Two errors in a row are no change.
+// same reports whether next shows the same state as s. Two errors count as the same state.
 func (s *snapshot) same(next *snapshot) bool {
 	switch {
 	case s == nil || s.err != nil || next.err != nil:

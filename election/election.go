@@ -44,19 +44,22 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
-// Run runs a candidate until ctx ends. It calls fn for every term that it wins, one after the
-// other. It waits in the queue of the lock, first come, first served, even while the server cannot
-// be reached. It releases the lock only after fn has returned. It logs once if fn still runs half
-// of Config.Margin after the end of its context. It logs an error of fn, and the candidate queues
-// again after a pause, see [Backoff]. A panic in fn is a *[PanicError], logged with its stack.
+// Run runs a candidate until ctx ends. The candidate waits in the queue of the lock, first come,
+// first served, even while the server is unavailable. Run calls fn for every term that the
+// candidate wins, and releases the lock only after fn has returned. It logs an error of fn, and the
+// candidate queues again after a pause, see [Backoff]. A panic in fn is a *[PanicError], logged
+// with its stack. Run also logs if fn still runs half of Config.Margin after the end of its
+// context.
 //
-// When ctx has ended and fn has returned, Run returns the error of fn in the last term, or nil. It
-// ignores an error that only reports the end of the context. With [Once] it returns the failure of
-// the term: the error of fn, a *distlock.LostError or a *distlock.ReleaseError. If ctx ends before
-// that term, Run returns the cause of ctx. Run returns these errors immediately, joined with the
-// error of fn in the last term: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
-// [distlock.ErrBadName], [distlock.ErrClosed], and the errors that end a wait, see
-// [distlock.DistributedLock.Lock].
+// When ctx has ended and fn has returned, Run returns the error of fn in the last term, or nil. A
+// *distlock.ReleaseError is joined to it. Run ignores an error that only reports the end of the
+// context. With [Once] it returns the error of the only term: the error of fn, a
+// *distlock.LostError or a *distlock.ReleaseError. If ctx ends before that term, Run returns the
+// cause of ctx.
+//
+// These errors end Run immediately, joined with the error of fn in the last term: [ErrMode],
+// [ErrRunning], [distlock.ErrBadOption], [distlock.ErrBadName], [distlock.ErrClosed], and the
+// errors that end a wait, see [distlock.DistributedLock.Lock].
 //
 // Round trips: one at the beginning, then those of Lock and Release.
 func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
@@ -122,8 +125,8 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	}
 }
 
-// ending returns what Run returns when err ends it. That is the error of the last term if err is
-// the end of ctx, and otherwise err. With Once it is always err.
+// ending returns the result of Run after the error err. Without Once, the end of ctx is not an
+// error, and Run returns last, the error of the last term.
 func (o options) ending(ctx context.Context, err, last error) error {
 	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
 		return last
@@ -131,14 +134,14 @@ func (o options) ending(ctx context.Context, err, last error) error {
 	return err
 }
 
-// worthStopping reports whether the first reading shows that no term can begin. It is false for a
-// temporary error, because Lock retries after one.
+// worthStopping reports whether Run must return the error of its first reading. It is false for a
+// temporary error.
 func worthStopping(err error) bool {
 	hopeless := []error{ErrMode, distlock.ErrBadName, distlock.ErrClosed, distlock.ErrMalformed}
 	return slices.ContainsFunc(hopeless, func(one error) bool { return errors.Is(err, one) })
 }
 
-// usable returns an error for arguments that no method can use.
+// usable returns an error if no method can use the Election or ctx.
 func (e *Election) usable(ctx context.Context) error {
 	switch {
 	case e == nil || e.manager == nil:
@@ -153,10 +156,9 @@ func (e *Election) usable(ctx context.Context) error {
 
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-// IsLeader reports whether this Election leads at this instant: its function runs, its term was not
-// stopped, and the clock allows trust in the guard. Another candidate may lead when the result is
-// used. For a step that must not be taken twice, pass the fence to the protected resource. IsLeader
-// does no I/O.
+// IsLeader reports whether this Election leads now: its function runs, its term was not stopped,
+// and its guard is trusted. Another candidate may lead a moment later, so pass the fence to the
+// protected resource. IsLeader does no I/O.
 func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false
@@ -167,13 +169,12 @@ func (e *Election) IsLeader() bool {
 
 // Resign ends the term of this Election. It ends the context of the function, waits for the
 // function, and releases the lock to the next candidate. This candidate goes to the end of the
-// queue. Resign returns nil if leadership was held until the release. If ctx ends first, Resign
-// returns the cause, and the term still ends as soon as the function returns. The function itself
-// should return instead of calling Resign. Called with the function's context, Resign returns
-// [ErrResigned].
+// queue. Resign returns nil if the leadership was held until the release. If ctx ends first, Resign
+// returns its cause, and the term ends when the function returns. The function itself should return
+// instead of calling Resign. With the function's context, Resign returns [ErrResigned].
 //
-// Errors: [ErrNotLeader], which means that no function was stopped; a *distlock.LostError; a
-// *distlock.ReleaseError. Round trips: those of [distlock.TryGuard.Release].
+// Errors: [ErrNotLeader] if there is no term; a *distlock.LostError; a *distlock.ReleaseError.
+// Round trips: those of [distlock.TryGuard.Release].
 func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -185,16 +186,15 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term of this Election as Resign does, and lets another candidate lead: the
-// first in the queue that has the text to as its process id or metadata. Handover moves it to the
-// front of the queue, and then ends the context of the function. The command that ends this term
-// also begins the next, so the lock document always names one leader. Handover returns nil if a
-// reading afterwards shows that the candidate led.
+// Handover ends the term of this Election as Resign does, and lets a chosen candidate lead next:
+// the first in the queue that has the text to as its process id or metadata. It moves the candidate
+// to the front of the queue, and then ends the context of the function. The release of the lock
+// grants it to the candidate. Handover returns nil if a reading afterwards shows that the candidate
+// leads.
 //
-// Handover refuses a candidate that is not queued, or has not pinged for two ping intervals, with
-// [ErrNoCandidate]. The function continues then. A candidate that died a moment ago counts as
-// alive: it is elected, and replaced after the takeover time. A candidate that gives up before the
-// function returns is passed over.
+// Handover returns [ErrNoCandidate] if the candidate is not queued or has missed two pings. The
+// function continues then. A candidate that died more recently is elected, and replaced after the
+// takeover time. A candidate that leaves the queue before the function returns is passed over.
 //
 // Errors: [ErrNotLeader]; [ErrNoCandidate]; an error of the guard or of a command, after which
 // leadership is kept; the errors of Resign. Round trips: two readings, a read, a compare-and-set,
@@ -255,14 +255,14 @@ func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 		ErrNoCandidate, quoted(to))
 }
 
-// silent reports whether a process has not pinged for two of its ping intervals.
+// silent reports whether a process is condemned, has no ping, or has missed two pings.
 func silent(one distlock.LockInfo) bool {
 	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
 }
 
-// RequestYield asks the leader to resign. The channel of its [Leadership.YieldRequested] closes
-// within one reading, and the leader decides. The request is for the current term and never reaches
-// a later leader. The reason is at most 1 KiB. RequestYield costs a read and a compare-and-set.
+// RequestYield asks the leader to resign. The channel of its [Leadership.YieldRequested] closes,
+// and the leader decides. The request is for the current term only. The reason is at most 1 KiB.
+// RequestYield costs a read and a compare-and-set.
 //
 // Errors: [ErrNobody]; [distlock.ErrBadOption] for the reason; [distlock.ErrOutcomeUnknown]: ask
 // again; [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
@@ -277,5 +277,5 @@ func (e *Election) RequestYield(ctx context.Context, why string) error {
 	return err
 }
 
-// printable returns the name for the log.
+// printable returns the election's name, escaped for the log.
 func (e *Election) printable() string { return catalog.Printable(e.name, 200) }

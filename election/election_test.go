@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -113,6 +114,9 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 			}
 			time.Sleep(10 * takeoverTime)
 			b.wantNone()
+			if s := b.p.Stats(); s.OldestWait != 0 || s.Waiting != 1 {
+				t.Errorf("a candidate counts as a call that has waited for %v", s.OldestWait)
+			}
 			if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
 				t.Errorf("it leads no more: %v", l.leader.Err())
 			}
@@ -185,12 +189,9 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
 		l := a.wantLeader()
-		b.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Ping {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
+		b.p.store.Set(fault.On(fault.Ping, func(apply func() error) error {
+			return fault.Refused(fault.Ping)
+		}))
 		time.Sleep(takeoverTime - margin + time.Second) // b has no term, but receives grants
 		l.finish <- nil
 		b.wantNone()
@@ -198,28 +199,6 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 		b.wantNone()
 		b.p.heal()
 		_ = b.quit()
-		a.wantLeader().obey()
-	})
-}
-
-// A candidate that dies while it is first in the queue is passed over within the takeover time.
-func TestRun_FirstInLineDies_NextLeads(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
-		l := a.wantLeader()
-		b.p.kill()
-		died := time.Now()
-		l.finish <- nil
-		next := c.wantLeader().obey()
-		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute {
-			t.Errorf("led after %v", took)
-		}
-		if len(b.led()) != 0 || next.leader.Err() != nil {
-			t.Errorf("the dead one led: %v", b.led())
-		}
-		b.p.heal()
-		_ = b.quit()
-		_ = c.quit()
 		a.wantLeader().obey()
 	})
 }
@@ -249,6 +228,11 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 		if w.lock().Held {
 			t.Error("leadership was not given up")
 		}
+		c := w.stand(w.start())
+		c.wantLeader().obey()
+		c.p.store.Set(fault.Refusing(fault.Release))
+		wantErr(t, c.quit(), distlock.ErrReleaseFailed)
+		c.p.heal()
 	})
 }
 
@@ -417,9 +401,12 @@ func TestElection_BadArguments(t *testing.T) {
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, nil), bad)
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(0, 1)), bad)
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(2, 1)), bad)
+		endless := election.Backoff(math.MaxInt64, math.MaxInt64) // a pause would overflow
+		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, endless), bad)
 		var none *election.Election
 		wantErr(t, none.Resign(t.Context()), bad)
 		wantErr(t, assert.Err(none.Leader(t.Context())), bad)
+		wantErr(t, assert.Err(none.Candidates(t.Context())), bad)
 		for _, err := range none.Observe(t.Context()) {
 			wantErr(t, err, bad)
 		}
@@ -439,20 +426,12 @@ func TestElection_BadArguments(t *testing.T) {
 		assert.Must(t, err)
 		_ = m.Close(t.Context())
 		wantErr(t, election.Run(t.Context(), m, name, fn), distlock.ErrClosed)
-	})
-}
-
-// Closing the Manager ends the term and Run.
-func TestRun_ManagerClosed_Ends(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
-		l := a.wantLeader().obey()
-		l.leader.YieldRequested()
-		for _, r := range []*run{b, a} {
-			assert.NoErr(t, r.p.Close(t.Context()))
-			<-r.over
-			wantErr(t, r.err, distlock.ErrClosed)
+		wantErr(t, election.New(m, name).RequestYield(t.Context(), "x"), distlock.ErrClosed)
+		for _, err := range election.New(m, name).Observe(t.Context()) {
+			wantErr(t, err, distlock.ErrClosed)
 		}
-		wantErr(t, context.Cause(l.ctx), distlock.ErrClosed)
+		for _, err := range election.New(p.Manager, "").Observe(t.Context()) {
+			wantErr(t, err, distlock.ErrBadName)
+		}
 	})
 }

@@ -8,14 +8,13 @@ import (
 )
 
 var (
-	// ErrNotLeader is returned by Resign and Handover when this Election has no term. No function
-	// was stopped then.
+	// ErrNotLeader is returned by Resign and Handover when this Election has no term.
 	ErrNotLeader = errors.New("election: not the leader")
 	// ErrNobody is returned by RequestYield when there is no leader.
 	ErrNobody = errors.New("election: no leader")
-	// ErrNoCandidate is returned by Handover when the candidate is not queued, or was silent for
-	// more than two ping intervals. Leadership is kept then. It is also returned when the candidate
-	// left before the old leader's function returned, and another candidate leads.
+	// ErrNoCandidate is returned by Handover when the candidate is not queued or has missed two
+	// pings. The term continues then. It is also returned when the candidate left the queue before
+	// the old leader's function returned.
 	ErrNoCandidate = errors.New("election: no such candidate")
 	// ErrMode is returned by all methods when the name is used for a shared lock or for permits.
 	ErrMode = errors.New("election: the name is in use for a shared lock or a semaphore")

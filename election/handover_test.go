@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/election"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -20,10 +21,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 		d := w.stand(w.start())
 		l := a.wantLeader().obey()
 		seen := 0
-		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op != fault.Release {
-				return apply()
-			}
+		a.p.store.Set(fault.On(fault.Release, func(apply func() error) error {
 			before, err := w.lock(), apply()
 			after := w.lock()
 			seen++
@@ -31,7 +29,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 				t.Errorf("released from %+v to %+v", before, after)
 			}
 			return err
-		})
+		}))
 		assert.Must(t, a.e.Handover(t.Context(), "10.0.0.3:80"))
 		wantErr(t, context.Cause(l.ctx), election.ErrHandedOver)
 		next := c.wantLeader().obey()
@@ -59,6 +57,9 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
 			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
 		}
+		a.p.store.Set(fault.Refusing(fault.Look))
+		wantErr(t, a.e.Handover(t.Context(), c.p.Process()), distlock.ErrUnavailable)
+		wantErr(t, assert.Err(a.e.Candidates(t.Context())), distlock.ErrUnavailable)
 		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.PutFirst { // the candidate left after the read
 				return w.refused()

@@ -1,12 +1,10 @@
 package election_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -111,41 +109,5 @@ func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 			t.Errorf("told of %d leaders, log:\n%s", len(got), &log)
 		}
 		assert.NoErr(t, a.quit())
-	})
-}
-
-// All observers of leaders in a process share its readings.
-func TestOnNewLeader_CostsAReading(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.stand(w.start()).wantLeader()
-		p := w.start()
-		count := func() (n int64) {
-			for kind, sent := range p.Stats().Commands {
-				if kind != "ping" {
-					n += sent
-				}
-			}
-			return n
-		}
-		w.stand(p)
-		time.Sleep(time.Hour)
-		before := count()
-		time.Sleep(time.Hour)
-		without := count() - before
-		for range 10 {
-			e := election.New(p.Manager, name)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go func() {
-				_ = e.Run(ctx, func(context.Context, *election.Leadership) error { return nil },
-					election.OnNewLeader(func(election.Leader) {}))
-			}()
-		}
-		synctest.Wait()
-		before = count()
-		time.Sleep(time.Hour)
-		if more := count() - before - without; more > int64(time.Hour/p.Config().PollMax)+60 {
-			t.Errorf("%d commands more an hour for ten of them, want one every %v", more, p.Config().PollMax)
-		}
 	})
 }

@@ -17,14 +17,14 @@ import (
 // A Candidate is a process that waits to lead, or leads.
 type Candidate struct {
 	Process string // the process id
-	// Metadata is the candidate's option [Metadata], or empty for a waiter for a plain lock.
+	// Metadata is the text of the option [Metadata]. It is empty for a waiter for a plain lock.
 	Metadata string
 	// Session is the lock session of the queue entry and of the term that follows.
 	Session bson.ObjectID
 	Since   time.Time // the beginning of its wait or term, by the server's clock; zero when unknown
 }
 
-// A Leader is the result of one reading.
+// A Leader is the leader of an election at the time of one reading.
 type Leader struct {
 	Candidate
 	Fence  int64
@@ -65,12 +65,14 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	return candidates, nil
 }
 
-// Observe yields the result of the first reading, and then every change that a reading shows, until
-// ctx ends. All observers of a process share its readings: one command about every Config.PollMax,
-// for any number of observers and elections. A change is yielded within that time. Of several
-// changes only the last is yielded; the fence shows whether a term was missed. The last result is
-// an error, the cause of the end. After any other error the watch continues, and the leader is
-// yielded again.
+// Observe yields the present leader, and then every change of the leader, until ctx ends. A change
+// is yielded within about Config.PollMax. If the leader changes several times in that time, only
+// the last change is yielded. The fence shows whether a term was missed. The last result is an
+// error, the cause of the end. After any other error the watch continues, and the leader is yielded
+// again.
+//
+// All observers of a process share its readings: one command about every Config.PollMax, for any
+// number of observers and elections.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
@@ -165,9 +167,8 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate or leader that info describes. elected is false for a holder or
-// waiter of a plain lock of that name, and for the last holder of a free lock. c has no metadata
-// then.
+// CandidateOf returns the candidate or leader that info describes. For a user of a plain lock, and
+// for the last holder of a free lock, elected is false and c has no metadata.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)
@@ -182,7 +183,7 @@ func candidateOf(one distlock.LockInfo) Candidate {
 	return c
 }
 
-// cutLast splits the field who before its random part.
+// cutLast splits the field who at its last colon. The part behind the colon is random.
 func cutLast(who string) (head, random string, ok bool) {
 	at := strings.LastIndexByte(who, ':')
 	if at < 0 {

@@ -29,9 +29,10 @@ func (f optionFunc) apply(o *options) { f(o) }
 // valid UTF-8 without NUL. It is stored in the lock document as the lock's why. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
-// Backoff sets the pause before this candidate queues again after a term that its function ended.
-// The pause is first. Consecutive failed terms double it, up to most. Each pause varies randomly by
-// a fifth. Default 1 s and 1 min. After a resignation, a hand-over or a loss there is no pause.
+// Backoff sets the pause after a term that the function ended. After the pause the candidate queues
+// again. The pause starts at first and doubles with every consecutive failed term, up to most. It
+// varies randomly by a fifth. Default 1 s and 1 min. There is no pause after a resignation, a
+// hand-over or a loss.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }
@@ -40,25 +41,24 @@ func Backoff(first, most time.Duration) Option {
 func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 
 // Lease ends the term of a leader that hangs. The function calls [distlock.TryGuard.Renew] where
-// its work makes progress, at least once in d minus the margin of [distlock.Lease]: by default,
-// once in three quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired], and its
-// leadership is over. Another candidate leads after it has watched the lease unchanged for d, even
-// if the function still runs. This candidate queues again after its function has returned. Duration
-// d is 1 ms to 7 days. By default there is no lease, and the heartbeat of the process is enough.
+// its work makes progress. It must do so at least once in d minus the margin of [distlock.Lease],
+// by default in three quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired].
+// Another candidate leads after it has watched the unchanged lease for d, even if the function
+// still runs. This candidate queues again when its function has returned. d is 1 ms to 7 days. By
+// default there is no lease.
 //
-// A lease costs one more command for a term, and one for each renewal. While the server is too slow
-// for d, see [distlock.Lease], no term begins. Run logs that, and the candidate queues again after
+// A lease costs one more command for a term, and one for each renewal. If the server is too slow
+// for d, no term begins, see [distlock.Lease]. Run logs that, and the candidate queues again after
 // a pause.
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *options) { o.lease, o.leased = d, true })
 }
 
-// OnNewLeader calls fn with every leader that a reading shows, this process included, while Run
-// runs. It calls fn once for each term, within a reading, at the cost of [Election.Observe]. fn
-// runs in another goroutine, one call at a time. Of several leaders during a call only the last is
-// reported. fn is not called when there is no leader. A panic in fn is logged. After Run has
-// returned no call begins; Run does not wait for a current call. The option is named as in
-// client-go.
+// OnNewLeader calls fn with every new leader, this process included, while Run runs. It reads the
+// leader as [Election.Observe] does. It calls fn in another goroutine, once for each term. If the
+// leader changes several times during a call, only the last leader is reported. fn is not called
+// when there is no leader. A panic in fn is logged. No call begins after Run has returned, but Run
+// does not wait for a call in progress. The name is that of client-go's option.
 func OnNewLeader(fn func(Leader)) Option {
 	return optionFunc(func(o *options) { o.onLeader = append(o.onLeader, fn) })
 }
@@ -96,7 +96,7 @@ func (o options) lock() []distlock.Option {
 	return all
 }
 
-// pause returns the pause after that number of consecutive failed terms.
+// pause returns the pause after the given number of consecutive failed terms.
 func (o options) pause(c clock.Clock, failures int) time.Duration {
 	pause := o.first
 	for range failures - 1 {

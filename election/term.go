@@ -16,25 +16,23 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Leadership is one term, as its function receives it. It is a guard that is trusted while its
-// Err is nil. Under a [Lease] the function calls its Renew. Its Release does not end the term;
+// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while its Err
+// is nil. Under a [Lease] the function must call its Renew. Its Release does not end the term;
 // return from the function instead. Do not use a Leadership after its function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
-// YieldRequested returns a channel that is closed when this leader was asked to resign, see
-// [Election.RequestYield]. It closes within one reading of the request, but never after the term,
-// and never because of a request to an earlier leader. The first call starts the readings: one
-// command an interval for all elections of the process. A leader that never calls YieldRequested
-// sends no command.
+// YieldRequested returns a channel that is closed when [Election.RequestYield] has asked this
+// leader to resign. It never closes after the term. The first call of YieldRequested starts the
+// readings of the lock: one command about every Config.PollMax, for all elections of the process.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
 }
 
-// listen starts heed if the term is not over.
+// listen starts the goroutine heed, unless the term is over.
 func (t *term) listen() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +51,7 @@ func (l *Leadership) YieldReason() string {
 	}
 }
 
-// A term is one holding of the lock.
+// A term is the time from an acquisition of the lock to its release.
 type term struct {
 	e      *Election
 	guard  *distlock.TryGuard // the outer guard; the function has an inner guard
@@ -82,9 +80,9 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 	return t
 }
 
-// lead calls the function and releases the lock after the function has returned or called
-// runtime.Goexit. failed is the error of the function, or nil if that only reports the end of its
-// context. released is the error of the release.
+// lead calls the function. It releases the lock after the function has returned or called
+// runtime.Goexit. failed is the error of the function, or nil if the function only reports the end
+// of its context. released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
@@ -98,7 +96,7 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	}()
 	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
 	defer forget()
-	// Close of the Manager does not release the lock before fn returns.
+	// Close of the Manager waits for fn before it releases the lock.
 	defer t.e.manager.Internal(leading.Key{}).Use(t.guard)()
 	inner, err := t.guard.Reenter()
 	if err != nil {
@@ -143,8 +141,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context with the cause why. The first cause counts. It returns false
-// after the function has returned.
+// stop ends the function's context with the cause why. A later call does not change the cause. stop
+// returns false if the function has returned.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +177,7 @@ func (t *term) wait(ctx context.Context) error {
 	}
 }
 
-// heed waits for a request to yield. It ends with the term.
+// heed waits for a request to yield, or for the end of the term.
 func (t *term) heed() {
 	for now, err := range t.e.manager.Internal(leading.Key{}).Watch(t.ctx, t.e.name) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {

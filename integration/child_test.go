@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,23 +26,19 @@ const childEnv = "MONGODLM_IT_CHILD"
 
 // An order is one line of a child's input.
 type order struct {
-	Do     string // the operation, see child.do
-	Name   string // the name of the lock, document or collection
-	Fenced bool
-	N      int
+	Do   string // the operation, see child.do
+	Name string // the name of a lock and its document, or of a collection
+	N    int
 }
 
 // An answer is one line of a child's output.
 type answer struct {
-	Do      string
-	Process string
 	Fence   int64
 	Taken   string // evidence of a takeover
 	Err     string // text of the error
 	Lost    bool   // the error matches ErrLockLost
 	Ended   bool   // the guard's context has ended
 	Matched int64  // documents that a write matched
-	N       int64  // the value read
 }
 
 // childSettings configures a child's Manager.
@@ -68,7 +63,7 @@ func TestChild(t *testing.T) {
 		Database: s.Database, Host: s.Host, Ping: s.Ping, Takeover: s.Takeover, Margin: s.Takeover / 10,
 		Tuning: distlock.Tuning{MaxWatchGap: s.Takeover / 2},
 	})
-	c := &child{m: m, db: client.Database(s.Database), in: json.NewDecoder(bufio.NewReader(os.Stdin))}
+	c := &child{m: m, db: client.Database(s.Database)}
 	c.serve(t.Context())
 	if err := m.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Log(err)
@@ -78,62 +73,57 @@ func TestChild(t *testing.T) {
 type child struct {
 	m     *distlock.Manager
 	db    *mongo.Database
-	in    *json.Decoder
 	guard *distlock.TryGuard
 
 	filter, update bson.D // of the prepared fenced write
-	seen           int64
-
-	queue *claim.Queue[job]
 }
 
 // serve executes orders until the input ends.
 func (c *child) serve(ctx context.Context) {
-	for {
+	for in := json.NewDecoder(os.Stdin); ; {
 		var o order
-		if c.in.Decode(&o) != nil {
+		if in.Decode(&o) != nil {
 			return
 		}
-		a := answer{Do: o.Do, Process: c.m.Process()}
+		var a answer
 		if err := c.do(ctx, o, &a); err != nil {
 			a.Err, a.Lost = err.Error(), errors.Is(err, distlock.ErrLockLost)
 		}
-		c.say(a)
+		line, _ := json.Marshal(a) // cannot fail: strings, numbers and booleans
+		fmt.Printf("%s%s\n", marker, line)
 	}
 }
 
-func (c *child) say(a answer) {
-	line, _ := json.Marshal(a) // cannot fail: strings, numbers and booleans
-	fmt.Printf("%s%s\n", marker, line)
-}
-
 func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
-	work := c.db.Collection("work")
 	switch o.Do {
-	case "lock":
+	case "lock": // also prepares a fenced write
 		c.guard, err = c.m.Lock(o.Name).Lock(ctx, distlock.WaitAtMost(time.Minute))
-		if err == nil {
-			a.Fence, a.Taken, a.Process = c.guard.Fence(), c.guard.TakeoverEvidence(), c.guard.Process()
+		if err != nil {
+			return err
 		}
+		a.Fence, a.Taken = c.guard.Fence(), c.guard.TakeoverEvidence()
+		c.filter, c.update, err = c.guard.Fenced(byID(o.Name), increase("n", 1))
 		return err
-	case "who": // the answer names the process
-		return nil
 	case "state":
 		a.Ended = c.guard.Context().Err() != nil
-		if a.Ended && !errors.Is(context.Cause(c.guard.Context()), distlock.ErrLockLost) {
-			return fmt.Errorf("cause: %w", context.Cause(c.guard.Context()))
-		}
 		return c.guard.Err()
 	case "release":
 		return c.guard.Release()
+	case "write": // does not check the guard
+		r, err := c.db.Collection("work").UpdateOne(ctx, c.filter, c.update)
+		if err == nil {
+			a.Matched = r.MatchedCount
+		}
+		return err
 	case "claim": // claims N rows; the handlers end with their contexts
-		c.queue, err = claim.New[job](ctx, c.m, c.db.Collection(o.Name), claim.Config{Workers: o.N})
+		cfg := claim.Config{Workers: o.N}
+		queue, err := claim.New[job](ctx, c.m, c.db.Collection(o.Name), cfg)
 		if err != nil {
 			return err
 		}
 		began := make(chan struct{}, o.N)
-		go func() {
-			_ = c.queue.Run(ctx, func(ctx context.Context, row *claim.Row[job]) error {
+		go func() { // ends with ctx
+			_ = queue.Run(ctx, func(ctx context.Context, _ *claim.Row[job]) error {
 				began <- struct{}{}
 				<-ctx.Done()
 				return ctx.Err()
@@ -141,59 +131,14 @@ func (c *child) do(ctx context.Context, o order, a *answer) (err error) {
 		}()
 		for range o.N {
 			<-began
-			a.N++
 		}
 		return nil
-	case "read": // reads the input of the next write, by a fenced update if Fenced is set
-		if !o.Fenced {
-			return c.read(work.FindOne(ctx, byID(o.Name)), a)
-		}
-		filter, update, err := c.guard.Fenced(byID(o.Name), increase("claims", 1))
-		if err != nil {
-			return err
-		}
-		if err := c.read(work.FindOneAndUpdate(ctx, filter, update), a); err != nil {
-			return err
-		}
-		c.filter, c.update, err = c.guard.Fenced(byID(o.Name), c.increased())
-		return err
-	case "write": // does not check the guard
-		filter, update := c.filter, c.update
-		if !o.Fenced {
-			filter, update = byID(o.Name), c.increased()
-		}
-		r, err := work.UpdateOne(ctx, filter, update)
-		if err == nil {
-			a.Matched = r.MatchedCount
-		}
-		return err
-	case "transaction": // answers inside the transaction, and ends it at the next order
-		return c.guard.InTransaction(ctx, func(ctx context.Context) error {
-			_, err := work.UpdateOne(ctx, byID(o.Name), increase("n", 1000))
-			c.say(answer{Do: "inside"})
-			var next order
-			return errors.Join(err, c.in.Decode(&next))
-		})
 	}
 	return fmt.Errorf("what is %q?", o.Do)
 }
 
-func (c *child) read(r *mongo.SingleResult, a *answer) error {
-	raw, err := r.Raw()
-	if err != nil {
-		return err
-	}
-	c.seen = raw.Lookup("n").AsInt64()
-	a.N = c.seen
-	return nil
-}
-
 func increase(key string, by int64) bson.D {
 	return bson.D{field("$inc", bson.D{field(key, by)})}
-}
-
-func (c *child) increased() bson.D {
-	return set(field("n", c.seen+1))
 }
 
 // A relative is the parent's handle of a child process.
@@ -203,7 +148,6 @@ type relative struct {
 	orders  *json.Encoder
 	answers chan answer
 	log     strings.Builder // the other output; read it only after answers is closed
-	end     func()
 }
 
 // bear starts a child process on the same deployment and database.
@@ -237,7 +181,7 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 		}
 		_ = r.cmd.Wait() // the child's log has the result
 	}()
-	r.end = sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		_ = in.Close() // the child ends when its input ends
 		r.resume()
 		late := time.AfterFunc(20*time.Second, r.kill)
@@ -245,7 +189,6 @@ func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 		for range r.answers {
 		}
 	})
-	t.Cleanup(r.end)
 	return r
 }
 
@@ -280,4 +223,54 @@ func (r *relative) ask(o order) answer {
 	r.t.Helper()
 	r.tell(o)
 	return r.hear()
+}
+
+// processed are the deployments for tests that stop or kill real processes.
+var processed = named("embedded", "standalone", "replicaset")
+
+// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write, until another
+// process has taken over and written. When it resumes, its guard is lost, its context ends, its
+// fenced write matches no document and its release changes nothing.
+func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
+	t.Parallel()
+	forThese(t, processed, func(t *testing.T, w *world) {
+		name := w.name("balancer")
+		w.plantCounter(t, name)
+		holder, other := w.bear(t, nil), w.bear(t, nil)
+		lock := func(r *relative) (a answer) {
+			for a = r.ask(order{Do: "lock", Name: name}); a.Lost; { // if the machine is slow
+				a = r.ask(order{Do: "lock", Name: name})
+			}
+			return a
+		}
+		old := lock(holder)
+		holder.stop()
+		if next := lock(other); next.Err != "" || next.Fence <= old.Fence || next.Taken == "" {
+			t.Fatalf("not taken over: %+v", next)
+		}
+		if r := other.ask(order{Do: "write"}); r.Matched != 1 {
+			t.Fatalf("the new holder's write: %+v", r)
+		}
+		w.untouched(t, name, func() {
+			holder.tell(order{Do: "state"}) // the first order after the pause
+			holder.resume()
+			if r := holder.hear(); !r.Lost {
+				t.Errorf("right after the pause: %+v, want ErrLockLost", r)
+			}
+			eventually(t, 10*time.Second, "its context has ended", func() bool {
+				return holder.ask(order{Do: "state"}).Ended
+			})
+			if r := holder.ask(order{Do: "write"}); r.Err != "" || r.Matched != 0 {
+				t.Errorf("the stale fenced write: %+v, want nothing matched", r)
+			}
+			if r := holder.ask(order{Do: "release"}); !r.Lost {
+				t.Errorf("Release: %+v, want ErrLockLost", r)
+			}
+		})
+	})
+}
+
+func (w *world) plantCounter(t testing.TB, id string) {
+	t.Helper()
+	w.plant(t, "work", bson.D{field("_id", id), field("n", int64(0))})
 }

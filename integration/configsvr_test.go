@@ -19,7 +19,8 @@ const lockBusy = 46
 
 // Config servers of 3.2 to 6.0 run MongoDB's lock manager on the same collections. MongoDB's
 // manager and distlock respect each other:
-//   - createDatabase waits while distlock holds the lock of the database.
+//   - createDatabase waits while distlock holds the lock of the database, and until its queue is
+//     empty, because the lock is never free during a hand-over.
 //   - MongoDB's manager gets the lock after the release and leaves distlock's fields unchanged.
 //   - distlock can acquire the lock afterwards.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
@@ -27,7 +28,7 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
 		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that does not exist
 		t.Cleanup(func() { w.forget(t, name) })
-		m := w.start(t, func(cfg *distlock.Config) { cfg.Takeover = time.Minute })
+		m, other := w.start(t, calm), w.start(t, calm)
 		guard := assert.Value(w.try(t, m, name, distlock.Why("holding it against createDatabase")))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -40,7 +41,20 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 			case <-time.After(3 * time.Second): // six polls of MongoDB's manager
 			}
 		})
-		assert.Must(t, guard.Release())
+		for range 2 {
+			first, second := w.queue(t, other, name), w.queue(t, m, name)
+			for _, done := range []<-chan turn{first, second} {
+				wantReleased(t, guard)
+				guard = wantTurn(t, done)
+				select {
+				case err := <-created:
+					t.Fatalf("createDatabase did not wait for our queue: %v", err)
+				case <-time.After(600 * time.Millisecond): // one poll of MongoDB's manager
+				}
+				assert.Must(t, guard.Verify(t.Context()))
+			}
+		}
+		wantReleased(t, guard)
 		ours := w.document(t, catalog.LocksCollection, name)
 		w.meetTheOther(t, name, created)
 

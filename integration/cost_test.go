@@ -18,7 +18,8 @@ import (
 )
 
 // The number of commands is as promised:
-//   - An uncontended TryLock and a Release send one command each.
+//   - An uncontended TryLock and a Release send one command each, and so does a renewal. On the
+//     embedded server a renewal sends one more, because it first reads the document.
 //   - A TryLock of a held lock sends two commands to a mongod and four to the embedded server.
 //     Through a mongos it sends three, because it reads lock and pings separately.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
@@ -34,6 +35,16 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		wantCommands(t, "TryLock of a free lock", &sent, 1)
 		assert.Must(t, guard.Release())
 		wantCommands(t, "Release", &sent, 1)
+
+		renewal := 1
+		if m.Stats().Server.Kind == string(catalog.FerretDB) {
+			renewal = 2
+		}
+		guard = assert.Value(w.try(t, m, name, distlock.Lease(time.Minute)))(t)
+		wantCommands(t, "TryLock with a lease", &sent, 1+renewal)
+		assert.Must(t, guard.Renew(t.Context()))
+		wantCommands(t, "Renew", &sent, renewal)
+		assert.Must(t, guard.Release())
 
 		w.mustTry(t, other, name)
 		_, err := w.try(t, m, name) // the first read also asks for the server's kind
@@ -117,38 +128,4 @@ func (w *world) acquireMany(
 	acquiring.Wait()
 	assert.Must(t, errors.Join(errs...))
 	return guards
-}
-
-// A renewal is one command, and an acquisition with a lease is two. On the embedded server each
-// renewal sends one more, because it first reads the document.
-func TestRenew_IsOneCommand(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("report")
-		var sent counter
-		m := w.counted(t, &sent, nil)
-		if err := w.mustTry(t, m, name).Release(); err != nil { // also seeds the fence
-			t.Fatal(err)
-		}
-		renewal := 1
-		if m.Stats().Server.Kind == string(catalog.FerretDB) {
-			renewal = 2
-		}
-		sent.reset()
-		guard := assert.Value(w.try(t, m, name, distlock.Lease(time.Minute)))(t)
-		wantCommands(t, "TryLock with a lease", &sent, 1+renewal)
-		for n := range int64(3) {
-			assert.Must(t, guard.Renew(t.Context()))
-			wantCommands(t, "Renew", &sent, renewal)
-			lease, ok := w.lock(t, name).LeaseOf(guard.Session())
-			if !ok || lease.Number != n+2 || lease.Life != time.Minute {
-				t.Errorf("the document shows %+v, %v", lease, ok)
-			}
-		}
-		assert.Must(t, guard.Release())
-		wantCommands(t, "Release", &sent, 1)
-		if l := w.lock(t, name); len(l.Leases) != 0 {
-			t.Errorf("a free lock has %+v", l.Leases)
-		}
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +27,8 @@ type deployment struct {
 	setUp func(context.Context, *deployment) error
 
 	start  sync.Once
-	absent error // the reason if the deployment is not available; set by start
-	used   bool  // a test ran on it
+	absent error       // the reason if the deployment is not available; set by start
+	used   atomic.Bool // a test ran on it
 
 	uri  string
 	own  string                 // the database of all tests; empty if each test has a separate one
@@ -59,9 +60,6 @@ var deployments = []*deployment{
 	{name: "sharded", most: 3, setUp: behindMongosSharded},
 	{name: "uri", most: 4, setUp: connectURI},
 }
-
-// clustered are the deployments on the sharded cluster, see the package documentation.
-var clustered = named("mongos", "sharded")
 
 // setUpLimit bounds the start of a deployment, independently of the test that starts it.
 const setUpLimit = 2 * time.Minute
@@ -220,13 +218,8 @@ type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// forEachInTurn runs a test with a high load on each deployment, one after the other. Its caller
-// must not be parallel: then the load delays no heartbeat of another test.
-func forEachInTurn(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	inTurn(t, deployments, test)
-}
-
+// inTurn runs a test with a high load on these deployments, one after the other. Its caller must not
+// be parallel: then the load delays no heartbeat of another test.
 func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, d := range these {
@@ -274,22 +267,16 @@ func (d *deployment) need(t testing.TB) {
 	if err != nil {
 		t.Skipf("%s: %v", d.name, err)
 	}
-	usedMu.Lock()
-	defer usedMu.Unlock()
-	d.used = true
+	d.used.Store(true)
 }
-
-var usedMu sync.Mutex // guards the field used of all deployments
 
 // summary returns one line with the state of each deployment.
 func summary() string {
-	usedMu.Lock()
-	defer usedMu.Unlock()
 	var parts []string
 	for _, d := range deployments {
 		state := "not asked for"
 		switch {
-		case d.used:
+		case d.used.Load():
 			state = "ran"
 		case d.absent != nil:
 			state = "skipped (" + d.absent.Error() + ")"

@@ -37,20 +37,6 @@ func (w *world) plantCondemned(t testing.TB) dead {
 	return d
 }
 
-// release releases the last acquired guard with that name.
-func (w *world) release(t testing.TB, name string) {
-	t.Helper()
-	w.mu.Lock()
-	var last *distlock.TryGuard
-	for _, g := range w.kept {
-		if g != nil && g.Name() == name {
-			last = g
-		}
-	}
-	w.mu.Unlock()
-	assert.Must(t, last.Release())
-}
-
 // wantGuard checks that a guard matches the lock document, and releases it.
 func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuard, err error) {
 	t.Helper()

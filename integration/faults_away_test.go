@@ -22,7 +22,6 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 	_, m := c.process(t, nil, nil)
 	assert.Must(t, c.set.Pause(frozen))
 	defer func() { assert.NoErr(t, c.set.Continue(frozen)) }()
-	injected.add(c.w.d.name, "secondary frozen", "")
 	pings, name := m.Stats().Pings, c.name()
 	c.w.wantGuard(t, m, c.w.mustTry(t, m, name), nil)
 	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+2 })
@@ -74,7 +73,6 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	before := store.Count(fault.Condemn)
 	answered.Store(0)
 	assert.Must(t, c.set.Continue(old))
-	injected.add(w.d.name, "old primary still believes", "")
 	eventually(t, 20*time.Second, "it answers", func() bool { return answered.Load() > 20 })
 	cancel()
 	<-asked
@@ -115,55 +113,11 @@ func (c *cluster) allRestarted(t *testing.T) {
 	for node := range 3 {
 		assert.Must(t, c.set.Restart(t.Context(), node))
 	}
-	injected.add(w.d.name, "all members killed", "")
 	pings := m.Stats().Pings
 	eventually(t, time.Minute, "pings succeed again", func() bool { return m.Stats().Pings > pings+1 })
 	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context())))
 	_, err := w.try(t, w.start(t, nil), name)
 	if h := heldError(t, err); h.Process != m.Process() {
 		t.Errorf("held by %s", h.Process)
-	}
-}
-
-// allAway freezes all members for longer than the takeover time. The holder loses its lock at its
-// deadline. No contender takes over when the members resume, because the holder's process pings
-// again. The holder's release frees the lock.
-func (c *cluster) allAway(t *testing.T) {
-	c.whole(t)
-	w, name := c.w, c.name()
-	slow := func(cfg *distlock.Config) { cfg.Takeover, cfg.CommandTimeout = awayTakeover, time.Second }
-	_, m := c.process(t, nil, slow)
-	_, contender := c.process(t, nil, slow)
-	g := w.mustTry(t, m, name)
-	_, err := w.try(t, contender, name)
-	heldError(t, err)
-	c.others(t, -1, c.set.Pause)
-	begun := time.Now()
-	ask := func() {
-		if other, err := w.try(t, contender, name); err == nil {
-			t.Fatalf("taken over: %s", other.TakeoverEvidence())
-		}
-	}
-	for g.Err() == nil || time.Since(begun) < awayTakeover+2*time.Second {
-		ask()
-		if at := time.Now(); g.Err() != nil && at.Before(g.Deadline()) {
-			t.Fatalf("lost at %v, before its deadline %v", at, g.Deadline())
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatal("the guard is not lost")
-		}
-	}
-	wantErr(t, g.Err(), distlock.ErrLockLost)
-	pings := m.Stats().Pings
-	c.others(t, -1, c.set.Continue)
-	injected.add(w.d.name, "all members frozen", "")
-	eventually(t, time.Minute, "the holder pings again", func() bool {
-		ask()
-		return m.Stats().Pings > pings+5
-	})
-	wantErr(t, g.Err(), distlock.ErrLockLost) // the lock stays lost
-	wantErr(t, g.Release(), distlock.ErrLockLost)
-	if next := w.wait(t, contender, name); next.TakeoverEvidence() != "" || next.Fence() <= g.Fence() {
-		t.Errorf("fence %d after %d, taken over %q", next.Fence(), g.Fence(), next.TakeoverEvidence())
 	}
 }

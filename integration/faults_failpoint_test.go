@@ -65,7 +65,6 @@ func TestFaults_ServerFailsOneCommand(t *testing.T) {
 			} {
 				t.Run(f.name+" at "+string(op), func(t *testing.T) {
 					run(t, p, f)
-					injected.add(w.d.name, f.name, string(op))
 				})
 			}
 		}

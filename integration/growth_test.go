@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -116,22 +117,12 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	few := w.examined(t, c, client, &sent)
 	w.plantFree(t, "free", *freeNames)
 	many := w.examined(t, c, client, &sent)
-	for _, verb := range slices.Sorted(keysOf(few)) {
+	for _, verb := range slices.Sorted(maps.Keys(few)) {
 		t.Logf("%-12s keys and documents read: %v, with %d free names %v",
 			verb, few[verb], *freeNames, many[verb])
 		if slices.Compare(few[verb], many[verb]) != 0 {
 			t.Errorf("%s: read %v keys and documents, and %v with %d free names", verb, few[verb],
 				many[verb], *freeNames)
-		}
-	}
-}
-
-func keysOf(m map[string][]int64) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for key := range m {
-			if !yield(key) {
-				return
-			}
 		}
 	}
 }

@@ -12,24 +12,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shortTakeover sets times for tests with a dying process. The small margin lets live processes
-// keep their locks on a loaded machine.
-func shortTakeover(cfg *distlock.Config) {
-	cfg.Ping, cfg.Takeover = paced(500*time.Millisecond), paced(4*time.Second)
-	cfg.Margin, cfg.MaxWatchGap = paced(300*time.Millisecond), paced(3*time.Second)
-}
-
 // unhurriedTakeover sets times for processes whose heartbeats wait behind many other commands.
 func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
-}
-
-// throughWire connects a process only through a proxy. Its commands end soon after the link is cut.
-func throughWire(cfg *distlock.Config, wire *link) {
-	shortTakeover(cfg)
-	cfg.Client, cfg.PingClient = nil, nil
-	cfg.ClientOptions = options.Client().ApplyURI(wire.uri())
 }
 
 // The heartbeat does not need the application's connection pool. A guard stays valid for more than

@@ -1,8 +1,6 @@
 package integration_test
 
 import (
-	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -10,17 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"mongodlm/catalog"
-	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 )
 
-// A link is a proxy between a process and its server. It parses MongoDB's messages and can lose the
-// replies from a given command on.
+// A link is a proxy between a process and its server.
 type link struct {
 	listener net.Listener
 	target   string
@@ -30,7 +22,6 @@ type link struct {
 	state   linkState
 	changed chan struct{} // closed when the state changes
 	stalled int           // the number of held back replies
-	deafAt  string        // the operation whose next request makes the link deaf; empty for none
 	conns   map[net.Conn]bool
 }
 
@@ -42,12 +33,7 @@ const (
 	cut                // existing and new connections are closed
 	stalling           // requests pass, replies are held back
 	silent             // connections stay open, sent data is lost
-	deaf               // requests pass, the first reply closes the connection
-	slowed             // replies are delayed by slowBy
-	sliced             // messages pass byte by byte
 )
-
-const slowBy = 200 * time.Millisecond
 
 // newLink starts a link to target. It ends with the test.
 func newLink(t testing.TB, target string) *link {
@@ -99,12 +85,10 @@ func (l *link) set(state linkState) {
 	}
 }
 
-// deafFrom makes the link deaf at the next request of operation op, which still reaches the server.
-// An empty op cancels this.
-func (l *link) deafFrom(op string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.deafAt = op
+// mend makes the link pass messages again. The held back replies are lost.
+func (l *link) mend() {
+	l.set(cut)
+	l.set(passing)
 }
 
 // heldBack returns the number of held back replies.
@@ -138,43 +122,19 @@ func (l *link) serve() {
 			delete(l.conns, client)
 			delete(l.conns, server)
 		}
-		l.loops.Go(func() { defer end(); l.requests(client, server) }) // both end when one ends
-		l.loops.Go(func() { defer end(); l.replies(server, client) })
+		l.loops.Go(func() { defer end(); l.carry(client, server, silent) }) // both end when one ends
+		l.loops.Go(func() { defer end(); l.carry(server, client, stalling, silent) })
 	}
 }
 
-func (l *link) requests(from io.Reader, to io.Writer) {
-	for {
-		m, err := readMessage(from)
-		if err != nil || !l.pass(silent) {
+// carry passes data until a connection ends. It waits while the link is in one of the states.
+func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
+	for data := make([]byte, 64<<10); ; {
+		n, err := from.Read(data)
+		if err != nil || !l.pass(states...) {
 			return
 		}
-		l.noteRequest(m)
-		if l.write(to, m) != nil {
-			return
-		}
-	}
-}
-
-// noteRequest makes the link deaf if a request has the operation given to deafFrom.
-func (l *link) noteRequest(m []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.deafAt != "" && operationOf(m) == l.deafAt {
-		l.deafAt, l.state = "", deaf
-	}
-}
-
-func (l *link) replies(from io.Reader, to io.Writer) {
-	for {
-		m, err := readMessage(from)
-		if err != nil || !l.pass(stalling, silent) || l.is(deaf) {
-			return
-		}
-		if l.is(slowed) {
-			time.Sleep(slowBy)
-		}
-		if l.write(to, m) != nil {
+		if _, err := to.Write(data[:n]); err != nil {
 			return
 		}
 	}
@@ -197,86 +157,4 @@ func (l *link) pass(states ...linkState) bool {
 		l.mu.Lock()
 	}
 	return !lost && l.state != cut
-}
-
-func (l *link) is(state linkState) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state == state
-}
-
-func (l *link) write(to io.Writer, m []byte) error {
-	size := len(m)
-	if l.is(sliced) {
-		size = 1
-	}
-	for part := range slices.Chunk(m, size) {
-		if _, err := to.Write(part); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readMessage reads one wire message. The first four bytes are the length.
-func readMessage(r io.Reader) ([]byte, error) {
-	var header [16]byte
-	if _, err := io.ReadFull(r, header[:]); err != nil {
-		return nil, err
-	}
-	size := binary.LittleEndian.Uint32(header[:])
-	if size < 16 || size > 48_000_000 {
-		return nil, errors.New("not a wire message")
-	}
-	m := append(make([]byte, 0, size), header[:]...)[:size]
-	_, err := io.ReadFull(r, m[16:])
-	return m, err
-}
-
-// operationOf returns the lock operation of a message, recognized by the shape of its command. For
-// other messages it returns an empty string.
-func operationOf(m []byte) string {
-	const opMsg = 2013
-	if binary.LittleEndian.Uint32(m[12:]) != opMsg || len(m) < 26 || m[20] != 0 {
-		return ""
-	}
-	d := bson.Raw(m[21:])
-	first, err := d.IndexErr(0)
-	if err != nil {
-		return ""
-	}
-	collection, _ := first.Value().StringValueOK()
-	isID := func(path ...string) bool { return d.Lookup(path...).Type == bson.TypeObjectID }
-	has := func(path ...string) bool { _, err := d.LookupErr(path...); return err == nil }
-	switch first.Key() + " " + collection {
-	case "findAndModify " + catalog.PingsCollection:
-		if has("update", "$set", "seq") {
-			return "ping"
-		}
-		return "condemn"
-	case "findAndModify " + catalog.LocksCollection:
-		update, _ := d.LookupErr("update") // a pipeline if the server supports pipelines
-		switch {
-		case update.Type == bson.TypeArray && d.Lookup("query", "process").Type == bson.TypeString:
-			return "evict"
-		case update.Type == bson.TypeArray && (has("query", "$expr") || isID("query", "ts")):
-			return "release" // the general and the short form
-		case update.Type == bson.TypeArray:
-			return "enter"
-		case has("query", "rev") && has("update", "$set", "state") && !has("update", "$set", "ts"):
-			return "evict" // by compare-and-set, without pipelines
-		case has("query", "rev"):
-			return "swap"
-		case !has("query", "ts"):
-			return "acquire"
-		case has("update", "$max"):
-			return "seed"
-		}
-		return "confirm"
-	case "update " + catalog.LocksCollection:
-		return "release"
-	case "insert " + history.Collection:
-		return "record"
-	}
-	return ""
 }

@@ -3,7 +3,9 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,48 +50,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// The collection contains the events of a Manager in their order. The locks' client sends no
-// command for them. Read leaves out malformed documents and names them.
-func TestHistory_OfAManager_IsRead(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		var ofLocks, ofHistory counter
-		locks := w.client(t, &ofLocks)
-		past := w.past(t, w.client(t, &ofHistory), history.Options{})
-		m := w.startUnclosed(t, func(cfg *distlock.Config) {
-			cfg.Client, cfg.PingClient, cfg.Observer = locks, locks, past
-		})
-		name := w.name("job")
-		g := w.mustTry(t, m, name)
-		assert.Must(t, g.Release())
-		assert.Must(t, m.Close(t.Context()))
-		assert.Must(t, past.Close(t.Context()))
-		for command := range ofLocks.all() {
-			if strings.Contains(command, history.Collection) {
-				t.Errorf("the locks' client sent %s", command)
-			}
-		}
-		if n := ofHistory.all()["insert "+history.Collection]; n < 1 || n > 2 {
-			t.Errorf("%d inserts of two entries", n)
-		}
-		for _, kind := range []any{7, bson.A{"lost"}} {
-			assert.Value(w.db.Collection(history.Collection).InsertOne(t.Context(), bson.D{
-				field("_id", bson.NewObjectID()), field("name", name), field("kind", kind),
-				field("at", bson.NewDateTimeFromTime(time.Now()))}))(t)
-		}
-		assert.Value(w.db.Collection(history.Collection).InsertOne(t.Context(), bson.D{
-			field("_id", bson.NewObjectID()), field("name", name), field("kind", "lost"),
-			field("at", "2026-03-01T03:00:00Z")}))(t)
-		want := []string{fmt.Sprint("released ", g.Fence()), fmt.Sprint("acquired ", g.Fence())}
-		got, malformed := w.read(t, history.Query{Name: name})
-		assert.Slices(t, got, want, "entries %q, want %q")
-		assert.Equal(t, len(malformed), 3, "%d malformed, want %d")
-		got, _ = w.read(t, history.Query{Name: w.name("other")})
-		assert.Equal(t, len(got), 0, "%d entries of another lock, want %d")
-	})
-}
-
-// Read returns entries newest first. A limit or an age bound omits the oldest.
+// Read returns entries newest first. A limit or an age bound omits the oldest. Read leaves out
+// malformed documents and names them.
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -112,6 +74,16 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 			got, _ := w.read(t, c.q)
 			assert.Slices(t, got, all[:c.want], "entries %q, want %q")
 		}
+		for _, odd := range []bson.D{
+			{field("kind", 7), field("at", time.Now())}, {field("kind", "lost"), field("at", "noon")},
+			{field("kind", bson.A{"lost"}), field("at", time.Now())},
+		} {
+			odd = append(odd, field("_id", bson.NewObjectID()), field("name", name))
+			assert.Value(w.db.Collection(history.Collection).InsertOne(t.Context(), odd))(t)
+		}
+		got, malformed := w.read(t, history.Query{Name: name})
+		assert.Slices(t, got, all, "entries %q, want %q")
+		assert.Equal(t, len(malformed), 3, "%d malformed, want %d")
 	})
 }
 
@@ -153,25 +125,6 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
-// Many documents without a Date stay, and a Log still records.
-func TestHistory_ManyDocumentsWithoutADate_Stay(t *testing.T) {
-	t.Parallel()
-	forThese(t, named("embedded"), func(t *testing.T, w *world) {
-		var odd []bson.D
-		for i := range 1100 {
-			odd = append(odd, bson.D{field("_id", fmt.Sprint(i))})
-		}
-		assert.Value(w.db.Collection(history.Collection).InsertMany(t.Context(), odd))(t)
-		past := w.past(t, w.d.app, history.Options{})
-		happen(past, "job", 5, time.Minute)
-		assert.NoErr(t, past.Close(t.Context()))
-		got, malformed := w.read(t, history.Query{})
-		if len(got) != 5 || len(malformed) != len(odd) {
-			t.Errorf("%d entries and %d malformed, want 5 and %d", len(got), len(malformed), len(odd))
-		}
-	})
-}
-
 // The server removes entries older than Keep. A Log with another Keep keeps the index, logs this
 // once, and still records.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
@@ -204,19 +157,32 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
-		wire := w.d.through(t)
-		client := privateClient(t, options.Client().ApplyURI(wire.uri()).SetRetryWrites(false))
+		wire, name := w.d.through(t), w.name("job")
+		var once sync.Once
+		monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if e.CommandName == "insert" {
+				once.Do(func() { wire.set(stalling) })
+			}
+		}}
+		client := privateClient(t, options.Client().ApplyURI(wire.uri()).SetRetryWrites(false).
+			SetMonitor(monitor))
 		past := w.past(t, client, history.Options{})
-		wire.deafFrom("record")
-		happen(past, w.name("job"), 3, time.Minute)
-		if err := past.Close(t.Context()); err == nil {
+		want := func() {
+			t.Helper()
+			eventually(t, freeLimit, "three entries are there", func() bool {
+				got, _ := w.read(t, history.Query{Name: name})
+				return slices.Equal(got, []string{"acquired 3", "acquired 2", "acquired 1"})
+			})
+		}
+		happen(past, name, 3, time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
+		defer cancel()
+		if err := past.Close(ctx); err == nil {
 			t.Error("closed although the reply was lost")
 		}
-		wire.deafFrom("")
-		wire.set(passing)
-		assert.Must(t, past.Close(t.Context()))
-		got, _ := w.read(t, history.Query{Name: w.name("job")})
-		want := []string{"acquired 3", "acquired 2", "acquired 1"}
-		assert.Slices(t, got, want, "entries %q, want %q")
+		want()
+		wire.mend()
+		eventually(t, freeLimit, "it closes", func() bool { return past.Close(t.Context()) == nil })
+		want()
 	})
 }

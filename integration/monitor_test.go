@@ -6,8 +6,12 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
+
+	"mongodlm/distlock"
 )
 
 // A counter counts the commands that a client sends, by name and collection.
@@ -61,3 +65,24 @@ func (c *counter) writes() int {
 }
 
 func (c *counter) String() string { return fmt.Sprint(c.all()) }
+
+// counted starts a process and counts its commands, except heartbeats.
+func (w *world) counted(
+	t testing.TB, sent *counter, times func(*distlock.Config),
+) *distlock.Manager {
+	t.Helper()
+	client := w.client(t, sent)
+	return w.start(t, func(cfg *distlock.Config) {
+		cfg.Client = client
+		if times != nil {
+			times(cfg)
+		}
+	})
+}
+
+// slow sets times with rare heartbeats and reads, and with even intervals between queries for
+// grants.
+func slow(cfg *distlock.Config) {
+	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
+	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
+}

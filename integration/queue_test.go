@@ -9,11 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/test/assert"
 )
 
 // turnLimit bounds the wait for a grant that should come immediately or within a poll interval.
@@ -77,44 +74,6 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 			t.Fatalf("Release of %q: %v", g.Name(), err)
 		}
 	}
-}
-
-// MongoDB's lock manager gets a lock only after distlock's queue is empty, because it polls and the
-// lock is never free during a hand-over.
-func TestConfigServer_OwnLockManager_WaitsForOurLine(t *testing.T) {
-	t.Parallel()
-	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
-		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that does not exist
-		t.Cleanup(func() { w.forget(t, name) })
-		a, b := w.start(t, calm), w.start(t, calm)
-		g := w.mustTry(t, a, name)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		created := make(chan error, 1)
-		go func() { created <- w.createDatabase(ctx, name) }() // ends after 20 s or with ctx
-		for range 4 {
-			next, after := w.queue(t, b, name), w.queue(t, a, name)
-			for _, done := range []<-chan turn{next, after} {
-				wantReleased(t, g)
-				g = wantTurn(t, done)
-				select {
-				case err := <-created:
-					t.Fatalf("createDatabase did not wait for our line: %v", err)
-				case <-time.After(600 * time.Millisecond): // one poll interval of MongoDB's manager
-				}
-				assert.Must(t, g.Verify(t.Context()))
-			}
-		}
-		wantReleased(t, g)
-		w.meetTheOther(t, name, created)
-		l := w.lock(t, name)
-		if l.Held || l.Process != "ConfigServer" || l.Why != "createDatabase" {
-			t.Errorf("its document is understood as %+v", l)
-		}
-		if next := w.mustTry(t, a, name); next.Fence() <= g.Fence() {
-			t.Errorf("fence %d after %d", next.Fence(), g.Fence())
-		}
-	})
 }
 
 // Waiters in database config of a replica set find their grants by reads, because this database has

@@ -95,95 +95,6 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// Snapshots and listings return each lock with the pings of its holder and its waiters, from all
-// shards. This holds even if the server cannot join sharded collections, such as 4.4.
-func TestSharded_Looks_BringLocksAndPingsOfAllShards(t *testing.T) {
-	t.Parallel()
-	forThese(t, clustered, func(t *testing.T, w *world) {
-		c := assert.Value(mongocatalog.New(w.d.app, mongocatalog.Options{Database: w.db.Name()}))(t)
-		var names []string
-		on := map[int]int{}
-		for i := range 16 {
-			name := w.name(fmt.Sprint("lock-", i))
-			names = append(names, name)
-			for seq, party := range []string{"a-", "b-"} { // the holder and a waiter
-				process := w.name(fmt.Sprint(party, i))
-				assert.Value(c.Ping(t.Context(), catalog.Heartbeat{Process: process,
-					Seq: int64(seq) + 1, Takeover: time.Minute, Interval: time.Second}))(t)
-				r := catalog.Request{Process: process, Takeover: time.Minute,
-					Session: catalog.Session{Name: name, TS: bson.NewObjectID()}}
-				assert.Value(catalogtest.On(c).Enter(t.Context(), r, catalog.Queue))(t)
-			}
-			on[w.shardOf(t, catalog.LocksCollection, name)]++
-		}
-		if spread := len(on) == 2; spread != (w.d.name == "sharded") {
-			t.Errorf("locks on each shard: %v", on)
-		}
-		check := func(how, name string, look catalog.Snapshot) {
-			t.Helper()
-			if look.Lock == nil || look.Ping == nil || look.Ping.Seq != 1 || len(look.Lock.Waiters) != 1 {
-				t.Fatalf("%s: %q is %+v", how, name, look)
-			}
-			waiter := look.Lock.Waiters[0].Process
-			if p := look.Pings[waiter].Ping; p == nil || p.Seq != 2 || look.ServerTime.IsZero() {
-				t.Errorf("%s: %q: ping of %s is %+v, server's clock %v", how, name, waiter, p, look.ServerTime)
-			}
-		}
-		looks := assert.Value(c.Snapshots(t.Context(), names))(t)
-		for _, name := range names {
-			check("Snapshots", name, looks[name])
-		}
-		for _, waited := range []bool{false, true} {
-			found := 0
-			for look, err := range c.List(t.Context(), waited) {
-				assert.Must(t, err)
-				if slices.Contains(names, look.Lock.Name) {
-					found++
-					check(fmt.Sprintf("List(%v)", waited), look.Lock.Name, look)
-				}
-			}
-			if found != len(names) {
-				t.Errorf("List(%v): %d of %d locks", waited, found, len(names))
-			}
-		}
-		join := bson.D{field("from", catalog.PingsCollection), field("localField", "process"),
-			field("foreignField", "_id"), field("as", "pings")}
-		cursor, err := w.db.Collection(catalog.LocksCollection).Aggregate(t.Context(),
-			bson.A{bson.D{field("$lookup", join)}})
-		if err == nil {
-			err = cursor.Close(t.Context())
-		}
-		t.Logf("%s: a join by the server itself: %v", w.d.name, err)
-	})
-}
-
-// An Inspector returns ages through a mongos, although it sends no pings.
-func TestSharded_Inspector_TellsAges(t *testing.T) {
-	t.Parallel()
-	forThese(t, clustered, func(t *testing.T, w *world) {
-		name := w.name("job")
-		w.mustTry(t, w.start(t, nil), name)
-		i, err := distlock.NewInspector(t.Context(), distlock.Config{URI: w.d.uri, Database: w.db.Name()})
-		assert.Must(t, err)
-		defer func() { _ = i.Close(context.WithoutCancel(t.Context())) }()
-		aged := func(rows ...distlock.LockInfo) bool {
-			return slices.ContainsFunc(rows, func(row distlock.LockInfo) bool {
-				return row.Name == name && row.HasPing && row.Age >= 0 && row.PingAge >= 0 &&
-					row.PingAge < time.Minute
-			})
-		}
-		listed := false
-		for row, err := range i.Locks(t.Context()) {
-			assert.Must(t, err)
-			listed = listed || aged(row)
-		}
-		holders, _, err := i.Holder(t.Context(), name)
-		if err != nil || !listed || !aged(holders...) {
-			t.Errorf("listed with its ages: %v, looked at: %+v, %v", listed, holders, err)
-		}
-	})
-}
-
 // shardOf returns the number of a document's shard. It queries the shards directly.
 func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()
@@ -216,42 +127,6 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// A transaction's write on one shard exists if and only if the lock on another shard was held at
-// the commit.
-func TestSharded_InTransaction_LockAndDataOnTwoShards(t *testing.T) {
-	t.Parallel()
-	forThese(t, named("sharded"), func(t *testing.T, w *world) {
-		m := w.start(t, slow)
-		work := w.db.Collection("work")
-		insert := func(ctx context.Context, id string) error {
-			return assert.Err(work.InsertOne(ctx, byID(w.name(id))))
-		}
-		if err := insert(t.Context(), "first"); err != nil { // the collection is not sharded
-			t.Fatal(err)
-		}
-		data := w.shardOf(t, "work", w.name("first"))
-		g := w.heldOn(t, m, 1-data)
-		there := func(id string) bool { return w.count(t, work, byID(w.name(id))) == 1 }
-		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error {
-			return insert(ctx, "held")
-		}))
-		robbed := false
-		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
-			if err := insert(ctx, "stale"); err != nil {
-				return err
-			}
-			if !robbed {
-				robbed = true
-				w.robbed(t, g)
-			}
-			return nil
-		})
-		if !errors.Is(err, distlock.ErrLockLost) || !there("held") || there("stale") {
-			t.Errorf("after a takeover: %v; held %v, stale %v", err, there("held"), there("stale"))
-		}
-	})
-}
-
 // A held lock with waiters survives when its shard steps down, or is killed and restarted. The
 // queue is unchanged, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
@@ -269,7 +144,6 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 					g := w.heldOn(t, holder, shard)
 					waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
 					assert.Must(t, harm(s))
-					injected.add(w.d.name, "shard "+what, "holding and waiting")
 					assert.Value(s.Primary(t.Context()))(t)
 					eventually(t, time.Minute, "the lock can be asked for again", func() bool {
 						return g.Verify(t.Context()) == nil || errors.Is(g.Err(), distlock.ErrLockLost)
@@ -293,7 +167,6 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 				waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
 				var back func()
 				w.untouched(t, g.Name(), func() { back = w.moveChunks(t, from, 1-from) })
-				injected.add(w.d.name, "chunks moved", "holding and waiting")
 				assert.Must(t, g.Verify(t.Context()))
 				if at := w.shardOf(t, catalog.LocksCollection, g.Name()); at == from {
 					t.Error("the lock did not move")

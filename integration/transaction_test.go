@@ -14,10 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/fault"
 )
 
 // robbed makes another process the holder immediately, like a takeover.
@@ -38,7 +36,8 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// A transaction's writes exist if and only if the lock was held at the commit.
+// A transaction's writes exist if and only if the lock was held at the commit. With sharded locks,
+// the lock and the data are on different shards.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -54,7 +53,13 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 			return assert.Err(coll.InsertOne(ctx, byID(w.name(id))))
 		}
 		there := func(id string) bool { return w.count(t, coll, byID(w.name(id))) == 1 }
-		g := w.mustTry(t, m, w.name("a"))
+		assert.Must(t, insert(t.Context(), "first"))
+		var g *distlock.TryGuard
+		if w.d.name == "sharded" {
+			g = w.heldOn(t, m, 1-w.shardOf(t, "work", w.name("first")))
+		} else {
+			g = w.mustTry(t, m, w.name("a"))
+		}
 		assert.Must(t, g.InTransaction(t.Context(), func(ctx context.Context) error {
 			return insert(ctx, "held")
 		}))
@@ -135,15 +140,11 @@ func transact(ctx context.Context, client *mongo.Client, work func(context.Conte
 	return err
 }
 
-// transactor starts a process that shares one client with its caller's transactions.
-func (w *world) transactor(t testing.TB, change func(*options.ClientOptions)) (
-	*mongo.Client, *distlock.Manager) {
+// transactor starts a process that shares one client with its caller's transactions. Zero means a
+// pool without a limit.
+func (w *world) transactor(t testing.TB, pool uint64) (*mongo.Client, *distlock.Manager) {
 	t.Helper()
-	opts := options.Client().ApplyURI(w.d.uri)
-	if change != nil {
-		change(opts)
-	}
-	client := privateClient(t, opts)
+	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMaxPoolSize(pool))
 	m := w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client })
 	if !m.Stats().Server.Transactions {
 		t.Skip("this deployment has no transactions")
@@ -171,14 +172,15 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 }
 
 // Transactions and guards of one lock exclude each other. A counter that is read and written
-// outside the transactions loses no update, although only the lock protects it.
+// outside the transactions loses no update, although only the lock protects it. All get the lock
+// with a pool of one or two connections.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
 		name := w.name("balancer")
 		w.plantCounter(t, name)
-		client, m := w.transactor(t, nil)
-		otherClient, other := w.transactor(t, nil)
+		client, m := w.transactor(t, 1)
+		otherClient, other := w.transactor(t, 2)
 		work := w.db.Collection("work")
 		var inside atomic.Int32
 		var writes atomic.Int64
@@ -208,7 +210,8 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 				return count()
 			})
 		})
-		if n := w.counter(t, name); n != writes.Load() || n < 25 {
+		n := w.document(t, "work", name).Lookup("n").AsInt64()
+		if n != writes.Load() || n < 25 {
 			t.Errorf("the counter is %d after %d increments", n, writes.Load())
 		}
 		w.wantFreed(t, name)
@@ -220,7 +223,7 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
-		client, m := w.transactor(t, nil)
+		client, m := w.transactor(t, 0)
 		rival := w.start(t, calm)
 		mine := errors.New("mine")
 		for _, c := range []struct {
@@ -267,15 +270,12 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 			}
 			wantReleased(t, g)
 			// The timed out TryLock may have acquired the lock. The lock is then released.
-			eventually(t, freeLimit, c.name+": the lock is free", func() bool { return w.lockIsFree(t, name) })
+			eventually(t, freeLimit, c.name+": the lock is free", func() bool {
+				l := w.lock(t, name)
+				return !l.Held && len(l.Waiters) == 0
+			})
 		}
 	})
-}
-
-func (w *world) lockIsFree(t testing.TB, name string) bool {
-	t.Helper()
-	l := w.lock(t, name)
-	return !l.Held && len(l.Waiters) == 0
 }
 
 // LockInTransaction of a held lock returns an error that names the holder, or waits for the
@@ -284,7 +284,7 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
 		name := w.name("balancer")
-		client, m := w.transactor(t, nil)
+		client, m := w.transactor(t, 0)
 		holder := w.start(t, calm)
 		g := w.mustTry(t, holder, name)
 		err := transact(t.Context(), client, func(ctx context.Context) error {
@@ -314,101 +314,26 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	})
 }
 
-// All transactions and guards get the lock with a pool of one or two connections.
-func TestLockInTransaction_SmallPool_AllComeThrough(t *testing.T) {
-	t.Parallel()
-	forThese(t, transacting, func(t *testing.T, w *world) {
-		for _, size := range []uint64{1, 2} {
-			name := w.name("balancer")
-			client, m := w.transactor(t, func(o *options.ClientOptions) { o.SetMaxPoolSize(size) })
-			begun := time.Now()
-			w.together(t, 4, 3, func(ctx context.Context, i int) error {
-				if i == 3 {
-					return m.Do(ctx, name, func(context.Context, *distlock.TryGuard) error { return nil })
-				}
-				return transact(ctx, client, func(ctx context.Context) error {
-					return m.Lock(name).LockInTransaction(ctx)
-				})
-			})
-			t.Logf("pool of %d: %v", size, time.Since(begun))
-		}
-	})
-}
-
-// LockInTransaction returns ErrNoTransactions if no transaction is running or the server does not
-// support transactions. It takes no lock.
-func TestLockInTransaction_NoTransactions_IsSaid(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		m := w.start(t, calm)
-		err := m.Lock(name).LockInTransaction(t.Context())
-		wantErr(t, err, distlock.ErrNoTransactions)
-		if s, err := w.d.app.StartSession(); err == nil { // a session without a transaction
-			err = m.Lock(name).LockInTransaction(mongo.NewSessionContext(t.Context(), s))
-			wantErr(t, err, distlock.ErrNoTransactions)
-			s.EndSession(t.Context())
-		}
-		if !m.Stats().Server.Transactions {
-			err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
-				return m.Lock(name).LockInTransaction(ctx)
-			})
-			wantErr(t, err, distlock.ErrNoTransactions)
-		}
-		if doc := w.document(t, "locks", name); doc != nil {
-			t.Errorf("a document was made: %v", doc)
-		}
-	})
-}
-
 // A transaction whose snapshot shows the lock held cannot see the release. The driver soon runs the
 // transaction again, and the transaction then gets the lock.
 func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
-		client, other := w.transactor(t, nil)
-		for _, c := range []struct {
-			name string
-			read bool // the transaction reads before the guard is released
-		}{{"it had read before", true}, {"a guard came between", false}} {
-			name := w.name(c.name)
-			wantReleased(t, w.mustTry(t, other, name)) // creates the document
-			w.plantCounter(t, name)
-			inner, err := mongocatalog.New(client, mongocatalog.Options{Database: w.db.Name()})
-			assert.Must(t, err)
-			store := fault.Wrap(inner)
-			m := w.start(t, func(cfg *distlock.Config) {
-				calm(cfg)
-				cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
-			})
-			var g *distlock.TryGuard
-			if c.read {
-				g = w.mustTry(t, other, name)
+		name := w.name("balancer")
+		client, m := w.transactor(t, 0)
+		w.plantCounter(t, name)
+		g := w.mustTry(t, m, name)
+		begun := time.Now()
+		err := transact(t.Context(), client, func(ctx context.Context) error {
+			work := client.Database(w.db.Name()).Collection("work")
+			if err := work.FindOne(ctx, byID(name)).Err(); err != nil {
+				return err
 			}
-			var once sync.Once
-			store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.EnterTransaction && !c.read {
-					once.Do(func() { g = w.mustTry(t, other, name) })
-					defer func() { _ = g.Release() }() // after the operation has seen the lock held
-				}
-				return apply()
-			})
-			begun := time.Now()
-			err = transact(t.Context(), client, func(ctx context.Context) error {
-				if c.read {
-					work := client.Database(w.db.Name()).Collection("work")
-					if err := work.FindOne(ctx, byID(name)).Err(); err != nil {
-						return err
-					}
-					_ = g.Release() // after the snapshot
-				}
-				return m.Lock(name).LockInTransaction(ctx)
-			})
-			took := time.Since(begun)
-			t.Logf("%s: %v, %v", c.name, took, err)
-			if err != nil || took > turnLimit {
-				t.Errorf("%s: it took %v: %v", c.name, took, err)
-			}
+			_ = g.Release() // after the snapshot
+			return m.Lock(name).LockInTransaction(ctx)
+		})
+		if took := time.Since(begun); err != nil || took > turnLimit {
+			t.Errorf("it took %v: %v", took, err)
 		}
 	})
 }

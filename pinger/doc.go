@@ -1,6 +1,7 @@
 // Package pinger keeps one process alive in the collection lockpings. One heartbeat serves all
-// locks of the process, as in every generation of mongos. The package also does the chores of the
-// heartbeat: late releases, the release of ghosts, the pruning of old pings, and the indexes.
+// locks of the process, as in every generation of mongos. After a ping, the reaper repeats failed
+// releases and releases ghosts, see [LockPinger.Reap]. The package also deletes old pings and
+// creates the indexes.
 //
 // The package is independent of lock names, acquisition and takeover. [Owner] reports the sessions
 // that the process owns.
@@ -18,8 +19,8 @@
 //     removed the document.
 //   - The pinger is closed.
 //
-// A ping that is acknowledged too late begins a new term. It never revives the old one. Guards
-// belong to the term in which they were acquired and are lost with it.
+// A ping that is acknowledged too late begins a new term. Guards belong to the term in which they
+// were acquired, and are lost at its end.
 //
 //	             ping acknowledged                 ping acknowledged in time
 //	(no term) ----------------------> [ term ] <-----------------------------+
@@ -29,42 +30,38 @@
 //
 // # Numbers
 //
-// Every ping carries a number that its process has chosen: 1, 2, 3 and so on for each process id.
-// Each ping that is sent gets a new number, even after a ping that failed. The store takes a number
-// only if it is larger than the one in the document. So a lost ping that is applied later matches
-// no document, however long it was delayed. A delay can be long: the data of a closed socket may be
-// sent again when a link heals.
+// A process numbers its pings 1, 2, 3 and so on, for each process id. A failed ping uses up its
+// number. The store accepts a ping only if its number is larger than the number in the document. So
+// a delayed ping that arrives after a later one changes nothing.
 //
-// The store takes a number only over a ping of the same process. The field local of the document
-// must be the time of the last acknowledged ping, or of one of the latest 63 pings sent since. If
-// two processes share one id, the second one to ping finds the ping of the other. This holds
-// whether its own number is smaller or, after failed pings, larger. It takes a new id and leaves
-// the document to the other process, which keeps its locks. Local times are distinguished by the
+// The store also checks that the document contains a ping of the same process. The field local must
+// be the time of the last acknowledged ping, or of one of the 63 latest pings sent since. If two
+// processes share one id, the second one to ping finds the local time of the other. It takes a new
+// id, and the other process keeps the document and its locks. Local times are compared by the
 // millisecond.
 //
-// If the document was removed, the next ping makes it again. Its process detects that, and takes a
-// new id. If a late ping or the copy of a ping made the document first, the removal is not
-// detected. That is harmless:
+// If the document was removed, the next ping creates it again. The reply shows that, and the
+// process takes a new id. If a delayed ping created the document first, the process does not detect
+// the removal. That is safe in each case:
 //
-//   - The document had no mark. Then no lock was taken from the process, because a holder is
-//     condemned before its lock is taken over. A contender that finds no document inserts a
-//     condemned one, which no late ping and no next ping matches.
-//   - The document was condemned, and an operator removed it, or it was pruned after four days.
-//     Then the process had been silent for the takeover time. So the terms of all its guards are
-//     over by its own clock and are not revived. The next ping begins another term under the old
-//     id. Its acquisitions have new sessions, and an eviction names the old ones.
-//   - The process has closed, or has taken a new id. Then the document protects no guard. A
-//     contender that watches restarts its watch once; then the document is pruned.
+//   - The removed document was not condemned. Then no contender took a lock from the process,
+//     because a contender first condemns the holder. If a contender finds no document, it inserts a
+//     condemned one, and all pings of the process fail.
+//   - The removed document was condemned. Then the process had been silent for the takeover time,
+//     and all its guards are lost by its own clock. The next ping begins a new term under the old
+//     id. Later acquisitions have new sessions, which no earlier eviction names.
+//   - The process has closed, or has taken a new id. Then the document protects no guard. Its last
+//     change restarts the watch of a contender once.
 //
 // # Limits
 //
-// While a term lasts, no contender MAY take the locks of the process by the takeover rule, as long
-// as clock rates differ by less than takeover : hold. A term does not protect against an operator
-// who breaks a lock by hand. The reaper detects the break with the next ping.
+// While a term lasts, the takeover rule lets no contender take the locks of the process, as long as
+// clock rates differ by less than takeover : hold time. An operator may still break a lock by hand.
+// The process detects that after its next ping.
 //
 // # Cost
 //
 // Each interval costs one write for all locks, one small read that finds ghosts and vanished locks,
-// and one hello that detects an election. The process has two goroutines. One only pings, so that
-// no chore can make a ping late.
+// and one hello that detects an election. The process has two goroutines. One of them only pings,
+// so that no other work makes a ping late.
 package pinger

@@ -83,31 +83,6 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 	})
 }
 
-// A released session may enter the list again, because a reply of its acquisition came
-// later. It is still tried only once per interval.
-func TestReleaseLater_ASessionTwice_IsTriedOnceAtATime(t *testing.T) {
-	whileItPings(t, func(t *testing.T, b *bundle) {
-		s := b.plantLock(t, "a", "process-1", 1, 1)
-		b.owner.mu.Lock()
-		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper away
-		b.owner.mu.Unlock()
-		synctest.Wait() // the chores of the first ping
-		b.store.Set(fault.On(fault.Release, func(func() error) error {
-			time.Sleep(time.Millisecond)
-			return errors.New("not now")
-		}))
-		tried := b.store.Count(fault.Release)
-		b.p.ReleaseLater(s, b.p.Last())
-		b.p.ReleaseLater(s, b.p.Last())
-		time.Sleep(2*interval + interval/2)
-		synctest.Wait()
-		if n := b.store.Count(fault.Release) - tried; n != 3 || b.p.Stats().Left != 1 {
-			t.Errorf("tried %d times in two intervals, want 3; %d left", n, b.p.Stats().Left)
-		}
-		b.store.Set(nil)
-	})
-}
-
 // Close tries the late releases once more, removes the ping and names the locks that stay held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
@@ -154,62 +129,35 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// If the last ping of Close ends the process id, Close cannot reap and reports an acquisition of
-// unknown outcome. It does not report the sessions under a twin's id, which belong to the twin.
-func TestClose_Doubt_LastPingGivesTheIDUp(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		harm func(t *testing.T, b *bundle)
-		want error
-	}{
-		"nothing happened": {func(*testing.T, *bundle) {}, nil},
-		"a twin pinged": {func(t *testing.T, b *bundle) {
-			assert.Must(t, b.twin(t, 2))
-		}, nil},
-		"removed": {func(_ *testing.T, b *bundle) {
-			b.mem.Remove(catalog.PingsCollection, "process-1")
-		}, catalog.ErrUnknownOutcome},
-		"condemned": {func(t *testing.T, b *bundle) {
-			seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
-			err := catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen,
-				catalog.Condemnation{By: "other", Evidence: "silent"})
-			assert.Must(t, err)
-		}, catalog.ErrUnknownOutcome},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(t *testing.T, b *bundle) {
-				b.start(t)
-				b.p.Doubt(b.p.Last())
-				c.harm(t, b)
-				assert.Is(t, b.p.Close(context.Background()), c.want)
-			})
-		})
-	}
-}
-
-// A doubt belongs to the process id under which the command was sent. An id that ended before Close
-// keeps its doubt: Close cannot find the lock that a late command acquires under the id, and
-// reports that. Sessions under a twin's id belong to the twin. The doubt never passes to the next
-// id.
+// A doubt belongs to the process id under which the command was sent. If the id ends before Close,
+// or by the last ping of Close, Close cannot find the lock that a late command acquires under the
+// id, and reports that. Sessions under a twin's id belong to the twin. The doubt never passes to
+// the next id.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
 		return func(_ *testing.T, b *bundle) { b.mem.Remove(catalog.PingsCollection, process) }
 	}
-	twin := func(t *testing.T, b *bundle) {
-		assert.Must(t, b.twin(t, 2))
+	twin := func(t *testing.T, b *bundle) { assert.Must(t, b.twin(t, 2)) }
+	condemn := func(t *testing.T, b *bundle) {
+		seen := catalog.Ping{Process: "process-1", Seq: 1, HasSeq: true}
+		assert.Must(t, catalogtest.On(b.mem).Condemn(t.Context(), "process-1", &seen,
+			catalog.Condemnation{By: "other", Evidence: "silent"}))
 	}
 	for name, c := range map[string]struct {
 		before, atClose func(*testing.T, *bundle)
-		late            bool // it is raised when the id was given up already
+		late            bool // the doubt is raised when the id was given up already
 		want            error
 	}{
-		"removed before": {before: remove("process-1"), want: catalog.ErrUnknownOutcome},
-		"removed before, raised after": {before: remove("process-1"), late: true,
-			want: catalog.ErrUnknownOutcome},
-		"a twin before":               {before: twin},
-		"a twin before, raised after": {before: twin, late: true},
-		"a twin before, removed now":  {before: twin, atClose: remove("process-2")},
+		"nothing happened":              {},
+		"a twin now":                    {atClose: twin},
+		"removed now":                   {atClose: remove("process-1"), want: catalog.ErrUnknownOutcome},
+		"condemned now":                 {atClose: condemn, want: catalog.ErrUnknownOutcome},
+		"removed before":                {before: remove("process-1"), want: catalog.ErrUnknownOutcome},
+		"removed before, raised after":  {remove("process-1"), nil, true, catalog.ErrUnknownOutcome},
+		"a twin before":                 {before: twin},
+		"a twin before, raised after":   {before: twin, late: true},
+		"a twin before, removed at end": {before: twin, atClose: remove("process-2")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, b *bundle) {
@@ -218,20 +166,24 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 				if !c.late {
 					b.p.Doubt(first)
 				}
-				c.before(t, b)
-				time.Sleep(2 * interval)
-				synctest.Wait()
+				if c.before != nil {
+					c.before(t, b)
+					time.Sleep(2 * interval)
+					synctest.Wait()
+					assert.MustEqual(t, b.p.Process(), "process-2", "it pings as %s, want %s")
+				}
 				if c.late {
 					b.p.Doubt(first)
 				}
-				assert.MustEqual(t, b.p.Process(), "process-2", "it pings as %s, want %s")
 				if c.atClose != nil {
 					c.atClose(t, b)
 				}
 				pings := b.store.Count(fault.Ping)
 				assert.Is(t, b.p.Close(context.Background()), c.want)
-				assert.Equal(t, b.store.Count(fault.Ping)-pings, 0,
-					"Close pinged %d times for a doubt of another id, want %d")
+				if c.before != nil {
+					assert.Equal(t, b.store.Count(fault.Ping)-pings, 0,
+						"Close pinged %d times for a doubt of another id, want %d")
+				}
 			})
 		})
 	}

@@ -12,31 +12,31 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A beat is the identity under which the process pings, and the state of its ping document.
+// A beat is the present process id and the state of its ping document.
 type beat struct {
 	id      *identity // nil before the first one
 	process string    // of id
 	sent    int64     // number of the last ping that was sent; no number is sent twice
 	known   bool      // a ping was acknowledged, so the document exists
 	failing bool      // a series of failed pings lasts
-	// mine lists the local times of the last acknowledged ping and of all later pings.
+	// mine has the values that the field local of the ping document may have: the send times of the
+	// last acknowledged ping and of all later pings.
 	mine []time.Time
 }
 
-// mostMine limits beat.mine. Beyond it the oldest local times without an acknowledgement are
-// dropped. If the document has a dropped time, the process assumes a twin and releases no lock.
+// mostMine limits beat.mine. When mine is full, the oldest time after the acknowledged one is
+// dropped. If the document has a dropped time, the process assumes a twin.
 const mostMine = 64
 
-// errRemoved reports that the last ping has made the ping document, so the earlier document was
-// removed.
+// errRemoved reports that a ping has created the ping document again after its removal.
 var errRemoved = errors.New("it was removed")
 
 // Ping sends one ping. It renews the term, begins a new term, or ends the term. It sends one
-// command, or two when the process must take a new id. The loop calls Ping. A test or a scheduler
-// may call it instead of the loop, but never concurrently with it.
+// command, or up to three when the process takes a new id. The loop calls Ping. A test or a
+// scheduler may call it instead of the loop, but never concurrently with it.
 //
-// Errors are those of [catalog.Pings.Ping]. The term is then unchanged, unless the process id is
-// over.
+// Errors are those of [catalog.Pings.Ping]. After an error the term is unchanged, unless the
+// process id has ended.
 func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
@@ -104,8 +104,8 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	return nil
 }
 
-// verdict judges the reply to the last ping. It returns nil if the ping is acknowledged, and
-// ErrCondemned or ErrForked if the process id is over. After another error the state is unchanged.
+// verdict judges the reply to the last ping. It returns nil for an acknowledged ping. If the
+// process must take a new id, the error matches ErrCondemned or ErrForked.
 func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 	switch {
 	case errors.Is(err, catalog.ErrCondemned):
@@ -138,8 +138,8 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	return t
 }
 
-// giveUpProcess ends the process id. The term is over and all guards are lost. The next ping is
-// sent under a new id.
+// giveUpProcess ends the use of the process id. It ends the term, so all guards are lost. The next
+// ping uses a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
@@ -154,15 +154,16 @@ func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.releaseAgain() // or forget the releases, if there is a twin
 	p.beat = beat{failing: old.failing}
 	if errors.Is(cause, errRemoved) {
-		// This ping has just made the document again, so this process removes it. The document of a
-		// twin stays, because the twin continues with it.
+		// The last ping created this document. The process does not use the old id again, so it
+		// removes the document.
 		if err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: old.process}); err != nil {
 			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
 		}
 	}
 }
 
-// pingLimit bounds one ping so that at least two pings fit into the rest of the term.
+// pingLimit returns the time limit of one ping: half of the rest of the term, but at least the ping
+// interval and at most Config.Limit.
 func (p *LockPinger) pingLimit() time.Duration {
 	left := p.hold
 	if t := p.Term(); t != nil {
@@ -171,8 +172,8 @@ func (p *LockPinger) pingLimit() time.Duration {
 	return min(p.cfg.Limit, max(p.cfg.Interval, left/2))
 }
 
-// noteLateness measures the delay of the loop itself in a process that was paused, starved or
-// suspended. It logs the delay once per episode.
+// noteLateness records the delay of the ping loop. The loop is late when the process was paused or
+// starved. noteLateness logs one warning per episode.
 func (p *LockPinger) noteLateness(due clock.Reading) {
 	late := p.clock.Now().Mono - due.Mono
 	p.stats.lateness.Store(int64(late))

@@ -21,28 +21,29 @@ import (
 type Owner interface {
 	// TermBegan is called with every new term, before the next ping.
 	TermBegan(t *Term)
-	// Sweep is called after an acknowledged ping of t, before the read of the sessions in the
-	// store. The owner starts the releases that are due. It returns the sessions of the guards that
-	// are trusted under t. The function swept is called after the last call of Owns.
+	// Sweep is called after an acknowledged ping of t, before the sessions in the store are read.
+	// The owner releases the guards that callers have dropped. It returns the sessions of its
+	// guards that are trusted under t. The function swept is called after the last call of Owns.
 	Sweep(t *Term) (guarded []catalog.Session, swept func())
-	// Owns reports, between Sweep and swept, whether the session belongs to an attempt or to an
-	// unreleased guard, trusted or not. Ownership at an earlier time since Sweep also counts.
+	// Owns reports whether an attempt or an unreleased guard has the session, or had it at any time
+	// since Sweep. It is called after Sweep and before swept.
 	Owns(ts bson.ObjectID) bool
-	// Vanished is called for a session that Sweep returned but the read does not contain. The read
-	// may have been stale, so the owner reads the lock before it ends a guard.
+	// Vanished is called for a session that Sweep returned, if the store did not contain it. The
+	// store's answer may have been stale, so the owner reads the lock before it ends a guard.
 	Vanished(ctx context.Context, s catalog.Session)
-	// ReleaseInStore removes a holder or waiter from its lock, in one try. It delivers the grants
-	// that follow to the waiters of this process. Errors: those of [catalog.Catalog].
+	// ReleaseInStore tries once to remove a holder or waiter from its lock. If the removal grants
+	// the lock to waiters of this process, ReleaseInStore notifies them. Errors: those of
+	// [catalog.Catalog].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
-// Told receives the events of the pinger from its goroutines. It must not block, because a ping
-// waits for it.
+// Told receives the events of the pinger. The pinger's goroutines call its methods, which must not
+// block, because a ping waits for them.
 type Told interface {
-	// Pinged reports a ping. took is its duration, and late is its delay. err is nil if the ping was
-	// acknowledged.
+	// Pinged reports a ping. took is its round trip, and late is the delay of the ping loop. err is
+	// nil if the ping was acknowledged.
 	Pinged(process string, took, late time.Duration, err error)
-	// Over reports that a new process id replaces this one.
+	// Over reports that the process id has ended. A new id replaces it.
 	Over(process string, cause error)
 	// ReleasedLate reports that a late release is done.
 	ReleasedLate(s catalog.Session)
@@ -53,22 +54,24 @@ type Told interface {
 type Config struct {
 	Store catalog.Pings
 	Owner Owner
-	// NewProcess makes a new process id on every call.
+	// NewProcess returns a new process id.
 	NewProcess func() (string, error)
 	// Interval is the time between two pings; mongos: 30 s.
 	Interval time.Duration
 	// Takeover is the time for which this process must be silent before a contender may take its
 	// locks; mongos: 15 min. It is written into the ping document.
 	Takeover time.Duration
-	// Margin is the time before Takeover at which the process stops trusting its own locks.
+	// Margin is a part of Takeover. The process trusts its locks for Takeover - Margin after the
+	// send of an acknowledged ping.
 	Margin time.Duration
 	// Limit bounds one command; default 5 s.
 	Limit time.Duration
-	// PruneAge is the age at which a ping without a lock is deleted; default 4 days.
+	// PruneAge is the age at which the ping of a process without a lock is deleted; default 4 days.
 	PruneAge time.Duration
-	// PruneEvery is the time between two prunings, plus or minus half; default 1 h.
+	// PruneEvery is the mean time between two prunings; default 1 h. Each time varies by up to
+	// half.
 	PruneEvery time.Duration
-	// PruneLocks also deletes lock documents that were free for PruneAge.
+	// PruneLocks also deletes the documents of free locks that were not acquired for PruneAge.
 	PruneLocks bool
 	Logger     zerolog.Logger
 	// Told receives the events. It may be nil.
@@ -120,8 +123,8 @@ type LockPinger struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger without starting it. It uses the clock that ctx carries, and does not keep
-// ctx.
+// New makes a pinger without starting it. The pinger uses the clock that ctx carries. It does not
+// keep ctx.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -146,8 +149,8 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	return p, nil
 }
 
-// Start sends the first ping and starts the loops. When it returns nil, a term has started. Its
-// error is one of [catalog.Pings.Ping]. After an error no loop runs, and Start may be called again.
+// Start sends the first ping and starts the loops. When it returns nil, a term has begun. Errors:
+// those of [catalog.Pings.Ping]. After an error no loop runs, and Start may be called again.
 func (p *LockPinger) Start(ctx context.Context) error {
 	if err := p.Ping(ctx); err != nil {
 		return err
@@ -158,8 +161,8 @@ func (p *LockPinger) Start(ctx context.Context) error {
 	return nil
 }
 
-// Term returns the current term, or nil if no ping was acknowledged in time. Without a term the
-// process must not acquire a lock.
+// Term returns the current term, or nil if there is none. Without a term the process must not
+// acquire a lock.
 func (p *LockPinger) Term() *Term {
 	if t := p.term.Load(); t != nil && t.Err() == nil {
 		return t
@@ -167,8 +170,7 @@ func (p *LockPinger) Term() *Term {
 	return nil
 }
 
-// Last returns the current term or, if there is none, the last one with the cause of its end. It
-// returns nil before the first term.
+// Last returns the latest term, which may be over. It returns nil before the first term.
 func (p *LockPinger) Last() *Term { return p.term.Load() }
 
 // Process returns the process id of the pings. It is empty before the first acknowledged ping.
@@ -179,9 +181,9 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns the monotonic time since which no ping has failed. ok is false after a failed
-// ping. A contender uses it to know that the server accepts pings, before it judges the pings of
-// others.
+// Steady returns the time of the first acknowledged ping after the last failed one, by the
+// monotonic clock. ok is false if the last ping failed. A contender calls Steady before it judges
+// the pings of other processes, to check that the server accepts pings.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
@@ -203,12 +205,14 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 }
 
 // Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
-// document. If the term is already over, it first sends a ping, because locks of a twin must stay
-// held. ctx bounds all steps. The error names the locks that could not be released. The caller must
-// first release the locks of the process. Close is idempotent.
+// document. The caller must first release the locks of the process. ctx bounds all steps. The error
+// names the locks that could not be released. Close is idempotent.
 //
-// Close waits for a ping that was sent, at most for its limit. A canceled ping could be applied
-// after the removal of the ping document and make it again.
+// If the term is already over, Close first sends a ping to find a twin. The locks of a twin must
+// stay held.
+//
+// Close waits for a ping in progress. If it did not, the server could apply the ping after the
+// removal and create the document again.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
 	p.stopOnce.Do(func() { first = true; p.stop() })
@@ -243,8 +247,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	return err
 }
 
-// removePing removes the ping of this process at its end. If the outcome is unknown, for example
-// over a broken connection, it tries once more. A second removal is harmless.
+// removePing removes the ping document of this process. If the outcome is unknown, for example over
+// a broken connection, it tries once more.
 func (p *LockPinger) removePing(ctx context.Context, process string) error {
 	err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
@@ -273,8 +277,8 @@ func (p *LockPinger) pingLoop() {
 	}
 }
 
-// untilNext returns the pause before the next ping: the interval, plus or minus a tenth. After
-// failures it is 0.5 s, 1 s, 2 s and so on, but never more than the interval.
+// untilNext returns the pause before the next ping: the interval, plus or minus a tenth. After a
+// failure the pause is at most 0.5 s. It doubles with every further failure, up to the interval.
 func (p *LockPinger) untilNext(failures int) time.Duration {
 	if failures == 0 {
 		return p.Jitter(p.cfg.Interval, 0.1)
@@ -286,13 +290,13 @@ func (p *LockPinger) untilNext(failures int) time.Duration {
 	return p.Jitter(pause, 0.1)
 }
 
-// Jitter returns d plus or minus a random part of at most share of d.
+// Jitter returns a random duration between d - share*d and d + share*d.
 func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
 }
 
-// guarded runs one step and reports whether it succeeded. It logs and counts a panic in the step,
-// and the loop continues. Such a panic stopped the ping thread of mongos 1.8 for good (H16).
+// guarded runs one step and reports whether it succeeded. It recovers from a panic in the step, and
+// logs and counts it. In mongos 1.8 such a panic ended the ping thread.
 func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -317,8 +321,8 @@ type Stats struct {
 	Panics      int64         // recovered
 	MaxLateness time.Duration // largest delay of the ping loop
 	Lateness    time.Duration // latest delay of the ping loop
-	// Skew is how far the server's clock was ahead of this machine's at the last acknowledged ping,
-	// plus or minus half of the ping's round trip.
+	// Skew is the server's clock minus this machine's clock at the last acknowledged ping, plus or
+	// minus half of the ping's round trip.
 	Skew time.Duration
 	Left int // sessions in the queue of releases
 }

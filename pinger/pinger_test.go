@@ -181,13 +181,11 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		b.store.Set(fault.On(fault.Ping, func(apply func() error) error {
 			err := apply()
-			if call.Op == fault.Ping {
-				time.Sleep(4 * time.Minute)
-			}
+			time.Sleep(4 * time.Minute)
 			return err
-		})
+		}))
 		sent := time.Now()
 		assert.Must(t, b.p.Ping(t.Context()))
 		if got, want := b.p.Last().Deadline(), sent.Add(hold); !got.Equal(want) {

@@ -9,18 +9,18 @@ import (
 	"mongodlm/catalog"
 )
 
-// silentPings holds the old ping documents that the last pruning read, by process.
+// silentPings holds the old ping documents that the last pruning read, by process id.
 type silentPings map[string]silentPing
 
-// A silentPing is an old ping document that did not change from one pruning to the next.
+// A silentPing is an old ping document, and the time since which it has been unchanged.
 type silentPing struct {
 	catalog.OldPing
 	since time.Duration // monotonic time of the first pruning that read this state
 	again bool          // a later pruning has read the same state
 }
 
-// note replaces the documents of the last pruning with old, those of this pruning. It returns the
-// documents that did not change for their process's ping interval, and for at least the time least.
+// note replaces the documents in s by old, the documents that this pruning has read. It returns
+// those that have been unchanged for the time least and for the ping interval of their process.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	maps.Copy(before, s)
@@ -39,8 +39,8 @@ func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe
 	return ripe
 }
 
-// due returns the time after which another pruning must read the documents that were read only
-// once.
+// due returns the time after which the next pruning may delete a document that only one pruning has
+// read.
 func (s silentPings) due(interval time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	for _, p := range s {
@@ -51,11 +51,10 @@ func (s silentPings) due(interval time.Duration) time.Duration {
 	return due
 }
 
-// prune deletes old ping documents. They are older than the prune age by the server's clock, and no
-// lock names them. They also did not change between two prunings that were a ping interval apart by
-// this process's clock. So one wrong reading of the server's clock, or one wrong date in a ping,
-// deletes no ping of a living process. mongos 1.8 compared the ping with the pinging process's own
-// clock.
+// prune deletes ping documents that are older than the prune age by the server's clock. It keeps a
+// document that a lock names. It deletes only documents that were the same in an earlier pruning,
+// at least one ping interval ago. So one wrong reading of the server's clock, or one wrong date in
+// a ping, deletes no ping of a living process.
 func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent silentPings) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -84,9 +83,9 @@ const (
 	pruneBatches = 10   // commands of one prune
 )
 
-// pruneLocks deletes lock documents that were not acquired for the prune age. Each call handles a
-// part of them: it starts with the first name greater than after, and returns the value of after
-// for the next call.
+// pruneLocks deletes the documents of free locks that were not acquired for the prune age. Each
+// call handles a part of them. It starts with the first name greater than after, and returns the
+// value of after for the next call.
 func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

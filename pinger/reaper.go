@@ -10,14 +10,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// A chore is the work that follows an acknowledged ping of a term.
+// A chore is an acknowledged ping. The chore loop does the work that follows it.
 type chore struct {
 	term       *Term
 	serverTime time.Time // server's clock in the ping's reply
 }
 
-// choreLoop runs the chores one after the other. It is separate from the ping loop, so that a slow
-// chore does not delay a ping.
+// choreLoop does the work that follows acknowledged pings. It is a goroutine of its own, so slow
+// work does not delay a ping.
 func (p *LockPinger) choreLoop() {
 	defer p.loops.Done()
 	pruneAt, silent := p.clock.Now().Mono, silentPings{}
@@ -48,8 +48,8 @@ func (p *LockPinger) choreLoop() {
 	}
 }
 
-// step runs one chore. It logs a failure once per episode. It does not log an unavailable server,
-// because the ping logs that.
+// step runs one part of the chores. It logs a failure once per episode. It does not log an
+// unavailable server, because the ping logs that.
 func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
 	return p.guarded(name, func() error {
 		err := do()
@@ -62,7 +62,8 @@ func (p *LockPinger) step(failing map[string]bool, name string, do func() error)
 	})
 }
 
-// hello reads the current primary, because an election restarts every watch.
+// hello asks the server which member is primary. After an election, contenders restart their
+// watches of silent processes.
 func (p *LockPinger) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -74,8 +75,7 @@ func (p *LockPinger) hello(ctx context.Context) error {
 	return nil
 }
 
-// prepare creates the indexes. A failure is only a warning: without indexes, locks work but are
-// slower.
+// prepare creates the indexes. Without them locks work, but more slowly.
 func (p *LockPinger) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -93,16 +93,14 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 	return err
 }
 
-// Reap compares this process's sessions in the lock documents, holders and waiters, with the
-// sessions that the process owns. A session without an owner is a ghost of a command that was
-// applied although its reply was lost. Reap releases the ghost or removes it from the queue. It
-// reports a guard that is missing in the store to the owner. It sends one read. The size of the
-// reply grows with the sessions of the process: 10,000 held locks are 1.5 MB, and take 14 ms to
-// decode (measured).
+// Reap compares the sessions of this process in the lock documents with the sessions that the
+// process owns. A session that only the store has is a ghost. It is left by a command whose reply
+// was lost, and Reap releases it. Reap reports a guard to the owner if the store does not have its
+// session. It sends one read. For 10,000 held locks the reply has 1.5 MB and takes 14 ms to decode
+// (measured).
 //
-// Reap must follow an acknowledged ping of t, so that it never runs in a twin with the same process
-// id. Its findings count, and the release of a ghost is sent, only while t lasts: the read may be
-// slow, and a later ping may have found a twin.
+// Reap must follow an acknowledged ping of t. That ping shows that no twin has the same process id.
+// Reap acts only while t lasts, because a later ping may find a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -114,9 +112,9 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		p.releaseAgain()
 		return err
 	}
-	// The owner is asked AFTER the reply, and it records an attempt before the attempt is sent. So
-	// a new acquisition is never treated as a ghost. A guard or a queued release that existed
-	// before the read and is gone now was released in between.
+	// The owner records an attempt BEFORE it sends the attempt, and is asked AFTER the reply. So a
+	// new acquisition is never taken for a ghost. known has the guards and the queued releases from
+	// before the read, which may have been released since.
 	known := make(map[catalog.Session]bool, len(before)+len(listed))
 	for _, s := range slices.Concat(before, listed) {
 		known[s] = true
@@ -145,10 +143,9 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	return nil
 }
 
-// Doubt records that a session of this process may appear in a lock later: the outcome of a command
-// that acquires or queues is unknown, and the store does not contain its session yet. Reap finds
-// the session when it appears. Close reaps once more. t is the term of the command. The doubt
-// belongs to t's process id, and ends if that id is a twin's.
+// Doubt records that a command of term t has an unknown outcome, and that its session may appear in
+// a lock later. Reap releases the session when it appears. Close reaps once more. If the process id
+// ends because of a twin, the doubt has no effect.
 func (p *LockPinger) Doubt(t *Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,9 +155,9 @@ func (p *LockPinger) Doubt(t *Term) {
 	p.doubted[t.id] = true
 }
 
-// settle reaps once more for the doubts. settled is false if one of their sessions may stay held.
-// Sessions of an earlier id stay until they are taken over, unless the id is a twin's. pinged is
-// true if settle sent a ping.
+// settle reaps once more if Doubt was called for the present process id. settled is false if a
+// session with an unknown outcome may stay held until a takeover. pinged is true if settle sent a
+// ping.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	p.mu.Lock()
 	doubted := maps.Clone(p.doubted)
@@ -178,10 +175,9 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	return p.lastReap(ctx, now) && settled, true
 }
 
-// lastReap reaps the ghosts that appeared since the last ping. It pings first, because a process
-// with a twin must not reap. It reports whether no ghost of the id stays held. If the ping ends the
-// id, it cannot reap. That is a success only if the id is a twin's, because then its sessions are
-// the twin's.
+// lastReap sends a ping and then reaps. The ping finds a twin if there is one. lastReap reports
+// whether no ghost of the id stays held. It succeeds if the ping finds a twin, because the sessions
+// then belong to the twin. It fails if the ping ends the id for another reason.
 func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {

@@ -12,14 +12,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// releaseParallel is the largest number of concurrent releases in the background. It protects the
-// server when many waiters are cancelled together.
+// releaseParallel limits the concurrent releases in the background. It protects the server when
+// many waiters are canceled together.
 const releaseParallel = 16
 
 // A releaseQueue holds the sessions that are removed from their locks in the background: sessions
 // of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each removal
-// is tried immediately. After a failure the reaper repeats it while the store contains the session.
-// mongos has such a list since 2.0, but could lose its entries at a shutdown.
+// is tried immediately. After a failure the reaper repeats it. mongos has had such a list since
+// 2.0, but could lose its entries at a shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release
@@ -40,7 +40,7 @@ type release struct {
 	err    error
 }
 
-// errSkipped is the result of a try without a command.
+// errSkipped is the result of a try that sent no command.
 var errSkipped = errors.New("the server is away")
 
 func (q *releaseQueue) has(s catalog.Session) bool {
@@ -49,8 +49,7 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-// sessions returns the sorted sessions of the queue, and those of them that no goroutine is
-// releasing now.
+// sessions returns all sessions of the queue in order, and those without a try in progress.
 func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,7 +62,7 @@ func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	return all, resting
 }
 
-// drain waits until no release is under way. Afterwards none starts.
+// drain waits for the releases in progress, and prevents new ones.
 func (q *releaseQueue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -73,20 +72,21 @@ func (q *releaseQueue) drain() {
 	q.closed = true
 }
 
-// ReleaseSoon removes the session of an abandoned call, a holder or waiter, from its lock in the
-// background. It tries once immediately, then after each read of the reaper that contains the
-// session, and at Close. At most 16 commands run at a time. t is the term of the session; see
-// [LockPinger.Releasing] for its meaning. ReleaseSoon itself does no I/O and never blocks.
+// ReleaseSoon removes the session of an abandoned call from its lock, in the background. The
+// session may hold the lock or wait for it. The first try begins immediately. Further tries follow
+// each read of the reaper, and Close tries once more. At most 16 commands run at a time. t is the
+// term of the session, see [LockPinger.Releasing]. ReleaseSoon does no I/O and never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, t *Term) { p.enlist(s, release{term: t}) }
 
-// ReleaseLater is ReleaseSoon after a failed release, or after an acquisition with an unknown
-// outcome. It is counted and logged as a late release.
+// ReleaseLater does the same as ReleaseSoon, after a failed release or an acquisition with an
+// unknown outcome. The removal is counted and logged as a late release.
 func (p *LockPinger) ReleaseLater(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, term: t})
 }
 
-// ReleaseDoubtful is ReleaseLater for a session after an acquisition without an answer in time.
-// After the first try it tries again only while the store contains the session.
+// ReleaseDoubtful does the same as ReleaseLater, after an acquisition that was not answered in
+// time. The session may never have been in its lock. When a read of the reaper does not contain the
+// session, the queue drops it.
 func (p *LockPinger) ReleaseDoubtful(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, maybe: true, term: t})
 }
@@ -111,7 +111,7 @@ func (p *LockPinger) releaseAgain() {
 	p.retry(all...)
 }
 
-// retry starts a try for each given session that is in the queue and not tried now.
+// retry starts a try for each of the sessions that is in the queue and has no try in progress.
 func (p *LockPinger) retry(sessions ...catalog.Session) {
 	q := &p.queue
 	q.mu.Lock()
@@ -131,9 +131,9 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 	}
 }
 
-// release removes one session from its lock, unless another try has just found the server away. It
-// forgets a session that this process must not release: a twin's session, or a ghost of an expired
-// term. The next ping finds such a ghost again if it still exists.
+// release makes one try to remove a session from its lock. It sends no command if another try has
+// just found the server unavailable. It drops a session that this process must not release: the
+// session of a twin, or a ghost after the end of its term. The reaper finds such a ghost again.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
@@ -184,8 +184,9 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the sessions after a read of the reaper. If a session may never have been
-// in its lock, and the read did not find it, checkReleases removes it from the queue.
+// checkReleases retries the given sessions after a read of the reaper, which found the sessions in
+// stored. If a session may never have been in its lock and is missing in stored, checkReleases
+// drops it instead.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()

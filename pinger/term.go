@@ -24,7 +24,7 @@ var (
 	ErrStopped = errors.New("the pinger was closed")
 )
 
-// An identity is a process id from its first ping to its end. All terms of the id share it.
+// An identity is one process id of this process. All terms under the id share it.
 type identity struct {
 	process string
 	used    context.Context // ends with the id, with the reason as its cause
@@ -37,7 +37,8 @@ func newIdentity(process string) *identity {
 	return id
 }
 
-// twins reports whether the id ended because of a twin. Its sessions are then the twin's.
+// twins reports whether the id ended because of a twin. The sessions of the id then belong to the
+// twin.
 func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
 
 // A Term is a period in which a process may trust its locks; see the package comment. It is safe
@@ -56,13 +57,12 @@ type Term struct {
 // Process returns the process id under which the term's locks are held.
 func (t *Term) Process() string { return t.id.process }
 
-// Done returns a channel that is closed when the term is known to be over. Err may report the end
-// earlier.
+// Done returns a channel that is closed when the pinger detects the end of the term. Err may report
+// the end earlier.
 func (t *Term) Done() <-chan struct{} { return t.done }
 
-// Err returns nil while the term lasts, and the cause once it is over. Every call reads the clock,
-// so a process that was paused detects the end before any timer has run. After an error it never
-// returns nil again.
+// Err returns nil while the term lasts, and the cause of its end afterwards. Every call reads the
+// clock, so a process that was paused detects the end immediately.
 func (t *Term) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,8 +70,7 @@ func (t *Term) Err() error {
 	return t.over
 }
 
-// Left returns the remaining time of the term if no further ping is acknowledged. It is 0 once the
-// term is over.
+// Left returns the rest of the term: the hold time minus Age, or 0 once the term is over.
 func (t *Term) Left() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +82,8 @@ func (t *Term) Left() time.Duration {
 	return t.hold - clock.HolderElapsed(t.sent, now)
 }
 
-// Age returns the time since the send of the last acknowledged ping, as a holder must count it.
+// Age returns the time since the last acknowledged ping was sent: the larger of the times by the
+// monotonic and the wall clock.
 func (t *Term) Age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +98,8 @@ func (t *Term) Deadline() time.Time {
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew makes the term last for the hold time after sent. If the term is over by now, it changes
-// nothing and returns false (R4: a lost term never returns).
+// renew lets the term last for the hold time after sent. It returns false if the term is already
+// over, because a lost term never returns (R4 in docs/safety.md).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,21 +136,21 @@ func (t *Term) finish(cause error) {
 var errUnproven = errors.New(
 	"it waits for an acknowledged ping, since a twin may have the lock by now")
 
-// Releasing returns a context in which a session of a term may be removed from its lock now. A twin
-// holds its locks by the sessions that this process had when it was copied, and only a ping detects
-// the twin. So these rules apply:
+// Releasing returns a context in which a session of term t may now be removed from its lock. A twin
+// is a copy of this process, and holds locks by copies of its sessions. Only a ping detects a twin.
+// So these rules apply:
 //
-//   - The release may be sent while a term of that process id is trusted. This may be the given
-//     term or a later one. A later term began with an acknowledged ping, so no twin had pinged
-//     until then.
-//   - If a twin is the reason for the id's end, its sessions are the twin's. The error matches
-//     [catalog.ErrTwin], and the context of a release that was already sent ends.
-//   - If the process was condemned, the release may be sent. All later pings under that id fail,
-//     both of this process and of a twin. A contender condemns only a process that was silent for
-//     the takeover time, so the guards of both are lost by their clocks.
-//   - The release may also be sent if the ping document was removed or cannot be read. A twin that
-//     closed has released its locks, and an active twin ends the id with its next ping.
-//   - Otherwise the term is over by the clock. The release waits for the reply to the next ping.
+//   - While a term of the same process id is trusted, the release may be sent. That term began with
+//     an acknowledged ping, so no twin had pinged before.
+//   - If the id ended because of a twin, its sessions belong to the twin. The error matches
+//     [catalog.ErrTwin]. The context of a release that was already sent ends.
+//   - If the process was condemned, the release may be sent. All later pings under the id fail,
+//     also those of a twin. The process was silent for the takeover time, so all guards under the
+//     id are lost.
+//   - If the ping document was removed or cannot be read, the release may be sent. A twin that
+//     closed has released its locks. A twin that runs takes a new id at its next ping.
+//   - Otherwise the term is over by the clock. The error means that the release must wait for the
+//     reply to the next ping.
 func (p *LockPinger) Releasing(ctx context.Context, t *Term) (
 	context.Context, context.CancelFunc, error,
 ) {

@@ -11,15 +11,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin: the latest slot has
-// already begun, or the settings stop the schedule.
+// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin. Either the latest
+// slot has already begun, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
 // beginTries is the number of tries of BeginSlot when a store does not answer.
 const beginTries = 3
 
-// LatestSlot returns the latest slot that is later than last and not later than now. Zero last
-// means that the schedule never ran. Errors: [ErrNotDue]; [ErrBadSchedule].
+// LatestSlot returns the latest slot that is later than last and not later than now. If last is
+// zero, every slot counts as later. Errors: [ErrNotDue]; [ErrBadSchedule].
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
@@ -57,12 +57,13 @@ type BegunSlot struct {
 // No slot begins twice.
 //
 // Function choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of
-// the latest slot, or zero if there was none, and the server's clock. A slot that is not later than
-// last does not begin.
+// the latest slot, or zero if there was none, and the server's clock. The slot must be later than
+// last.
 //
-// BeginSlot returns when ctx ends. Errors: the error of choose, unchanged; [ErrNotDue]; the errors
-// of [RunSlots]. If the store does not answer three times, ctx ends or the guard is lost, the
-// record may name the slot as running although no process runs it. BeginSlot sends three commands.
+// BeginSlot returns when ctx ends. Errors: the error of choose; [ErrNotDue]; the errors of
+// [RunSlots]. BeginSlot tries three times if the store does not answer. After its failure, the
+// record may name a slot as running although no process runs the slot. Each try sends three
+// commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -94,8 +95,8 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
-// begin makes one try to begin a slot. It also returns the slot that it has tried, because the next
-// try needs it.
+// begin makes one try to begin a slot. tried is the slot of an earlier try, or zero. begin returns
+// the slot that it has tried, or zero.
 func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
 	if err := r.enter(ctx, t); err != nil {
@@ -138,8 +139,8 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	}
 }
 
-// End records the end of the slot, with an error or without. It does not release the guard. It does
-// not change the record if another holder has started a slot since then. It sends one command.
+// End records the end of the slot, with an error or without. It does not release the guard. If
+// another holder has started a slot, End does not change the record. It sends one command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
 	took := b.r.clock.Now().Mono - b.t.read.Mono

@@ -13,8 +13,8 @@
 // Close of the Manager ends the context of a round and waits for it within the context of Close,
 // see [distlock.Manager.Close]. A round that continues keeps the lock until a takeover.
 //
-// A slot is not done exactly once if its process dies. By default it has one attempt. With
-// Slots.Rerun it has up to MaxAttempts, until one returns.
+// If its process dies, a slot may be incomplete. By default it is not repeated. With Slots.Rerun it
+// has up to MaxAttempts attempts, until one returns.
 //
 // # Why the slot and not the lock
 //

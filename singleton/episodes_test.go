@@ -212,20 +212,6 @@ func (p *process) wantShutdown(t *testing.T) {
 	}
 }
 
-// A shutdown is also bounded when the store has not answered for a long time before.
-func TestRun_ShutdownAfterLongSilence_IsBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(0)
-		p.loop(looping(time.Hour, func(context.Context, *distlock.TryGuard) error {
-			p.store.set(func(ctx context.Context, _ func() error) error { <-ctx.Done(); return ctx.Err() })
-			return nil
-		}))
-		time.Sleep(10 * time.Minute)
-		p.stop()
-		p.wantShutdown(t)
-	})
-}
-
 // A process whose turn is over queues again only after its last round is recorded.
 func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -237,22 +223,6 @@ func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 		time.Sleep(time.Minute)
 		if s := w.status(); s.State != singleton.Done || s.Rounds != 1 {
 			t.Errorf("status %+v", s)
-		}
-	})
-}
-
-// Intervals that overflow a sum of times are refused.
-func TestRun_EndlessIntervals_Refused(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(0)
-		const endless = time.Duration(1<<63 - 1)
-		for _, l := range []singleton.Loop{
-			{Every: endless / 5}, {Every: time.Second, Jitter: endless},
-			{Every: time.Second, BackOff: endless},
-		} {
-			l.Name, l.Store = "a", p.store
-			l.Do = func(context.Context, *distlock.TryGuard) error { return errors.New("boom") }
-			wantErr(t, singleton.Run(p.ctx, p.Manager, l), singleton.ErrBadArgument)
 		}
 	})
 }

@@ -14,21 +14,22 @@ var (
 	// the argument and its bounds.
 	ErrBadArgument = errors.New("singleton: bad argument")
 	// ErrNeverFires is returned by RunSlots when the schedule has no further slot: its Next returns
-	// the zero time. RunSlots checks this first before any I/O.
+	// the zero time. RunSlots also checks this at its beginning, before any I/O.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
-	// ErrBadSchedule is returned by RunSlots when Next returns a time that is not later than its
-	// argument or is not a whole millisecond, or when more slots are due than can ever run.
+	// ErrBadSchedule is returned by RunSlots when Next breaks a rule of [Schedule], or when far too
+	// many slots are due.
 	ErrBadSchedule = errors.New("singleton: bad schedule")
 	// ErrStale is returned by a Store when a record has a larger fence than the change. Run and
-	// RunSlots return it when that happens although this process holds the lock: the locks were set
-	// back, for example by the restore of a backup, and the records were not.
+	// RunSlots return it when that happens while this process holds the lock. Then the locks were
+	// set back, for example by the restore of a backup, and the records were not.
 	ErrStale = errors.New("singleton: the record carries a newer fence")
-	// ErrChanged is returned by a Store if the record has another revision than the change.
+	// ErrChanged is returned by a Store if the record does not have the revision that the change
+	// requires.
 	ErrChanged = errors.New("singleton: the record is not as it was read")
 	// ErrPanic is matched by *PanicError.
 	ErrPanic = errors.New("singleton: panic")
-	// ErrShutdown is the cause of a round's context when the round continued for longer than Drain
-	// after the end of Run's context.
+	// ErrShutdown is the cause of a round's context when Drain has passed since the end of Run's
+	// context.
 	ErrShutdown = errors.New("singleton: the time to drain is over")
 )
 

@@ -15,20 +15,21 @@ import (
 type Loop struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. The default is a store in the database of the locks,
-	// with the client of the Manager. RunNow needs a Store.
+	// Store keeps the settings and the record. By default they are in the database of the locks.
+	// RunNow needs a Store.
 	Store Store
 	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms.
 	// The next round follows immediately if a round takes longer. Required.
 	Every time.Duration
 	// Jitter is the maximum of the random time that is added to Every. Default zero.
 	Jitter time.Duration
-	// Do runs a round. Its context ends when the lock is lost, or when Drain has passed since the end
-	// of Run's context. Do must return then, because Run waits for it. The guard has the fence. A
-	// round fails if Do returns an error or panics; the loop continues. Required.
+	// Do runs a round. Its context ends when the lock is lost, or when Drain has passed since the
+	// end of Run's context. Do must return then, because Run waits for it. Protected resources
+	// check the fence of guard. A round fails if Do returns an error or panics; the loop continues.
+	// Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
-	// Turn is the number of rounds after which a process releases the lock and queues again, so
-	// that each process runs rounds. By default, 0, it keeps the lock.
+	// Turn is the number of rounds after which a process releases the lock to the next process.
+	// Default 0: it keeps the lock.
 	Turn int
 	// Why is the lock's reason. Default "runs the loop".
 	Why string
@@ -42,27 +43,27 @@ type Loop struct {
 	Zone *time.Location
 }
 
-// Run runs a Loop until ctx ends. It queues for the lock, keeps it, and runs rounds while it holds
-// it, as mongos' balancer did from 3.4 on. When ctx ends, Run waits for the present round, releases
-// the lock and returns nil.
+// Run runs a Loop until ctx ends. It queues for the lock, and runs rounds while it holds the lock,
+// as mongos' balancer did from 3.4 on. When ctx ends, Run waits for the present round, releases the
+// lock and returns nil.
 //
 // At most one round of a name runs under a trusted guard at any instant, under the assumptions of
-// package distlock. The previous holder recorded the time of the next round, and the new holder
-// keeps that time. If the previous holder died in a round, the next round is due Every after that
-// round began. So restarts do not make rounds more frequent.
+// package distlock. A holder records the time of the next round, and a new holder keeps that time.
+// If the previous holder died in a round, the next round is due Every after that round began. So
+// restarts do not make rounds more frequent.
 //
 // Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
 // be parsed, Run reads them again after 10 s, or after Every if that is less. [List] returns the
 // record.
 //
 // Commands: three a round, one when the settings stop the round, two more for a new holder, and one
-// a minute between rounds that are further apart, see [Loop.RunNow].
+// a minute during a longer pause, see [Loop.RunNow].
 //
-// Errors: [ErrBadArgument] before any I/O; the errors of Lock after which waiting is useless, such
-// as distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a
-// release that failed. Run does not return a round's error. It records the error and logs it with
-// the Manager's logger. When a store does not answer, Run tries again after pauses that double from
-// 1 s to 30 s.
+// Errors: [ErrBadArgument] before any I/O; the errors that end a wait for the lock, such as
+// distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a release
+// that failed. Run does not return a round's error. It records the error and logs it with the
+// Manager's logger. When a store does not answer, Run tries again after pauses that double from 1 s
+// to 30 s.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain,
 		zone: l.Zone}
@@ -141,8 +142,8 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	return 0, l.end(r, t)
 }
 
-// end records the end of the last round. It does nothing if an earlier try was applied, or a person
-// has changed the record.
+// end records the end of the last round. It does nothing if the record does not name this round as
+// running.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
 		err = r.change(t, t.ending, "ended")
@@ -152,8 +153,8 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first returns the due time of a new holder's first round: the recorded time, or Every after the
-// beginning of a round without a recorded end.
+// first returns the due time of a new holder's first round. That is the recorded time or, if the
+// last round has no recorded end, Every after its beginning.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {
@@ -165,7 +166,8 @@ func (l *Loop) first(rec Status) time.Time {
 	return due
 }
 
-// pause returns the pause after that number of failed rounds.
+// pause returns the pause after a failed round. failures is the number of failed rounds immediately
+// before it.
 func (l *Loop) pause(failures int64) time.Duration {
 	pause := l.Every
 	for ; failures > 0 && pause < l.BackOff; failures-- {

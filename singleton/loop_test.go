@@ -50,6 +50,11 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 			t.Errorf("%d rounds on %d processes with %d commands, want 62, 1, 180", len(begun), len(on),
 				commands)
 		}
+		for _, p := range ps { // a process that waits for its turn is no queue that stands still
+			if s := p.Stats(); s.OldestWait != 0 {
+				t.Errorf("a follower has waited for %v", s.OldestWait)
+			}
+		}
 		s := w.status()
 		if s.State != singleton.Done || s.Rounds != 62 || s.LastError != "" || !on[s.Process] ||
 			!s.Next.Equal(s.Begun.Add(time.Minute)) {
@@ -247,18 +252,14 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 // round on. The record names the bad field.
 func TestRun_Settings_StopRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) { // the test begins at midnight
-		var r referee
+		var r rounds
 		p := w.start(5 * time.Hour) // the clock of the process does not matter
-		p.loop(looping(time.Minute, func(_ context.Context, g *distlock.TryGuard) error {
-			r.enter(g)
-			r.leave(g)
-			return nil
-		}))
+		p.loop(looping(time.Minute, r.note))
 		ran := func(for_ time.Duration) int {
-			before := r.count()
+			before := len(r.all())
 			time.Sleep(for_)
 			synctest.Wait()
-			return r.count() - before
+			return len(r.all()) - before
 		}
 		want := func(what string, got, want int) {
 			t.Helper()
@@ -300,6 +301,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 		p := w.start(0)
 		synctest.Wait() // the heartbeat has begun
 		before := p.locks.Total()
+		const endless = time.Duration(1<<63 - 1)
 		do := nothing
 		good := func(change func(*singleton.Loop)) singleton.Loop {
 			l := singleton.Loop{Name: "a", Store: p.store, Every: time.Second, Do: do}
@@ -314,6 +316,10 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 			"Do":      good(func(l *singleton.Loop) { l.Do = nil }),
 			"BackOff": good(func(l *singleton.Loop) { l.BackOff = time.Millisecond }),
 			"Drain":   good(func(l *singleton.Loop) { l.Drain = -1 }),
+			// Sums of times would overflow.
+			"Every is":   good(func(l *singleton.Loop) { l.Every = endless / 5 }),
+			", Jitter 2": good(func(l *singleton.Loop) { l.Jitter = endless }),
+			"BackOff 2":  good(func(l *singleton.Loop) { l.BackOff = endless }),
 		} {
 			err := singleton.Run(t.Context(), p.Manager, l)
 			wantErr(t, err, singleton.ErrBadArgument)

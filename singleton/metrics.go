@@ -7,7 +7,7 @@ func (r *runner) told() metrics.Observer { return metrics.Of(r.manager.Config().
 
 func (r *runner) labels() []string { return []string{string(r.kind), r.name} }
 
-// beginRound reports the beginning of a round. The function over reports the round's end.
+// beginRound reports the beginning of a round. The returned function reports the round's end.
 func (r *runner) beginRound() (over func(error)) {
 	labels, began := r.labels(), r.clock.Now().Mono
 	r.told().Sampled(metrics.Sample{Metric: metrics.Begun, Labels: labels, Value: 1})

@@ -20,8 +20,8 @@ import (
 // codeUnauthorized is the server's code for a missing privilege.
 const codeUnauthorized = 13
 
-// mongoStore is a Store in MongoDB. Each method sends one command, or two for a change that matches
-// no record.
+// mongoStore is a Store in MongoDB. Each method sends one command, or more for a change that
+// matches no record.
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
@@ -35,9 +35,10 @@ func storeOf(m *distlock.Manager) (Store, error) {
 	return NewStore(db)
 }
 
-// NewStore returns the store in a database, usually the database of the locks. It writes and reads
-// with majority, and reads from the primary. The concerns of db do not matter. The user needs find
-// on distlock_settings, and find, insert and update on singletons. NewStore does no I/O.
+// NewStore returns the store in a database, usually the database of the locks. It reads from the
+// primary, and reads and writes with majority, whatever the concerns of db. The user needs the
+// privileges find on distlock_settings, and find, insert and update on singletons. NewStore does no
+// I/O.
 func NewStore(db *mongo.Database) (Store, error) {
 	if db == nil {
 		return nil, bad("the database is nil")
@@ -99,7 +100,7 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 		if !errors.Is(err, mongo.ErrNoDocuments) && !mongo.IsDuplicateKeyError(err) {
 			return raw, failed("write", s.records, "find, insert, update", err)
 		}
-		// The record exists, but the change does not match it.
+		// The change matched no record. Read the record of this name to find the reason.
 		if raw, err = s.records.FindOne(ctx, filter[:1]).Raw(); errors.Is(err, mongo.ErrNoDocuments) {
 			raw, err = nil, nil
 		}

@@ -25,16 +25,16 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// endTries is the number of tries to record the end of a round once Run's context has ended.
+// endTries is the number of tries to record the end of a round after the end of Run's context.
 const endTries = 3
 
-// longest bounds the durations in arguments.
+// longest is the maximum of a duration in an argument.
 const longest = 10 * 366 * 24 * time.Hour
 
 const defaultDrain = 30 * time.Second
 
-// A runner is the common part of loops and schedules. It acquires the lock of its name, and makes
-// one pass after the other while it holds the lock.
+// A runner is the common part of loops and schedules. It acquires the lock of its name. While it
+// holds the lock, it calls pass, which runs a round or slot that is due.
 type runner struct {
 	manager *distlock.Manager
 	store   Store
@@ -51,7 +51,7 @@ type runner struct {
 	ahead   bool   // the runner has logged that the latest slot is ahead of the server's clock
 }
 
-// check checks the fields that both kinds have, and sets their defaults.
+// check checks the fields that loops and schedules have in common, and sets their defaults.
 func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	switch {
 	case ctx == nil:
@@ -102,7 +102,7 @@ func (r *runner) run(ctx context.Context) error {
 	defer metrics.StandsBy(r.told(), string(r.kind), r.name)()
 	r.told().Sampled(metrics.Zeros(r.labels(), metrics.Begun, metrics.Rounds)...)
 	for ctx.Err() == nil {
-		// The guard outlives ctx, so that run can wait for a round.
+		// A round may continue after the end of ctx, so the guard's context does not end with ctx.
 		base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 		guard, err := r.manager.Internal(leading.Key{}).Standby(r.name).Lock(base,
@@ -121,7 +121,7 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// hold makes passes until the lock is lost or ctx ends. It always releases the lock.
+// hold calls pass until the lock is lost or ctx ends. It always releases the lock.
 func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	defer func() {
 		if released := t.guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
@@ -169,7 +169,7 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	return nil
 }
 
-// hopeless reports whether an error is permanent, for this process and for others.
+// hopeless reports whether an error is permanent for all processes.
 func hopeless(err error) bool {
 	var malformed *MalformedError
 	var denied *catalog.PrivilegeError
@@ -183,8 +183,8 @@ func unreadable(err error) bool {
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs the reason why no round begins, once an episode. It records a problem of the settings,
-// so that [List] returns the problem.
+// note logs, once an episode, the error for which no round begins. If the error is in the settings,
+// note writes it into the record, so that [List] returns it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -201,9 +201,9 @@ func (r *runner) note(t *tenure, err error) {
 	}
 }
 
-// change updates the record under the guard's fence, within CommandTimeout. The end of Run's
-// context does not stop it, because the end of a round is recorded later. A process that has lost
-// the lock does not change the record.
+// change updates the record under the guard's fence, within CommandTimeout. It continues after the
+// end of Run's context, because the end of a round must be recorded. If another holder has written
+// its fence, the record stays unchanged.
 func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
 		Change{Rev: t.rec.rev, Dates: dates, Set: set})
@@ -253,12 +253,13 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 }
 
 // now returns the server's clock, computed from its last reading and the time since then. The
-// result is behind by at most a round trip, and never ahead.
+// result is late by at most a round trip, and never early.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }
 
-// noteAhead logs, once an episode, that the latest slot began while the server's clock was wrong.
+// noteAhead logs, once an episode, that the latest slot is later than the server's clock by more
+// than a minute.
 func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
@@ -290,12 +291,12 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work runs a round and returns after do. The context of the round ends when the lock is lost, or
-// when Drain has passed since the end of ctx. A panic is an error. work returns false if the lock
-// was lost before the round, because another holder may then run the next round.
+// work runs a round by a call of do. The context of the round ends when the lock is lost, or when
+// Drain has passed since the end of ctx. A panic becomes an error. If the lock is already lost,
+// work returns false and does not call do.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
-	// Close of the Manager does not release the lock before do returns.
+	// Close of the Manager waits for do before it releases the lock.
 	defer r.manager.Internal(leading.Key{}).Use(t.guard)()
 	if t.guard.Err() != nil {
 		return false, nil

@@ -12,24 +12,23 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNeverRan is returned by RunNow and ForgetFuture if the name has no record: no process has run
-// it.
+// ErrNeverRan is returned by RunNow and ForgetFuture if no process has run the name yet.
 var ErrNeverRan = errors.New("singleton: no process has run it")
 
-// RunNow requests a round of the loop with this name, in any process, as soon as a round may begin.
-// It uses the fields Name and Store. A present round continues, and the requested round follows it.
-// Several requests before a round begins cause one round. That round does not wait for the pause
-// after failures, and Every counts from it. Settings that stop rounds also stop this round.
+// RunNow requests one more round of the loop with this name, in any process. It uses the fields
+// Name and Store. The round begins after the present round, as soon as the settings permit a round.
+// Several requests before it begins cause one round. The round does not wait for the pause after
+// failures, and the next round is due Every after it.
 //
 // The process that holds the lock reads the request within a minute, or at the end of its round.
 // RunNow does not wait for the round. If no process runs the loop, the request waits for the next
-// one.
+// process.
 //
 // Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store, after which the request may be
 // stored; [ErrChanged] if the record changed during every try. Two commands.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow requests a slot of the schedule with this name, to begin as soon as a slot may begin; see
+// RunNow requests a slot of the schedule with this name, as soon as the settings permit a slot; see
 // [Loop.RunNow]. The slot's Time is the time of its beginning, by the server's clock. If a slot of
 // the schedule is due by then, that slot answers the request. Afterwards the schedule continues
 // with its next slot.
@@ -57,10 +56,10 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
 }
 
-// ForgetFuture repairs the record of a schedule after the server's clock was ahead. If the latest
-// slot is later than the server's clock, ForgetFuture sets it to the present time and returns true.
-// Slots that began under the wrong clock begin again at their time. Call it when the server's clock
-// is right. A running holder reads the repaired record within a minute. Three commands.
+// ForgetFuture repairs the record of a schedule after the server's clock was ahead. Call it when
+// the server's clock is right. If the latest slot is later than that clock, ForgetFuture sets it to
+// the present time and returns true. A slot that began too early begins again at its time. A
+// running holder reads the repaired record within a minute. Three commands.
 //
 // Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store; [ErrChanged] or [ErrStale] if the
 // holder changes the record at the same time. Call it again after these two.
@@ -75,7 +74,7 @@ func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	if rec.Kind != KindSlots {
 		return false, bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, KindSlots)
 	}
-	// The reply has the server's clock.
+	// This change sets no field. Its reply has the server's clock.
 	raw, err := store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev})
 	if err == nil {
 		rec, err = parseRecord(raw)
@@ -121,14 +120,14 @@ type PastRun struct {
 	Error   string
 }
 
-// beginning returns the field "runs" with a round that begins.
+// beginning returns the field "runs" with one more round, which begins now.
 func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 	return written(append(interrupted(t.rec.Runs), PastRun{State: Running,
 		Process: t.guard.Process(), Fence: t.guard.Fence(), Slot: slot, Attempt: int64(attempt),
 		Begun: r.now(t)}))
 }
 
-// interrupted returns a copy of runs in which a last round without an end is Interrupted.
+// interrupted returns a copy of runs. If the last round is Running, it is Interrupted in the copy.
 func interrupted(runs []PastRun) []PastRun {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -137,7 +136,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// over returns the field "runs" in which the last round has ended.
+// over returns the field "runs" with the end of the last round.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -148,7 +147,7 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	return written(runs)
 }
 
-// written returns the field "runs" with the latest rounds.
+// written returns the field "runs" with the latest RunsKept rounds.
 func written(runs []PastRun) bson.E {
 	list := bson.A{}
 	for _, run := range runs[max(0, len(runs)-RunsKept):] {

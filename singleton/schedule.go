@@ -9,13 +9,14 @@ import (
 // A Schedule returns the times of slots. [Every] returns a Schedule, and the schedules of
 // github.com/robfig/cron/v3 implement it.
 type Schedule interface {
-	// Next returns the first slot after t, in whole milliseconds, or the zero time when there is
-	// none. The result must depend on t only, and must be the same in all processes.
+	// Next returns the first slot after t, or the zero time when there is none. A slot is a whole
+	// millisecond. The result must depend on t only, and must be the same in all processes.
 	Next(t time.Time) time.Time
 }
 
 // Every returns the schedule of all multiples of d since the year 1, in UTC. If d is an hour, that
-// is each full hour. It never fires when d is not a positive multiple of a millisecond.
+// is each full hour. d must be a positive multiple of a millisecond; otherwise the schedule never
+// fires.
 func Every(d time.Duration) Schedule { return every(d) }
 
 type every time.Duration
@@ -28,7 +29,7 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// due counts at most mostCounted slots one by one, and computes at most mostSteps slots.
+// due counts up to mostCounted older slots. It returns an error after mostSteps slots.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the slot after t.
@@ -48,11 +49,12 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 }
 
 // due returns the slots after last and up to now, the oldest first. If there are more than most, it
-// returns the latest. It also returns the number of older slots, counted up to mostCounted. If the
-// schedule has no further slot, that is an error only when no slot is due.
+// returns only the latest. older is the number of slots that it leaves out, counted up to
+// mostCounted. The error is ErrNeverFires if no slot is due and the schedule has no further slot.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
-	// between returns the slots after from and up to now; whole is false if there are more.
+	// between returns the slots after from and up to now, at most limit. whole is false if there
+	// are more.
 	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
 		for t := from; ; steps++ {
 			slot, err := next(s, t)
@@ -83,7 +85,7 @@ func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older in
 	if whole {
 		return slots[older:], older, nil
 	}
-	// There are more slots: look further and further back until there are enough.
+	// There are more than mostCounted slots. Search for the latest ones, further and further back.
 	older = mostCounted
 	for back := time.Second; ; back *= 2 {
 		slots, _, err = between(now.Add(-back), mostSteps)

@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Settings are the parsed document of a name in distlock_settings. A missing document has the zero
-// value: rounds may begin at any time.
+// Settings are the parsed document of a name in distlock_settings. They are zero without a
+// document: rounds may begin at any time.
 type Settings struct {
 	// Stopped is the pause switch. While it is set, no round begins.
 	Stopped bool
@@ -18,8 +18,8 @@ type Settings struct {
 	Window *Window
 }
 
-// A Window is a time of the day, every day, from Start to just before Stop. It includes midnight
-// when Stop is smaller than Start.
+// A Window is a period of each day, from Start to just before Stop. It includes midnight when Stop
+// is smaller than Start.
 type Window struct {
 	Start, Stop time.Duration // since midnight, never equal
 }

@@ -9,15 +9,16 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed selects the missed slots that run. A slot is missed if it was due while no process ran,
-// the settings stopped the schedule, an earlier slot took too long, or the holder was dead.
+// Missed selects the missed slots that run. A slot is missed if it does not begin when it is due:
+// no process runs, the settings stop the schedule, an earlier slot takes too long, or the holder is
+// dead.
 type Missed int
 
 // The values of Missed.
 const (
 	// RunOnce runs only the latest missed slot, however old it is.
 	RunOnce Missed = iota
-	// Skip runs only the latest missed slot, if it is no older than Grace.
+	// Skip runs only the latest missed slot, and only within Grace.
 	Skip
 	// RunAll runs the missed slots, the oldest first, but only the latest MostMissed.
 	RunAll
@@ -31,17 +32,17 @@ type Slot struct {
 	Attempt int
 	// Missed is the number of slots before this one that did not run, counted up to 10,000.
 	Missed int
-	// Guard is held while the slot runs. A late process has a smaller fence.
+	// Guard is the guard of the lock. Protected resources check its fence.
 	Guard *distlock.TryGuard
 }
 
-// Slots is a function that runs once for each slot of a schedule, in one of the processes that run
-// the Slots of this name. The zero value of a field that is not required means its default.
+// Slots runs a function once for each slot of a schedule, in one of the processes that run the
+// Slots of this name. The zero value of an optional field means its default.
 type Slots struct {
 	// Name is the name of the lock, of the settings and of the record. Required.
 	Name string
-	// Store keeps the settings and the record. By default the records are in the database of
-	// the locks, and the client of the Manager reads and writes them. RunNow needs a Store.
+	// Store keeps the settings and the record. By default they are in the database of the locks.
+	// RunNow needs a Store.
 	Store Store
 	// Schedule returns the times of the slots, the same for all processes. Required.
 	Schedule Schedule
@@ -56,11 +57,10 @@ type Slots struct {
 	Grace time.Duration
 	// MostMissed is the maximum number of slots that RunAll runs, 1 to 10,000. Default 100.
 	MostMissed int
-	// Rerun is set to repeat a slot in which a process died, up to MaxAttempts attempts. Without
-	// Rerun, and after the last attempt, the slot is recorded as Interrupted.
+	// Rerun repeats a slot in which a process died, up to MaxAttempts attempts. Without Rerun, and
+	// after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
-	// MaxAttempts bounds the attempts at a slot, because the slot may kill its processes. Default
-	// 5.
+	// MaxAttempts is the maximum number of attempts of a slot with Rerun. Default 5.
 	MaxAttempts int
 	// Drain is the time for which a slot may continue after the end of RunSlots' context. Default
 	// 30 s.
@@ -75,19 +75,18 @@ type Slots struct {
 // set. If that clock steps back, slots are late, and no slot is repeated. If that clock steps
 // ahead, slots are early.
 //
-// Without Rerun a slot has one attempt. Its process may die, or be cut off until another process
-// evicts it. Then the next holder records the slot as Interrupted, with an error, and continues
-// with the next slot. The work may be complete. With Rerun further attempts follow, until one
-// returns or MaxAttempts is reached; each has a larger fence. A slot whose Do returns an error or
-// panics is recorded as Failed, and does not run again.
+// If the process dies in a slot, or is cut off until another process evicts it, the next holder
+// records the slot as Interrupted. The work may be complete. With Rerun the next holder repeats the
+// slot instead, until an attempt returns or MaxAttempts is reached. Each attempt has a larger
+// fence. A slot whose Do returns an error or panics is recorded as Failed, and is not repeated.
 //
-// The slots of a name count from its first run. After a change of the schedule they count from the
-// first run of the new schedule. Daylight saving depends on the schedule: a schedule of robfig/cron
-// has no slot in an hour that a day skips, and two in an hour that a day repeats. A job of 02:30
-// does not run on one day of the year, and runs twice on another.
+// No slot runs that was due before the first run of the name, or before the first run after a
+// change of the schedule. Daylight saving depends on the schedule: a schedule of robfig/cron has no
+// slot in an hour that a day skips, and two in an hour that a day repeats. A job of 02:30 does not
+// run on one day of the year, and runs twice on another.
 //
-// If the clock was wrong, the latest slot may be ahead of the server's clock by more than a minute.
-// RunSlots then logs this, and no slot begins before that time. [ForgetFuture] repairs the record.
+// If the server's clock was ahead, the latest slot may be in the future. No slot begins before that
+// time, and RunSlots logs a difference of more than a minute. [ForgetFuture] repairs the record.
 //
 // A slot that the settings stop is missed. The store, the settings and the errors are those of
 // [Run]. Further errors are [ErrNeverFires] and [ErrBadSchedule].
@@ -179,7 +178,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
 }
 
-// countFromNow makes the slots count from now. Earlier slots of this schedule do not run.
+// countFromNow sets the time of the latest slot to the present time. Earlier slots do not run.
 func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	from := t.rec.seen
 	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})
@@ -193,7 +192,7 @@ func (s *Slots) most() int {
 	return 1
 }
 
-// unfinished handles a slot that has started without a recorded end.
+// unfinished handles a slot that has started and has no recorded end.
 func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	rec := t.rec
 	mine := rec.runFence == t.guard.Fence()
@@ -259,7 +258,7 @@ func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 	return err
 }
 
-// skip advances the record past slots that do not run.
+// skip advances the record past n slots, up to the slot at time to. They do not run.
 func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
 	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
 	return r.change(t, bson.D{

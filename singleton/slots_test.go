@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
@@ -167,42 +164,6 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// A late write of a dead holder, the beginning or the end of a slot, changes nothing, and no slot
-// begins again.
-func TestRunSlots_OldHoldersWriteIsLate_ChangesNothing(t *testing.T) {
-	for _, field := range []string{"slot", "rounds"} {
-		inBubbleSub(t, field, func(t *testing.T, w *world) {
-			var j journal
-			s := singleton.Slots{Name: "a", Schedule: singleton.Every(10 * time.Minute), Do: j.nothing,
-				Missed: singleton.RunAll}
-			time.Sleep(time.Minute)
-			a, b := w.start(0), w.start(0)
-			arrived := w.started.Add(45*time.Minute + 30*time.Second)
-			a.store.keep = func(c singleton.Change) time.Duration {
-				has := slices.ContainsFunc(c.Set, func(e bson.E) bool { return e.Key == field })
-				if !has || time.Since(w.started) < 10*time.Minute {
-					return 0
-				}
-				a.kill()
-				return time.Until(arrived)
-			}
-			a.slots(s)
-			time.Sleep(time.Second)
-			b.slots(s)
-			time.Sleep(time.Until(arrived))
-			synctest.Wait()
-			before := w.status()
-			time.Sleep(14 * time.Minute)
-			after := w.status()
-			j.want(t, "00:10 00:20 00:30 00:40 00:50")
-			if before.Process != b.Process() || before.State != singleton.Done ||
-				after.Rounds <= before.Rounds {
-				t.Errorf("status %+v, then %+v", before, after)
-			}
-		})
-	}
-}
-
 // A slot that fails or panics counts as run, and the schedule continues. Slots that are due while
 // another slot runs are missed. A slot that the settings stop is missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
@@ -306,25 +267,5 @@ func TestRunSlots_ServersClockSteps_NoSlotTwice(t *testing.T) {
 		step.Store(0)
 		time.Sleep(75*time.Minute + time.Second) // 02:30 on the server
 		j.want(t, "00:10 00:20 00:30 00:40 02:00 02:10 02:20 02:30")
-	})
-}
-
-// The shutdown of a process waits for its slot, and the slot is done.
-func TestRunSlots_Shutdown_SlotIsDone(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(0)
-		p.slots(slotting(time.Minute, func(ctx context.Context, _ singleton.Slot) error {
-			time.Sleep(20 * time.Second)
-			return ctx.Err()
-		}))
-		time.Sleep(70 * time.Second)
-		p.stop()
-		p.ended.Wait()
-		if s := w.status(); s.State != singleton.Done || s.Rounds != 1 {
-			t.Errorf("status %+v", s)
-		}
-		if _, err := p.Lock("a").TryLock(t.Context()); err != nil {
-			t.Errorf("the lock is not free: %v", err)
-		}
 	})
 }

@@ -23,7 +23,8 @@ type State string
 const (
 	// Waiting means that no round has started yet.
 	Waiting State = ""
-	// Running means that no end is recorded: the round still runs, or its process has died.
+	// Running means that the round has begun and no end is recorded. It still runs, or its process
+	// has died.
 	Running State = "running"
 	// Done and Failed mean that the round returned, without and with an error.
 	Done   State = "done"
@@ -56,11 +57,12 @@ type Status struct {
 	LastError string    // the error of the latest round or of the settings; empty after a success
 	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
-	// Settings are the present settings. If SettingsErr names a problem, no round begins.
+	// Settings are the present settings. If they cannot be parsed, SettingsErr is set, and no round
+	// begins.
 	Settings    Settings
 	SettingsErr error
-	// Err is the problem of a record that cannot be parsed. Then only Name is set, and may be
-	// empty.
+	// Err is set if the record cannot be parsed. Only Name and the settings are known then, and
+	// Name may be empty.
 	Err error
 
 	rev      int64
@@ -95,8 +97,8 @@ func List(ctx context.Context, store Store) ([]Status, error) {
 	return list, nil
 }
 
-// parseRecord parses a document of singletons. It returns only the name with its error, a
-// *MalformedError.
+// parseRecord parses a document of singletons. Its error is a *MalformedError. With an error it
+// returns only the name.
 func parseRecord(raw bson.Raw) (Status, error) {
 	f := open(RecordsCollection, raw)
 	s := Status{

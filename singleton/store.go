@@ -27,9 +27,9 @@ type Store interface {
 	// a number. With these errors the record is unchanged. After any other error the record may
 	// have changed.
 	Change(ctx context.Context, c Change) (bson.Raw, error)
-	// Ask raises the field "asks" of a record by one if the record has revision rev, and keeps that
-	// revision. It returns [ErrChanged] when the record has another revision or does not exist;
-	// nothing was changed then. After any other error the record may have changed.
+	// Ask raises the field "asks" of a record by one if the record has revision rev. It does not
+	// change the revision. It returns [ErrChanged], and changes nothing, when the record has
+	// another revision or does not exist. After any other error the record may have changed.
 	Ask(ctx context.Context, name string, rev int64) error
 	// Records returns all records, in the order of names.
 	Records(ctx context.Context) ([]bson.Raw, error)

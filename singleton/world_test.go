@@ -156,15 +156,6 @@ func (p *process) kill() {
 	p.store.set(silent)
 }
 
-// bury stops the rest of a killed process: by then its lock is lost, and its commands are refused.
-func (p *process) bury() {
-	time.AfterFunc(2*takeoverTime, func() {
-		p.stop()
-		p.ended.Wait()
-		_ = p.Close(p.ctx)
-	})
-}
-
 func refused(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Refused(call.Op)
 }
@@ -279,58 +270,6 @@ func (w *world) status() singleton.Status {
 		w.t.Fatalf("List: %+v, %v", list, err)
 	}
 	return list[0]
-}
-
-// A referee knows every running round. It fails the test when two rounds have trusted guards.
-type referee struct {
-	t      *testing.T
-	mu     sync.Mutex
-	active map[*distlock.TryGuard]bool
-	rounds int
-	clash  int
-}
-
-func (r *referee) enter(g *distlock.TryGuard) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.active == nil {
-		r.active = map[*distlock.TryGuard]bool{}
-	}
-	r.active[g] = true
-	r.rounds++
-	r.judge()
-}
-
-func (r *referee) leave(g *distlock.TryGuard) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.judge()
-	delete(r.active, g)
-}
-
-func (r *referee) look() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.judge()
-}
-
-func (r *referee) judge() {
-	trusted := 0
-	for g := range r.active {
-		if g.Err() == nil {
-			trusted++
-		}
-	}
-	if trusted > 1 {
-		r.clash++
-		r.t.Errorf("%d rounds run under trusted guards", trusted)
-	}
-}
-
-func (r *referee) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rounds
 }
 
 // A journal records the slots in the order of their beginnings.

@@ -76,7 +76,11 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Func("generation", "play only this `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release such as "+
-		"1.6 or 2.4.14", c.generation)
+		"1.6 or 2.4.14", func(name string) error {
+		g, err := study.FindGeneration(name)
+		c.generations = []study.Generation{g}
+		return err
+	})
 	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
 		"more than once", func(text string) error {
 		c.settings = append(c.settings, text)
@@ -125,35 +129,20 @@ func (c *call) fits(f *flag.FlagSet) (err error) {
 }
 
 // word parses an argument that is not a flag.
-func (c *call) word(name string) error {
+func (c *call) word(name string) (err error) {
 	switch {
 	case c.verb == "sweep" && len(c.sweeps) > 1:
-		sw, names, ok := study.FindSweep(name)
-		if !ok {
-			return fmt.Errorf("there is no sweep %.60q; there are %s", name, strings.Join(names, ", "))
-		}
-		c.sweeps = []study.Sweep{sw}
+		c.sweeps = make([]study.Sweep, 1)
+		c.sweeps[0], err = study.FindSweep(name)
 	case c.verb == "sweep", len(c.cases) < len(study.Cases()):
-		return fmt.Errorf("unexpected argument %.60q", name)
+		err = fmt.Errorf("unexpected argument %.60q", name)
 	case (name == "sweep" || name == "sources") && c.verb == "":
 		c.verb = name
 	default:
-		found, names := study.FindCases(name)
-		if len(found) == 0 {
-			return fmt.Errorf("there is no case %.60q; there are %s", name, strings.Join(names, ", "))
-		}
-		c.cases, c.one = found, len(found) == 1
+		c.cases, err = study.FindCases(name)
+		c.one = len(c.cases) == 1
 	}
-	return nil
-}
-
-func (c *call) generation(name string) error {
-	g, list, ok := study.FindGeneration(name)
-	if !ok {
-		return fmt.Errorf("there are %s", list)
-	}
-	c.generations = []study.Generation{g}
-	return nil
+	return err
 }
 
 // play plays the cases and prints the result, or writes the page.

@@ -10,7 +10,7 @@ import (
 )
 
 // table prints the cases by generation, in a few words each.
-func (c *call) table(w io.Writer, plays []study.Play) {
+func (c *call) table(w io.Writer, plays [][]study.Play) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "CASE\tHOLES")
 	for _, g := range c.generations {
@@ -18,7 +18,7 @@ func (c *call) table(w io.Writer, plays []study.Play) {
 	}
 	for i, one := range c.cases {
 		fmt.Fprintf(t, "\n%s\t%s", one.Name, one.Hole)
-		for _, p := range c.of(plays, i) {
+		for _, p := range plays[i] {
 			fmt.Fprint(t, "\t", p.Cell())
 		}
 	}
@@ -26,15 +26,10 @@ func (c *call) table(w io.Writer, plays []study.Play) {
 	_ = t.Flush() // writes to memory
 }
 
-// of returns the plays of the i-th case.
-func (c *call) of(plays []study.Play, i int) []study.Play {
-	return plays[i*len(c.generations) : (i+1)*len(c.generations)]
-}
-
 // verdicts prints the result of each case for each generation: the outcome, when a holder learnt of
 // its loss, the reason, and the deciding source line. A release is printed with the reason of its
 // generation, for comparison.
-func (c *call) verdicts(w io.Writer, plays []study.Play) {
+func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 	for i, one := range c.cases {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -46,7 +41,7 @@ func (c *call) verdicts(w io.Writer, plays []study.Play) {
 		if len(one.Set) > 0 {
 			fmt.Fprintln(w, "Set differently:", strings.Join(one.Set, ", "))
 		}
-		for j, p := range c.of(plays, i) {
+		for j, p := range plays[i] {
 			head := p.Generation
 			if head != study.Ours {
 				head += " (" + p.Title + ")"

@@ -15,26 +15,25 @@ const (
 	ruleCondemned = "condemned"
 )
 
-// Decide judges a watch by its first read and the present one. On the first read both are equal.
-// Decide is pure and total: it returns a verdict for any Evidence and never panics. With a policy
-// that [Policy.Validate] refuses, it returns Take only for a condemned holder.
+// Decide returns the verdict on a lock, from the first and the present read of a watch. On the
+// first read both are equal. Decide has no side effects and never panics. With a policy that
+// [Policy.Validate] refuses, it returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide is Decide with one more read, the last one before now. A server that moved between the
-// last two reads restarts the watch, even if the first and the present read agree.
+// decide is Decide with one more read: last, the read before now. A difference between last and now
+// restarts the watch, even if first and now are equal.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
-		// mongos 1.8 and 2.x read such documents with default values, so a lock without state was
-		// free. 3.2 and later returned UnsupportedFormat.
+		// mongos 1.8 and 2.x read a malformed document with default values, so a lock without the
+		// field state was free. mongos 3.2 and later returned UnsupportedFormat.
 		return Decision{Verdict: Malformed, Reason: printable(now.Malformed, textLimit) +
 			"; never taken over until somebody repairs it"}
 	case !now.Held:
 		return Decision{Verdict: Free, Reason: "the lock is free"}
 	case now.Condemned != "" && !now.Foreign():
-		// The contender that condemned the holder had watched it, and the holder can no longer
-		// renew. No generation of mongos had this rule. A contender that died between forcing and
-		// acquiring left a free lock in 1.8 and 2.x, and no trace in 3.2.
+		// A contender condemns a holder only after a watch, and the pings of a condemned holder
+		// fail. No mongos had this rule.
 		return Decision{Verdict: Take, Rule: ruleCondemned, Reason: fmt.Sprintf(
 			"%s is condemned: %s", holder(now), printable(now.Condemned, textLimit))}
 	}
@@ -46,9 +45,9 @@ func decide(first, last, now Evidence, p Policy) Decision {
 	if before, cause := disturbance(&first, &last, &now, p); cause != "" {
 		return j.restart(before, cause)
 	}
-	// The watch rule of mongos 2.0 to 6.0: unchanged for the takeover time. mongos measured by the
-	// server's clock alone. 2.0 required more than the time (>), 3.2 and this rule at least the
-	// time (>=). A missing ping is watched like other evidence, as in 2.0 and later.
+	// The watch rule of mongos 2.0 to 6.0: the evidence was unchanged for the takeover time. mongos
+	// used only the server's clock. mongos 2.0 compared with >, later versions with >=. A missing
+	// ping is watched like a ping, as in mongos 2.0 and later.
 	if j.watched >= j.takeover {
 		return Decision{Verdict: Take, Rule: ruleWatch, Reason: j.unchanged()}
 	}
@@ -62,7 +61,7 @@ func decide(first, last, now Evidence, p Policy) Decision {
 	return d
 }
 
-// A judgement is what Decide measures for a readable, held lock.
+// A judgement holds the figures from which Decide derives its verdict on a held lock.
 type judgement struct {
 	first, now  Evidence
 	p           Policy
@@ -80,18 +79,17 @@ func judge(first, now Evidence, p Policy) judgement {
 	j.roundTrip = minus(replied(now), now.Sent)
 	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
 	if now.HasPing && !now.Server.IsZero() {
-		// A ping is fresh if it is younger than two intervals, and not further in the future than
-		// clocks may differ. A server's reading may be slightly older than a ping that arrived in
-		// between. Freshness only changes the wording of the verdict; no takeover depends on it.
+		// A ping is fresh if it is younger than two intervals. It may be in the future by the
+		// tolerance. Freshness decides only between the verdicts Held and Watch.
 		age := now.Server.Sub(now.Ping)
 		j.fresh = age >= -j.tolerance && age < j.intervals(2)
 	}
 	return j
 }
 
-// takeoverTime returns T, the takeover time. Generations 1 to 3 used only the contender's. Here a
-// longer one that the holder recorded counts. A holder that may be a mongos gets at least the
-// foreign takeover time, which every mongos gave.
+// takeoverTime returns T, the takeover time. It is the longest of the contender's takeover time and
+// the times that the holder has recorded. For a foreign holder it is at least ForeignTakeover, the
+// time that every mongos used.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -103,8 +101,8 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	return t
 }
 
-// intervals returns n ping intervals of the holder, at most the takeover time. If the holder's
-// interval is unknown, the contender's interval counts.
+// intervals returns n ping intervals of the holder, but at most T. If the holder's interval is
+// unknown, it uses the contender's interval.
 func (j *judgement) intervals(n time.Duration) time.Duration {
 	d := j.p.PingInterval
 	if j.now.PingInterval > 0 {
@@ -116,11 +114,10 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 	return n * d
 }
 
-// changed compares the evidence of two reads. It returns the first difference in words, or "".
-// mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 compared ping and ts. Here seq is
-// also compared, so that a frozen or coarse clock of the server hides no ping. A different local
-// reveals a second process with the same id. ts is compared for reads of the same lock. Reads of
-// different locks belong together only if one watch serves them (see [Evidence.Subject]).
+// changed returns the first difference between the evidence of two reads, in words, or "". It
+// compares seq because a stopped clock of the server may hide a ping. It compares local because a
+// second process with the same id has another local time. It compares ts only between reads of the
+// same lock. mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 compared ping and ts.
 func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
@@ -147,13 +144,12 @@ func changed(before, now *Evidence) string {
 	return ""
 }
 
-// disturbance returns the reason why the watch cannot continue, or "". It also returns the read
-// that differs from the present one. A watch ends with a change of the evidence, and with:
-//   - A new primary, as in mongos 3.2 and later, which compared election ids. A term that is
-//     unknown in one of the reads cannot be compared.
-//   - A server's clock that went back: mongos 2.0 counted 0, mongos 3.2 warned and waited.
-//   - A pause between two reads. No generation of mongos had this rule: two reads fifteen minutes
-//     apart were enough, without a read between them.
+// disturbance returns the reason why the watch must restart, or "". It also returns the read that
+// differs from the present one. These events restart a watch:
+//   - A change of the evidence.
+//   - A new primary, as in mongos 3.2 and later. Both reads must know their primary.
+//   - A step back of the server's clock. mongos 2.0 counted 0 then, and mongos 3.2 waited.
+//   - A pause between two reads that is longer than MaxGap. No mongos had this rule.
 func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause string) {
 	for _, before = range []*Evidence{first, last} {
 		if cause = changed(before, now); cause != "" {
@@ -177,9 +173,9 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 	return first, ""
 }
 
-// restart returns the decision for the first read of a new watch. All generations from 2.0 on
-// restarted after a changed ping or ts. The verdict is Held if the holder pinged after the previous
-// read: its seq rose or, for a foreign holder, its ping became younger.
+// restart returns the decision for the first read of a new watch. The verdict is Held if the ping
+// is fresh, or if the holder has pinged since the read before. A ping raises seq. For a foreign
+// holder, which has no seq, the time of the ping counts.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&
@@ -206,8 +202,7 @@ func (j *judgement) restart(before *Evidence, cause string) Decision {
 // pingAge formats the age of the ping by the server's clock. A ping in the future has age zero.
 func (j *judgement) pingAge() string { return figure(max(j.now.Server.Sub(j.now.Ping), 0)) }
 
-// unchanged describes the watched evidence, and how long and by which clocks it has been unchanged.
-// It also gives the required time.
+// unchanged describes the watched evidence, the time for which it has been unchanged, and T.
 func (j *judgement) unchanged() string {
 	what := ""
 	switch {
@@ -223,8 +218,8 @@ func (j *judgement) unchanged() string {
 	return what + " " + j.span(j.takeover)
 }
 
-// span describes how long and by which clocks the evidence has been unchanged, and the required
-// time.
+// span describes the time for which the evidence has been unchanged, by each clock, and the
+// required time.
 func (j *judgement) span(need time.Duration) string {
 	server := "unknown"
 	if j.server != unknown {
@@ -234,7 +229,7 @@ func (j *judgement) span(need time.Duration) string {
 		" (contender's clock " + figure(j.own) + ", server's clock " + server + ")"
 }
 
-// Longest foreign strings in a reason, in characters.
+// The longest texts of other programs in a reason, in characters.
 const (
 	idLimit   = 200
 	textLimit = 800
@@ -267,7 +262,7 @@ func quoted(s string) string {
 	return `"` + strings.ReplaceAll(printable(s, idLimit), `"`, `\"`) + `"`
 }
 
-// holder names the holder of e.
+// holder returns the process id of the holder in quotation marks.
 func holder(e Evidence) string {
 	if e.Process == "" {
 		return "a holder without a process id"
@@ -275,7 +270,8 @@ func holder(e Evidence) string {
 	return quoted(e.Process)
 }
 
-// figure formats a duration to the millisecond. A saturated duration is described in words.
+// figure formats a duration to the millisecond. It describes the largest and the smallest duration
+// in words.
 func figure(d time.Duration) string {
 	switch d {
 	case math.MaxInt64:

@@ -20,89 +20,46 @@ func free(e *takeover.Evidence) { e.Held = false }
 // The verdicts have an order: malformed, free, condemned, then the rest.
 func TestDecide_OrderOfAnswers(t *testing.T) {
 	t.Parallel()
+	odd := func(e *takeover.Evidence) { e.Malformed = "a\n\x1b[2J\u202eb" }
+	another := look(time.Minute, doomed, primary("term 2"))
 	check(t, []row{
-		{
-			name: "no document", first: takeover.Evidence{Name: "balancer", Sent: origin},
-			verdict: takeover.Free, says: "lock is free",
-		},
-		{name: "free document", first: look(night, free), verdict: takeover.Free},
-		{
-			name: "freed during the watch", first: look(0), now: look(time.Minute, free),
-			verdict: takeover.Free,
-		},
-		{ // F15
-			name: "malformed", first: look(night, broken), verdict: takeover.Malformed,
-			says: `field "state" must be a whole number; never taken over until somebody repairs`,
-		},
-		{
-			name: "malformed and free", first: look(night, broken, free),
-			verdict: takeover.Malformed,
-		},
-		{
-			name: "malformed and condemned", first: look(night, broken, doomed),
-			verdict: takeover.Malformed,
-		},
-		{
-			name: "malformed after the takeover time", first: look(0), now: look(night, broken),
-			verdict: takeover.Malformed,
-		},
-		{
-			name:  "malformed with control characters",
-			first: look(0, func(e *takeover.Evidence) { e.Malformed = "a\n\x1b[2J\u202eb" }),
-			says:  `a\u000a\u001b[2J\u202eb;`, verdict: takeover.Malformed,
-		},
-		{ // C4
-			name: "condemned at the first look", first: look(0, doomed),
-			verdict: takeover.Take, rule: "condemned", says: "is condemned: by db9:1:1:x",
-		},
-		{ // C4
-			name: "condemned although the ping is fresh", first: look(time.Second, doomed),
-			verdict: takeover.Take, rule: "condemned",
-		},
-		{ // C4
-			name: "condemned during the watch", first: look(0), now: look(time.Minute, doomed),
-			verdict: takeover.Take, rule: "condemned",
-		},
-		{
-			name:  "condemned after another primary answered",
-			first: look(0), now: look(time.Minute, doomed, primary("term 2")),
-			verdict: takeover.Take, rule: "condemned",
-		},
-		{
-			name: "condemned, watch only", first: look(0, doomed),
-			policy:  policy(mode(takeover.WatchOnly)),
-			verdict: takeover.Take, rule: "condemned",
-		},
-		{
-			name: "condemned but free", first: look(0, doomed, free), verdict: takeover.Free,
-		},
-		{
-			name:   "condemned, policy not valid",
-			policy: takeover.Policy{Rule: 9}, first: look(0, doomed),
-			verdict: takeover.Take, rule: "condemned",
-		},
+		once("no document", unheld, 0, takeover.Evidence{Name: "balancer", Sent: origin}).
+			saying("lock is free"),
+		once("free document", unheld, 0, look(night, free)),
+		later("freed during the watch", unheld, 0, look(0), look(time.Minute, free)),
+		// F15
+		once("malformed", unread, 0, look(night, broken)).
+			saying(`field "state" must be a whole number; never taken over until somebody repairs`),
+		once("malformed and free", unread, 0, look(night, broken, free)),
+		once("malformed and condemned", unread, 0, look(night, broken, doomed)),
+		later("malformed after the takeover time", unread, 0, look(0), look(night, broken)),
+		once("malformed with control characters", unread, 0, look(0, odd)).
+			saying(`a\u000a\u001b[2J\u202eb;`),
+		// C4
+		takes("condemned at the first look", "condemned", look(0, doomed), look(0, doomed)).
+			saying("is condemned: by db9:1:1:x"),
+		takes("condemned although the ping is fresh", "condemned", look(0), look(time.Second, doomed)),
+		takes("condemned during the watch", "condemned", look(0), look(time.Minute, doomed)),
+		takes("condemned after another primary answered", "condemned", look(0), another),
+		takes("condemned, watch only", "condemned", look(0, doomed), look(0, doomed)).
+			by(policy(mode(takeover.WatchOnly))),
+		takes("condemned, policy not valid", "condemned", look(0, doomed), look(0, doomed)).
+			by(takeover.Policy{Rule: 9}),
+		once("condemned but free", unheld, 0, look(0, doomed, free)),
 	})
 }
 
 // A policy that was not validated takes no lock, even with a takeover time of zero.
 func TestDecide_PolicyNotValid(t *testing.T) {
 	t.Parallel()
+	negative := func(e *takeover.Evidence) { e.Recorded = -1 }
 	check(t, []row{
-		{
-			name: "zero takeover time", first: look(0), now: look(night),
-			policy: takeover.Policy{Rule: takeover.WatchOnly}, verdict: takeover.Watch,
-			remaining: limit, says: "Takeover must be positive",
-		},
-		{
-			name: "negative takeover time", now: look(night),
-			first:   look(0, noPing, func(e *takeover.Evidence) { e.Recorded = -1 }),
-			policy:  policy(func(p *takeover.Policy) { p.Takeover = -limit }),
-			verdict: takeover.Watch, remaining: limit,
-		},
-		{
-			name: "unknown mode", first: look(0), now: look(night), policy: policy(mode(2)),
-			verdict: takeover.Watch, remaining: limit, says: "Rule must be",
-		},
+		later("zero takeover time", watched, limit, look(0), look(night)).
+			by(takeover.Policy{Rule: takeover.WatchOnly}).saying("Takeover must be positive"),
+		later("negative takeover time", watched, limit, look(0, noPing, negative), look(night)).
+			by(policy(func(p *takeover.Policy) { p.Takeover = -limit })),
+		later("unknown mode", watched, limit, look(0), look(night)).by(policy(mode(2))).
+			saying("Rule must be"),
 	})
 }
 
@@ -113,67 +70,36 @@ func TestDecide_NoPingDocument(t *testing.T) {
 	long := func(e *takeover.Evidence) { e.Recorded = time.Hour }
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
 	patient := policy(func(p *takeover.Policy) { p.ForeignTakeover = time.Hour })
+	due := limit + trip
 	check(t, []row{
-		{
-			name: "first look", first: look(night, noPing), verdict: takeover.Watch,
-			remaining: limit, says: "absence of a ping document of \"db1:4711:",
-		},
-		{
-			name: "absent for all but a moment", first: look(0, noPing),
-			now: look(limit+trip-1, noPing), verdict: takeover.Watch, remaining: 1,
-		},
-		{
-			name: "absent for the takeover time", first: look(0, noPing),
-			now: look(limit+trip, noPing), verdict: takeover.Take, rule: "watch",
-		},
-		{
-			name: "absent, holder recorded a longer time", first: look(0, noPing, long),
-			now: look(limit+trip, noPing, long), verdict: takeover.Watch,
-			remaining: time.Hour - limit,
-		},
-		{
-			name:  "absent, holder recorded a longer time, and it passed",
-			first: look(0, noPing, long), now: look(time.Hour+trip, noPing, long),
-			verdict: takeover.Take, rule: "watch",
-		},
-		{ // it has recorded its own time, so it is one of ours
-			name: "absent, longer foreign takeover time", first: look(0, noPing),
-			now: look(limit+trip, noPing), verdict: takeover.Take, rule: "watch",
-			policy: patient,
-		},
-		{
-			name: "absent, and nothing recorded", first: look(0, noPing, unrecorded),
-			now: look(limit+trip, noPing, unrecorded), verdict: takeover.Watch,
-			remaining: time.Hour - limit, policy: patient,
-		},
-		{
-			name:  "absent, and nothing recorded, for the foreign takeover time",
-			first: look(0, noPing, unrecorded), now: look(time.Hour+trip, noPing, unrecorded),
-			verdict: takeover.Take, rule: "watch", policy: patient,
-		},
-		{
-			name: "ping document appears", first: look(0, noPing), now: look(limit + trip),
-			verdict: takeover.Watch, remaining: limit, restart: true, says: "has appeared",
-		},
-		{
-			name: "ping document disappears", first: look(0), now: look(limit+trip, noPing),
-			verdict: takeover.Watch, remaining: limit, restart: true, says: "has gone",
-		},
-		{ // F5
-			name: "no process id", first: look(0, noPing, nameless),
-			now: look(limit+trip, noPing, nameless), verdict: takeover.Take, rule: "watch",
-			says: `lock "balancer" of a holder without a process id unchanged for 15m0s`,
-		},
-		{ // F5: the absence of a nameless holder's ping proves nothing for another lock
-			name: "no process id, another lock", first: look(0, noPing, nameless),
-			now: look(limit+trip, noPing, nameless, named("shard")), verdict: takeover.Watch,
-			remaining: limit, restart: true, says: `of lock "balancer"`,
-		},
-		{ // a mongos may acquire before its first ping
-			name: "absent, another lock", first: look(0, noPing),
-			now: look(limit+trip, noPing, named("shard")), verdict: takeover.Watch,
-			remaining: limit, restart: true,
-		},
+		once("first look", watched, limit, look(night, noPing)).
+			saying("absence of a ping document of \"db1:4711:"),
+		later("absent for all but a moment", watched, 1, look(0, noPing), look(due-1, noPing)),
+		takes("absent for the takeover time", "watch", look(0, noPing), look(due, noPing)),
+		later("absent, holder recorded a longer time", watched, time.Hour-limit,
+			look(0, noPing, long), look(due, noPing, long)),
+		takes("absent, holder recorded a longer time, and it passed", "watch",
+			look(0, noPing, long), look(time.Hour+trip, noPing, long)),
+		// It has recorded its own time, so it is one of ours.
+		takes("absent, longer foreign takeover time", "watch", look(0, noPing), look(due, noPing)).
+			by(patient),
+		later("absent, and nothing recorded", watched, time.Hour-limit,
+			look(0, noPing, unrecorded), look(due, noPing, unrecorded)).by(patient),
+		takes("absent, and nothing recorded, for the foreign takeover time", "watch",
+			look(0, noPing, unrecorded), look(time.Hour+trip, noPing, unrecorded)).by(patient),
+		later("ping document appears", watched, limit, look(0, noPing), look(due)).anew().
+			saying("has appeared"),
+		later("ping document disappears", watched, limit, look(0), look(due, noPing)).anew().
+			saying("has gone"),
+		// F5
+		takes("no process id", "watch", look(0, noPing, nameless), look(due, noPing, nameless)).
+			saying(`lock "balancer" of a holder without a process id unchanged for 15m0s`),
+		// F5: the absence of a nameless holder's ping proves nothing for another lock.
+		later("no process id, another lock", watched, limit, look(0, noPing, nameless),
+			look(due, noPing, nameless, named("shard"))).anew().saying(`of lock "balancer"`),
+		// A mongos may acquire before its first ping.
+		later("absent, another lock", watched, limit, look(0, noPing),
+			look(due, noPing, named("shard"))).anew(),
 	})
 }
 
@@ -286,6 +212,7 @@ func TestPolicy_Validate(t *testing.T) {
 	}
 }
 
+// All verdicts and rules have different names, even those that do not exist.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -295,8 +222,5 @@ func TestNames(t *testing.T) {
 	for m := takeover.Witnesses; m <= takeover.WatchOnly+1; m++ {
 		seen[m.String()] = true
 	}
-	// "watch only" and "watch" differ, as do all other names.
-	if want := 10; len(seen) != want {
-		t.Errorf("want %d different names, got %v", want, seen)
-	}
+	assert.Equal(t, len(seen), 10, "%d different names, want %d")
 }

@@ -1,10 +1,10 @@
 // Package takeover decides whether a contender may take a lock from a silent holder. It contains
-// only the rule: it takes evidence, and returns a verdict with its reason. It does no I/O, has no
-// clock, keeps no state that it does not return, and imports only the standard library.
+// only the rules: it takes evidence, and returns a verdict with its reason. It has no I/O, no clock
+// and no state, and imports only the standard library.
 //
-// [Decide] judges two reads, the first and the present read of a watch. [Observation] keeps them
-// for a caller that reads repeatedly. [Evidence] is the content of one read. [Policy] is the
-// contender's timing.
+// A watch is a series of reads of one silent holder. [Evidence] is one read, and [Observation] is a
+// watch. [Decide] returns the verdict, from the first and the present read. [Policy] has the time
+// limits of the contender.
 //
 // # The formula
 //
@@ -22,14 +22,12 @@
 //	            contender recorded this very seq, its clock and the server's
 //	            agreed, and since then server's clock and contenders' clocks
 //	            have both counted 2 ping intervals of the holder               take
-//	condemned:  a holder of ours was condemned by a contender that had watched take
+//	condemned:  another contender has watched and condemned the holder         take
 //
-// The lease of a holder, [Evidence.Lease], is judged by the same rules. Its renewals are the pings,
-// its life is T, and its one session is watched. Its holder is never condemned, because the process
-// may be alive.
+// The same rules judge a lease, see [Evidence.Lease]. Its renewals are the pings, and its duration
+// is T. The holder of a lease is not condemned, because its process may be alive.
 //
-// The contender's age of the ping is computed at the SEND of the read. The time until the reply is
-// no evidence for or against the holder.
+// The age of the ping by the contender's clock ends at the SEND of the read.
 //
 // # States of one watch
 //
@@ -44,8 +42,7 @@
 //
 //	Free and Malformed are verdicts on a single read, from any state.
 //
-// A change in EITHER direction restarts the watch: a falling seq is a sign of activity, like a
-// rising one.
+// A change in EITHER direction restarts the watch. A lower seq is also a sign of activity.
 //
 // # Where each rule comes from
 //
@@ -62,53 +59,46 @@
 //	                              and three ping intervals
 //	no ping document              1.8 never took the lock, 2.0 on treated it as very old; here
 //	                              Watch
-//	seq, condemned, local, pause  ours, in no generation
+//	seq, condemned, local, pause  in no generation
 //	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; its
 //	                              mark does not count, see [Evidence.Foreign]
 //
 // # Assumptions
 //
-// The RATE of a clock is bounded, its VALUE is not. In every period up to T, a holder counts at
-// least H for every T that a contender counts. H is the time for which the holder trusts a ping
-// (three quarters of T by default). The watch rule needs no other assumption: with every value of
-// every clock, it takes no lock that its holder still trusts.
+// The watch rule assumes a bound for the RATES of clocks: while a contender counts T, the holder
+// counts at least H. H is the time for which the holder trusts a ping, three quarters of T by
+// default. The watch rule assumes nothing about the VALUES of clocks.
 //
-// The witnesses rule also reads clock values. It is safe with any SINGLE wrong clock. The clocks
-// that agree may differ by the skew, and the ages must exceed T by the skew. So a ping is T old
-// when its lock is taken, for every MaxClockSkew of the contender and every margin of the holder.
+// The witnesses rule also uses clock values. It is safe with any SINGLE wrong clock. Two right
+// clocks may differ by the skew, so the ages must exceed T by the skew.
 //
-// A [Sight] is the record of an earlier contender in the ping document of a silent process. It has
-// the seq that the contender read, the server's clock and the contender's clock. It replaces three
-// intervals of watching, for processes that do not live that long. It never replaces the witnesses.
-// Each wrong clock is contradicted by a pair of other clocks:
+// A [Sight] is a record that an earlier contender wrote into the ping document of a silent process.
+// It has the seq that the contender read, the server's clock and the contender's clock. It replaces
+// three intervals of watching, for contenders that live for a shorter time. The three witnesses
+// must agree as well. If one clock is wrong, another clock contradicts it:
 //
-//	the holder's           it is in no figure of the record; the witnesses detect it
-//	the first contender's  by the server's clock of the same read, and by server against server
-//	the second's           by the server's clock of the present read, and by server against server
-//	the server's           at both reads: by the contenders; at one of them: by that contender;
-//	                       between them: by the present one, and by contender against contender
+//	the holder's             the witnesses disagree; the record does not use this clock
+//	the first contender's    it differs from the server's clock at the first read
+//	the second contender's   it differs from the server's clock at the present read
+//	the server's             it differs from a contender's clock at one or both reads
 //
-// The three witnesses, which are safe with one wrong clock by themselves, must also agree. No clock
-// is needed to prove that the ping was unchanged between the two reads: seq only rises, the record
-// was written while seq had this value, and seq still has it. So the record must only prove time.
-// It must prove less time than a watch, because the ping was two intervals old at the first read. A
-// holder whose clocks step must have been cut off for two intervals before that read, and must have
-// sent no ping since.
+// That the ping was unchanged needs no clock: seq only rises, and both reads have the same seq. So
+// the record proves only a time. Two intervals are enough, because the ping was already two
+// intervals old at the first read.
 //
 // # Limits
 //
-// Take is not permission to act on the lock, because the lock may change between a read and a
-// takeover. The caller condemns exactly the ping that was watched. Then it takes over and names
-// exactly the session that was watched. Both steps are compare-and-set.
+// The lock may change after the verdict Take. So the caller first condemns exactly the ping that
+// was watched, and then evicts exactly the session that was watched. Both steps are
+// compare-and-set.
 //
-// The witnesses rule is not safe with two faults together. It can take a lock that its holder still
-// trusts if the server's and the contender's clock step together while the holder is cut off for
-// three intervals, or for two before a [Sight] was written. [WatchOnly] disables the rule and
-// writes no such record.
+// The witnesses rule is not safe with two faults together. Suppose that the clocks of the server
+// and the contender step together while the holder is cut off for three intervals, or for two
+// before a [Sight] was written. Then the rule can take a lock that its holder still trusts. With
+// [WatchOnly] a contender does not use the rule, and writes no Sight.
 //
-// A foreign holder is a mongos or MongoDB's own lock manager, see [Evidence.Foreign]. It cannot be
-// condemned, and may continue to act after a takeover, as it always could.
+// A foreign holder cannot be condemned, see [Evidence.Foreign]. It may continue to act after a
+// takeover.
 //
-// Progress is not promised while a clock that must count has stopped. With a frozen server clock
-// the watch rule never takes a lock.
+// With a stopped server's clock the watch rule never takes a lock.
 package takeover

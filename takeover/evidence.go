@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Evidence is one read of a lock and of its holder's ping, with the readings of the reader's own
-// clocks around it. It is plain data: the reader fills it in, and [Decide] judges it.
+// Evidence is the result of one read: the state of a lock, the ping of its holder, and the reader's
+// own clocks before and after the read. The reader fills it in, and [Decide] judges it.
 type Evidence struct {
 	// Lock
 	Name      string
@@ -17,8 +17,9 @@ type Evidence struct {
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, or 0
 
-	// Lease is set if one lock session is watched, not a process. Ping, Local and Seq then describe
-	// the last renewal of the session's lease. PingTakeover is the life of the lease.
+	// Lease is set if the lease of one lock session is watched, and not the ping of a process.
+	// Ping, Local and Seq then describe the last renewal of the lease. PingTakeover is the duration
+	// of the lease.
 	Lease bool
 
 	// Ping of the holder
@@ -41,18 +42,18 @@ type Evidence struct {
 	LongestGap time.Duration // longest pause between two reads of a watch, set by Observation
 }
 
-// Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock manager. Such
-// a holder reads no mark, so it cannot be condemned and may be alive with a mark. It checks no
-// deadline. Its next start may have the same id. So it is watched for the foreign takeover time, by
-// the watch rule alone, and no contender writes into its ping.
+// Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock manager. A
+// foreign holder ignores the mark of a condemnation. It has no deadline, and may have the same id
+// after a restart. So a contender watches it for the foreign takeover time, by the watch rule
+// alone, and never writes into its ping document.
 //
-// A process of ours leaves traces that a foreign process does not leave: seq in the ping, and a
-// recorded takeover time in its lock or in its queue entry. If the ping was removed, the recorded
-// time remains. A ping without seq belongs to a foreign holder. The only exception is the condemned
-// ping that a contender of ours inserts for a holder of ours.
+// A process of distlock leaves two traces: seq in its ping document, and its takeover time in its
+// lock or queue entry. The second remains if the ping document is removed. A ping without seq
+// belongs to a foreign holder, with one exception: a contender inserts a condemned ping without seq
+// for a process of distlock that has no ping document.
 //
-// When a foreign manager takes a lock, the fields of an earlier holder of ours stay. The reader of
-// the document must then leave Recorded zero. ParseLock of package catalog does so, by the state.
+// When MongoDB's manager takes a lock, fields of an earlier holder remain in the document. Recorded
+// must be zero then. ParseLock of package catalog detects this by the state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:
@@ -64,19 +65,22 @@ func (e Evidence) Foreign() bool {
 	}
 }
 
-// A Subject is the thing that one [Observation] watches. See [Evidence.Subject].
+// A Subject identifies the object of one [Observation]. [Evidence.Subject] returns it.
 type Subject struct {
 	Process string
 	Lock    string   // empty if the watch serves every lock of the process
 	Session [12]byte // session of a lease; zero otherwise
 }
 
-// Subject returns the key under which a caller keeps the [Observation] of this evidence. A holder
-// with a seq is watched once for all its locks and queue entries, because none of its guards
-// outlives its ping. A foreign holder, a holder without a ping document and a holder without a
-// process id are watched per lock, as in mongos. A mongos may acquire even if its ping is not
-// current. A lease is watched for its own lock session. Each read of another subject restarts the
-// Observation.
+// Subject returns the key under which a caller keeps the [Observation] of this evidence:
+//
+//   - A holder with a seq is watched once for all its locks and queue entries, because all its
+//     guards depend on its ping.
+//   - A lease is watched for its lock session.
+//   - Any other holder is watched for each lock separately, as in mongos. Such a holder may acquire
+//     a lock without a current ping.
+//
+// A read of another subject restarts the Observation.
 func (e Evidence) Subject() Subject {
 	if e.Lease {
 		return Subject{Process: e.Process, Lock: e.Name, Session: e.TS}
@@ -94,17 +98,16 @@ type Verdict int
 const (
 	// Free means that the lock has no holder. Acquire it.
 	Free Verdict = iota + 1
-	// Held means that the holder shows signs of life.
+	// Held means that the holder's ping is fresh or has just changed.
 	Held
-	// Watch means that the holder is silent. Read again for Remaining longer.
+	// Watch means that the holder is silent, but not yet for long enough. Read again until
+	// Remaining has passed.
 	Watch
 	// Take means that the contender may condemn the holder and then take over the lock.
 	Take
-	// Skewed means that clocks contradict each other, so only the watch rule may decide. Read
-	// again.
+	// Skewed means that clocks contradict each other. Read again: only the watch rule may decide.
 	Skewed
-	// Malformed means that the lock or the ping cannot be understood. No contender may take it
-	// over.
+	// Malformed means that the lock or the ping cannot be parsed. No contender may take the lock.
 	Malformed
 )
 
@@ -122,23 +125,25 @@ type Decision struct {
 	Verdict Verdict
 	// Reason explains the verdict in words, with the figures.
 	Reason string
-	// Remaining is the time for which the evidence must still be unchanged. It is 0 unless the
-	// verdict is Watch, Skewed or Held.
+	// Remaining is the time for which the evidence must still be unchanged before a takeover. Only
+	// the verdicts Watch, Skewed and Held have it.
 	Remaining time.Duration
-	// Restart is true if this read is the first of a new watch. The caller must then drop the first
-	// read of the previous watch.
+	// Restart is true if this read begins a new watch. The caller must then drop the first read of
+	// the previous watch.
 	Restart bool
-	// Rule is the name of the deciding rule: "watch", "witnesses", "condemned" or "".
+	// Rule is the rule behind the verdict Take: "watch", "witnesses" or "condemned". It is "" for
+	// other verdicts.
 	Rule string
 }
 
-// A Rule selects one of the rules of the mongos generations.
+// A Rule selects the rules by which a contender may take a lock.
 type Rule int
 
 const (
-	// Witnesses (default) is the watch rule, and the shorter rule if all clocks agree.
+	// Witnesses, the default, selects the watch rule and the witnesses rule. The witnesses rule may
+	// decide earlier, if all clocks agree.
 	Witnesses Rule = iota
-	// WatchOnly is the watch rule alone, as in mongos 2.x and 3.x.
+	// WatchOnly selects the watch rule alone, as in mongos 2.x and 3.x.
 	WatchOnly
 )
 
@@ -154,7 +159,7 @@ func (r Rule) String() string {
 	}
 }
 
-// Policy is the contender's timing and its rule. The zero value is not valid; see
+// Policy has the time limits and the rule of a contender. The zero value is not valid; see
 // [Policy.Validate].
 type Policy struct {
 	Takeover        time.Duration // contender's own takeover time
@@ -165,9 +170,9 @@ type Policy struct {
 	Rule            Rule
 }
 
-// Validate returns one error of one line that names every field out of range, or nil. Takeover,
+// Validate returns an error that names every field out of range, in one line, or nil. Takeover,
 // ForeignTakeover, PingInterval and MaxGap must be positive. MaxClockSkew must be at least zero and
-// less than Takeover. Rule must be one of the two.
+// less than Takeover. Rule must be Witnesses or WatchOnly.
 func (p Policy) Validate() error {
 	var broken []string
 	positive := func(field string, d time.Duration) {
@@ -194,8 +199,8 @@ func (p Policy) Validate() error {
 	return fmt.Errorf("takeover: policy is not valid: %s", strings.Join(broken, "; "))
 }
 
-// OfLease returns the policy for a lease with that life. The life replaces the contender's takeover
-// time, and MaxClockSkew changes in proportion. The other fields keep their values.
+// OfLease returns the policy for a lease of the given duration. The duration replaces Takeover, and
+// MaxClockSkew changes in proportion.
 func (p Policy) OfLease(life time.Duration) Policy {
 	if p.Takeover > 0 {
 		p.MaxClockSkew = time.Duration(float64(p.MaxClockSkew) / float64(p.Takeover) * float64(life))

@@ -100,82 +100,45 @@ const (
 	unread  = takeover.Malformed
 )
 
+const firstDate, lastDate = bson.DateTime(math.MinInt64), bson.DateTime(math.MaxInt64)
+
+var (
+	soon       = noon.Add(time.Minute)
+	finalState = lockWith(field("state", int32(2)))
+)
+
 // documents has malformed and extreme documents, with the verdict on a first read at noon + 1 s,
 // and on a read of the same evidence after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
 }{
-	"good":          {lockWith(), pingWith(), held, taken},
-	"none":          {nil, nil, unheld, unheld},
-	"free":          {lockWith(field("state", int32(0))), nil, unheld, unheld},
-	"state missing": {lockWith(field("state", nil)), nil, unread, unread},
-	"state null":    {lockWith(field("state", bson.Null{})), nil, unread, unread},
-	"state text":    {lockWith(field("state", "1")), nil, unread, unread},
-	"state 2.7":     {lockWith(field("state", 2.7)), nil, unread, unread},
-	"state 2":       {lockWith(field("state", int32(2))), pingWith(), held, taken},
-	"ts missing":    {lockWith(field("ts", nil)), pingWith(), unread, unread},
-	"ts null": {
-		lockWith(field("ts", bson.Null{})), pingWith(),
-		unread, unread,
-	},
-	"ts hex text": {
-		lockWith(field("ts", session.Hex())), pingWith(),
-		unread, unread,
-	},
-	"process missing": {lockWith(field("process", nil)), nil, watched, taken},
-	"process number":  {lockWith(field("process", int32(1))), nil, unread, unread},
-	"takeoverMS negative": {
-		lockWith(field("takeoverMS", int64(-1))), pingWith(),
-		held, taken,
-	},
-	"takeoverMS huge": {
-		lockWith(field("takeoverMS", int64(1e18))), pingWith(),
-		held, taken,
-	},
-	"takeoverMS text":  {lockWith(field("takeoverMS", "9")), pingWith(), held, taken},
-	"damaged lock":     {[]byte("\xff\xff\xff\x7fabc"), nil, unread, unread},
-	"F14 no ping":      {lockWith(), nil, watched, taken},
-	"F15 ping missing": {lockWith(), pingWith(field("ping", nil)), unread, unread},
-	"F15 ping null": {
-		lockWith(), pingWith(field("ping", bson.Null{})),
-		unread, unread,
-	},
-	"F15 ping text": {lockWith(), pingWith(field("ping", "noon")), unread, unread},
-	"F15 ping timestamp": {
-		lockWith(), pingWith(field("ping", bson.Timestamp{T: 9})),
-		unread, unread,
-	},
-	"F15 ping double":  {lockWith(), pingWith(field("ping", 1.0)), unread, unread},
-	"F15 damaged ping": {lockWith(), []byte{5, 0, 0, 0, 1}, unread, unread},
-	"F16 ping in a minute": {
-		lockWith(), pingWith(date("ping", noon.Add(time.Minute))),
-		skewed, taken,
-	},
-	"F16 ping in 10 years": {
-		lockWith(), pingWith(date("ping", noon.AddDate(10, 0, 0))),
-		skewed, taken,
-	},
-	"A15 ping of year 1": {
-		lockWith(), pingWith(date("ping", time.Time{})),
-		skewed, taken,
-	},
-	"A15 ping of 1970": {
-		lockWith(), pingWith(date("ping", time.UnixMilli(0))),
-		skewed, taken,
-	},
-	"A15 ping of 9999": {
-		lockWith(), pingWith(date("ping", year(9999))),
-		skewed, taken,
-	},
-	"A15 ping of the last": {
-		lockWith(), pingWith(field("ping", bson.DateTime(math.MaxInt64))),
-		skewed, taken,
-	},
-	"A15 ping of the first": {
-		lockWith(), pingWith(field("ping", bson.DateTime(math.MinInt64))),
-		skewed, taken,
-	},
+	"good":                  {lockWith(), pingWith(), held, taken},
+	"none":                  {nil, nil, unheld, unheld},
+	"free":                  {lockWith(field("state", int32(0))), nil, unheld, unheld},
+	"state missing":         {lockWith(field("state", nil)), nil, unread, unread},
+	"state null":            {lockWith(field("state", bson.Null{})), nil, unread, unread},
+	"state text":            {lockWith(field("state", "1")), nil, unread, unread},
+	"state 2":               {finalState, pingWith(), held, taken},
+	"ts missing":            {lockWith(field("ts", nil)), pingWith(), unread, unread},
+	"ts hex text":           {lockWith(field("ts", session.Hex())), pingWith(), unread, unread},
+	"process missing":       {lockWith(field("process", nil)), nil, watched, taken},
+	"process number":        {lockWith(field("process", int32(1))), nil, unread, unread},
+	"takeoverMS negative":   {lockWith(field("takeoverMS", int64(-1))), pingWith(), held, taken},
+	"takeoverMS huge":       {lockWith(field("takeoverMS", int64(1e18))), pingWith(), held, taken},
+	"takeoverMS text":       {lockWith(field("takeoverMS", "9")), pingWith(), held, taken},
+	"damaged lock":          {[]byte("\xff\xff\xff\x7fabc"), nil, unread, unread},
+	"F14 no ping":           {lockWith(), nil, watched, taken},
+	"F15 ping missing":      {lockWith(), pingWith(field("ping", nil)), unread, unread},
+	"F15 ping null":         {lockWith(), pingWith(field("ping", bson.Null{})), unread, unread},
+	"F15 ping text":         {lockWith(), pingWith(field("ping", "noon")), unread, unread},
+	"F15 damaged ping":      {lockWith(), []byte{5, 0, 0, 0, 1}, unread, unread},
+	"F16 ping in a minute":  {lockWith(), pingWith(date("ping", soon)), skewed, taken},
+	"A15 ping of year 1":    {lockWith(), pingWith(date("ping", time.Time{})), skewed, taken},
+	"A15 ping of 1970":      {lockWith(), pingWith(date("ping", time.UnixMilli(0))), skewed, taken},
+	"A15 ping of 9999":      {lockWith(), pingWith(date("ping", year(9999))), skewed, taken},
+	"A15 ping of the last":  {lockWith(), pingWith(field("ping", lastDate)), skewed, taken},
+	"A15 ping of the first": {lockWith(), pingWith(field("ping", firstDate)), skewed, taken},
 	"F17 seq missing":       {lockWith(), pingWith(field("seq", nil)), held, taken},
 	"F17 seq text":          {lockWith(), pingWith(field("seq", "7")), unread, unread},
 	"local missing":         {lockWith(), pingWith(field("local", nil)), held, taken},
@@ -185,22 +148,14 @@ var documents = map[string]struct {
 	"pingMS negative":       {lockWith(), pingWith(field("pingMS", int64(-5))), held, taken},
 	"pingMS huge":           {lockWith(), pingWith(field("pingMS", int64(1e18))), held, taken},
 	"C4 condemned":          {lockWith(), pingWith(doom), taken, taken},
-	"C4 no ping but a mark": {lockWith(), pingWith(doom, field("seq", nil)), taken, taken},
-	"foreign over ours, marked": {
-		lockWith(field("state", int32(2))), pingWith(doom, field("seq", nil)), held, taken,
-	},
-	"foreign over ours, no ping": {lockWith(field("state", int32(2))), nil, watched, taken},
-	"a sight":                    {lockWith(), pingWith(seenAt(noon)), held, taken},
-	"a sight of the first Date": {
-		lockWith(), pingWith(seenAt(time.UnixMilli(math.MinInt64))), held, taken,
-	},
-	"a sight that is text": {lockWith(), pingWith(field("sight", "yes")), held, taken},
-	"F18 mark is text": {
-		lockWith(), pingWith(field("condemned", "yes")), held, taken,
-	},
-	"F18 mark is null": {
-		lockWith(), pingWith(field("condemned", bson.Null{})), held, taken,
-	},
+	"C4 no seq, a mark":     {lockWith(), pingWith(doom, field("seq", nil)), taken, taken},
+	"foreign, marked":       {finalState, pingWith(doom, field("seq", nil)), held, taken},
+	"foreign, no ping":      {finalState, nil, watched, taken},
+	"a sight":               {lockWith(), pingWith(seenAt(noon)), held, taken},
+	"an old sight":          {lockWith(), pingWith(seenAt(firstDate.Time())), held, taken},
+	"a sight that is text":  {lockWith(), pingWith(field("sight", "yes")), held, taken},
+	"F18 mark is text":      {lockWith(), pingWith(field("condemned", "yes")), held, taken},
+	"F18 mark is null":      {lockWith(), pingWith(field("condemned", bson.Null{})), held, taken},
 }
 
 func seenAt(at time.Time) bson.E {

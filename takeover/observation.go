@@ -6,25 +6,22 @@ import (
 	"time"
 )
 
-// An Observation is a watch in progress: its first read and its last one. The zero value is a watch
-// without a read. It is an immutable value: [Observation.Look] returns the next Observation.
-// Goroutines that share a variable with it need a lock.
+// An Observation is a watch in progress: its first and its last read. The zero value is a watch
+// without a read. An Observation is immutable: [Observation.Look] returns the next one.
 //
-// Keep one Observation per [Evidence.Subject]. mongos 2.0.0 kept it inside each lock object, so
-// short-lived objects never reached fifteen minutes. 2.0.1 and later kept one per process and lock
-// name.
+// Keep one Observation for each [Evidence.Subject]. mongos 2.0.0 kept one in each lock object, so
+// the watch of a short-lived object never reached fifteen minutes.
 type Observation struct {
 	first, last Evidence
 	begun       bool
 }
 
-// Look adds a read and judges it with [Decide]. It sets now.LongestGap itself: a pause lasts from
-// the reply of one read to the send of the next. After a decision with Restart, the read is the
-// first of a new watch. Free and Malformed end the watch. mongos 2.0 and later also reset the watch
-// when the lock was free.
+// Look adds a read and judges it with [Decide]. It sets now.LongestGap, the longest pause from the
+// reply of one read to the send of the next. A decision with Restart makes this read the first of a
+// new watch. Free and Malformed end the watch.
 //
-// If the read does not know Primary or Server, Look keeps the previous read's value. So the read
-// hides no election and no step of the server's clock.
+// If Primary or Server is unknown in this read, Look keeps the previous value. So a later read
+// still shows an election, or a step of the server's clock.
 func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 	now.LongestGap = 0
 	if !o.begun {
@@ -50,8 +47,8 @@ func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 // First returns the first read of the watch. ok is false if there is none.
 func (o Observation) First() (first Evidence, ok bool) { return o.first, o.begun }
 
-// Unchanged returns the time for which the evidence has been unchanged, by the smaller of the
-// contender's clock and the server's.
+// Unchanged returns the time for which the evidence has been unchanged: the smaller of the times by
+// the contender's and the server's clock.
 func (o Observation) Unchanged() time.Duration {
 	watched, _, _ := watchedFor(o.first, o.last)
 	return watched
@@ -60,12 +57,10 @@ func (o Observation) Unchanged() time.Duration {
 // unknown is a time that no clock has measured.
 const unknown = time.Duration(-1)
 
-// watchedFor returns the time that a contender may count between two reads. The contender's
-// monotonic clock counts from the reply of the first read (R1) to the send of the present one (R2).
-// That is zero for the same read twice and for overlapping reads. The time by the server's clock is
-// unknown if one read does not know that clock. The smaller time counts, so that neither a step of
-// the server's clock nor a stopped contender's clock makes it too long. mongos 2.0 to 6.0 used only
-// the server's clock, with every step.
+// watchedFor returns the time between two reads that a contender may count: the smaller of own and
+// server. own is the time by the contender's monotonic clock, from the reply of the first read to
+// the send of the present one (R1 and R2 in docs/safety.md). It is 0 if the reads overlap. server
+// is the time by the server's clock, or unknown. mongos 2.0 to 6.0 used only the server's clock.
 func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	own = max(minus(now.Sent, replied(first)), 0)
 	if first.Server.IsZero() || now.Server.IsZero() {
@@ -75,10 +70,11 @@ func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	return min(own, server), own, server
 }
 
-// replied returns the contender's monotonic clock at the reply of a read, never before the send.
+// replied returns the contender's monotonic time at the reply of a read. It is never before the
+// send.
 func replied(e Evidence) time.Duration { return max(e.Sent, e.Received) }
 
-// minus returns a - b, saturated.
+// minus returns a - b. If that overflows, it returns the largest or smallest duration.
 func minus(a, b time.Duration) time.Duration {
 	d := a - b
 	switch {

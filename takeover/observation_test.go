@@ -171,97 +171,62 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 	}
 }
 
-// An Observation is a value: a read added to one copy does not change another copy.
-func TestObservation_Look_LeavesTheOldOneAlone(t *testing.T) {
-	t.Parallel()
-	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
-	before := o
-	o.Look(look(2*time.Minute, seq(8)), policy())
-	if o != before {
-		t.Error("Look changed the observation it was called on")
-	}
-}
-
-// All locks of a process share a watch, so the second lock needs no watch of its own.
-func TestObservation_Look_ServesAllLocksOfAProcess(t *testing.T) {
-	t.Parallel()
-	o, _ := watch(takeover.Observation{}, 0, limit, time.Minute)
-	shard := func(e *takeover.Evidence) { e.Name, e.TS = "shard", [12]byte{0: 9} }
-	if _, d := watch(o, limit+trip, limit+trip, 1, shard); d.Verdict != takeover.Take {
-		t.Errorf("another lock of the same process: %+v", d)
-	}
-}
-
 // Every difference between two reads restarts the watch, in either direction and after any time.
 func TestDecide_ChangeRestarts(t *testing.T) {
 	t.Parallel()
 	at := limit + trip
 	session := func(e *takeover.Evidence) { e.TS = [12]byte{11: 2} }
 	other := func(e *takeover.Evidence) { e.Process = "db2:1:1:x" }
-	again := func(name string, verdict takeover.Verdict, now takeover.Evidence, says string) row {
-		return row{
-			name: name, first: look(0), now: now, verdict: verdict, remaining: limit,
-			restart: true, says: says,
-		}
+	again := func(name string, v takeover.Verdict, now takeover.Evidence, says string) row {
+		return later(name, v, limit, look(0), now).anew().saying(says)
 	}
 	check(t, []row{
-		again("holder pinged", takeover.Held, look(at, pinged(at, 8)),
+		again("holder pinged", held, look(at, pinged(at, 8)),
 			"is alive: seq went from 7 to 8"),
-		again("holder pinged long ago", takeover.Held, look(night, pinged(time.Minute, 8)),
+		again("holder pinged long ago", held, look(night, pinged(time.Minute, 8)),
 			"is alive"),
 		// A5
-		again("seq rises under a frozen clock", takeover.Held, look(at, seq(8)), "seq went"),
+		again("seq rises under a frozen clock", held, look(at, seq(8)), "seq went"),
 		// A17
-		again("seq rises within one millisecond", takeover.Held, look(at, seq(9)), "7 to 9"),
+		again("seq rises within one millisecond", held, look(at, seq(9)), "7 to 9"),
 		// F17
-		again("seq falls", takeover.Watch, look(at, seq(6)), "seq went from 7 to 6"),
-		again("seq jumps", takeover.Held, look(at, seq(1007)), "seq went from 7 to 1007"),
-		again("seq disappears", takeover.Watch, look(at, foreign), "another form"),
-		again("ping rises without seq", takeover.Held, look(at, ping(at)), "pinged"),
-		again("ping rises a little without seq", takeover.Watch, look(at, ping(1)), "ping went"),
-		again("ping falls", takeover.Watch, look(at, ping(-time.Second)), "ping went"),
-		again("local rises", takeover.Watch, look(at, local(time.Second)), "local went"),
-		again("local falls", takeover.Watch, look(at, local(-time.Second)), "local went"),
-		again("local disappears", takeover.Watch, look(at, noLocal), "local went"),
-		again("another holder", takeover.Watch, look(at, other), "the holder was"),
-		again("another holder, alive", takeover.Held, look(at, other, pinged(at, 8)),
+		again("seq falls", watched, look(at, seq(6)), "seq went from 7 to 6"),
+		again("seq jumps", held, look(at, seq(1007)), "seq went from 7 to 1007"),
+		again("seq disappears", watched, look(at, foreign), "another form"),
+		again("ping rises without seq", held, look(at, ping(at)), "pinged"),
+		again("ping rises a little without seq", watched, look(at, ping(1)), "ping went"),
+		again("ping falls", watched, look(at, ping(-time.Second)), "ping went"),
+		again("local rises", watched, look(at, local(time.Second)), "local went"),
+		again("local falls", watched, look(at, local(-time.Second)), "local went"),
+		again("local disappears", watched, look(at, noLocal), "local went"),
+		again("another holder", watched, look(at, other), "the holder was"),
+		again("another holder, alive", held, look(at, other, pinged(at, 8)),
 			"the holder was"),
-		again("another session", takeover.Watch, look(at, session), "another session"),
+		again("another session", watched, look(at, session), "another session"),
 		// A16
-		again("another primary", takeover.Watch, look(at, primary("term 2")),
+		again("another primary", watched, look(at, primary("term 2")),
 			`primary "term 2" instead of "term 1"`),
 		// A16
-		again("another primary, ten minutes ahead", takeover.Watch,
+		again("another primary, ten minutes ahead", watched,
 			look(at, primary("term 2"), serverOff(10*time.Minute)), "primary"),
-		again("another primary, holder alive", takeover.Held,
+		again("another primary, holder alive", held,
 			look(at, primary("term 2"), pinged(at, 8)), "alive"),
 		// A4
-		again("server's clock went back", takeover.Watch, look(at, serverOff(-20*time.Minute)),
+		again("server's clock went back", watched, look(at, serverOff(-20*time.Minute)),
 			"server's clock went back from 2011-06-01T12:00:00.010Z to 2011-06-01T11:55:00.030Z"),
 		// D5
-		again("no read for too long", takeover.Watch, look(2*limit, gap(maxGap+1)),
+		again("no read for too long", watched, look(2*limit, gap(maxGap+1)),
 			"no read for 1m30s"),
-		{
-			name: "first look showed a free lock", first: look(0, free), now: look(at),
-			verdict: takeover.Watch, remaining: limit, restart: true, says: "showed no holder",
-		},
-		{
-			name: "first look could not be read", first: look(0, broken), now: look(at),
-			verdict: takeover.Watch, remaining: limit, restart: true, says: "showed no holder",
-		},
-		{
-			name: "first look is missing", first: takeover.Evidence{}, now: look(at),
-			verdict: takeover.Watch, remaining: limit, restart: true, says: "showed no holder",
-		},
-		{
-			name: "foreign holder pinged", first: look(0, foreign), now: look(at, foreign, ping(1)),
-			verdict: takeover.Held, remaining: limit, restart: true, says: "is alive: ping went",
-		},
-		{
-			name: "foreign holder, another lock", first: look(0, foreign),
-			now: look(at, foreign, named("shard")), verdict: takeover.Watch, remaining: limit,
-			restart: true, says: `the read before was of lock "balancer"`,
-		},
+		later("first look showed a free lock", watched, limit, look(0, free), look(at)).anew().
+			saying("showed no holder"),
+		later("first look could not be read", watched, limit, look(0, broken), look(at)).anew().
+			saying("showed no holder"),
+		later("first look is missing", watched, limit, takeover.Evidence{}, look(at)).anew().
+			saying("showed no holder"),
+		later("foreign holder pinged", held, limit, look(0, foreign), look(at, foreign, ping(1))).anew().
+			saying("is alive: ping went"),
+		later("foreign holder, another lock", watched, limit, look(0, foreign),
+			look(at, foreign, named("shard"))).anew().saying(`the read before was of lock "balancer"`),
 	})
 }
 
@@ -271,7 +236,7 @@ func TestDecide_NoChange(t *testing.T) {
 	at := limit + trip
 	session := func(e *takeover.Evidence) { e.TS = [12]byte{11: 2} }
 	goesOn := func(name string, first, now takeover.Evidence) row {
-		return row{name: name, first: first, now: now, verdict: takeover.Take, rule: "watch"}
+		return takes(name, "watch", first, now)
 	}
 	zoned := func(e *takeover.Evidence) {
 		e.Ping = e.Ping.In(time.FixedZone("east", 3600))

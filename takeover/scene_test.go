@@ -90,8 +90,7 @@ func pinged(d time.Duration, n int64) edit {
 	return func(e *takeover.Evidence) { e.Ping, e.Local, e.Seq = noon.Add(d), noon.Add(d), n }
 }
 
-// row is one case: a first read, a present read and the decision. A case with only a first read has
-// a zero now.
+// row is one case: a first read, a present read and the decision.
 type row struct {
 	name       string
 	first, now takeover.Evidence
@@ -103,17 +102,34 @@ type row struct {
 	says       string // part of the reason
 }
 
+// once returns a case with only a first read.
+func once(name string, v takeover.Verdict, remaining time.Duration, e takeover.Evidence) row {
+	return later(name, v, remaining, e, e)
+}
+
+// later returns a case that waits, or that needs no decision.
+func later(
+	name string, v takeover.Verdict, remaining time.Duration, first, now takeover.Evidence,
+) row {
+	return row{name: name, first: first, now: now, verdict: v, remaining: remaining, policy: policy()}
+}
+
+// takes returns a case in which the lock is taken by a rule.
+func takes(name, rule string, first, now takeover.Evidence) row {
+	r := later(name, taken, 0, first, now)
+	r.rule = rule
+	return r
+}
+
+func (r row) by(p takeover.Policy) row { r.policy = p; return r }
+func (r row) saying(reason string) row { r.says = reason; return r }
+func (r row) anew() row                { r.restart = true; return r }
+
 func check(t *testing.T, rows []row) {
 	t.Helper()
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			if r.policy == (takeover.Policy{}) {
-				r.policy = policy()
-			}
-			if r.now == (takeover.Evidence{}) {
-				r.now = r.first
-			}
 			got := takeover.Decide(r.first, r.now, r.policy)
 			want := takeover.Decision{
 				Verdict: r.verdict, Rule: r.rule, Remaining: r.remaining, Restart: r.restart,

@@ -33,46 +33,41 @@ func TestDecide_SightRule(t *testing.T) {
 	server := func(d time.Duration) func(*takeover.Sight) {
 		return func(s *takeover.Sight) { s.Server = s.Server.Add(d) }
 	}
-	early := func(name string, v takeover.Verdict, remaining time.Duration, e takeover.Evidence) row {
-		return row{name: name, first: e, verdict: v, remaining: remaining}
-	}
-	watch := takeover.Watch
 	check(t, []row{
-		{name: "two intervals", first: look(due, sight(night)), verdict: takeover.Take, rule: "witnesses",
-			says: `db9:1:1:x saw the same ping 1m0s ago, 1m0s are enough`},
-		early("one nanosecond short", watch, 1, look(due-1, sight(night))),
-		early("of the ping before", watch, three,
+		takes("two intervals", "witnesses", look(due, sight(night)), look(due, sight(night))).
+			saying(`db9:1:1:x saw the same ping 1m0s ago, 1m0s are enough`),
+		once("one nanosecond short", watched, 1, look(due-1, sight(night))),
+		once("of the ping before", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq-- }))),
-		early("of a ping to come", watch, three,
+		once("of a ping to come", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq++ }))),
-		early("of nobody", watch, three, look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
-		early("without a server's clock", watch, three,
+		once("of nobody", watched, three, look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
+		once("without a server's clock", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Server = time.Time{} }))),
-		early("without a clock of its own", watch, three,
+		once("without a clock of its own", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Local = time.Time{} }))),
-		early("its contender's clock was far behind", watch, three,
+		once("its contender's clock was far behind", watched, three,
 			look(due, sight(night, ahead(-time.Hour)))),
-		early("its contender's clock was far ahead", watch, three,
+		once("its contender's clock was far ahead", watched, three,
 			look(due, sight(night, ahead(time.Hour)))),
-		early("the server's clock was far behind", watch, three,
+		once("the server's clock was far behind", watched, three,
 			look(due, sight(night, server(-time.Hour)))),
-		early("its contender's clock was a little ahead", watch, 10*time.Second,
+		once("its contender's clock was a little ahead", watched, 10*time.Second,
 			look(due, sight(night, ahead(10*time.Second)))),
-		early("the server's clock was a little ahead", watch, 10*time.Second-trip,
+		once("the server's clock was a little ahead", watched, 10*time.Second-trip,
 			look(due, sight(night, server(10*time.Second)))),
-		early("in the future", watch, three, look(due, sight(2*night))),
-		early("of one that lives", takeover.Held, limit, look(time.Second, sight(-night))),
-		early("of one that is not silent for long enough", watch, limit,
+		once("in the future", watched, three, look(due, sight(2*night))),
+		once("of one that lives", held, limit, look(time.Second, sight(-night))),
+		once("of one that is not silent for long enough", watched, limit,
 			look(limit-time.Minute, sight(two))),
-		{name: "watch only asks for none", first: look(due, sight(night)),
-			policy: policy(mode(takeover.WatchOnly)), verdict: watch, remaining: limit},
-		{name: "not of a foreign holder", first: look(due, sight(night), foreign), verdict: watch,
-			remaining: limit},
-		early("the holder's clock says it lives", takeover.Skewed, limit,
+		once("watch only asks for none", watched, limit, look(due, sight(night))).
+			by(policy(mode(takeover.WatchOnly))),
+		once("not of a foreign holder", watched, limit, look(due, sight(night), foreign)),
+		once("the holder's clock says it lives", skewed, limit,
 			look(due, sight(night), local(night))),
-		early("the second contender's clock is ahead", takeover.Skewed, limit,
+		once("the second contender's clock is ahead", skewed, limit,
 			look(due, sight(night), wallOff(time.Hour))),
-		early("the server's clock is ahead", takeover.Skewed, limit,
+		once("the server's clock is ahead", skewed, limit,
 			look(due, sight(night), serverOff(time.Hour))),
 	})
 }

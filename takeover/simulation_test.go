@@ -83,26 +83,3 @@ func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 		}
 	})
 }
-
-// Rarer reads never make a takeover earlier.
-func TestObservation_FewerLooksNeverTakeEarlier(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
-		w := world{interval: interval, death: drawn(t, "death", 0, limit)}
-		var all, some takeover.Observation
-		for at := drawn(t, "first look", 0, 2*limit); at < 4*limit; at += 2 * maxGap / 3 {
-			e := w.look(at, trip/2, trip/2)
-			var d takeover.Decision
-			if all, d = all.Look(e, p); d.Verdict == takeover.Take {
-				return
-			}
-			if rapid.IntRange(0, 3).Draw(t, "skip") == 0 {
-				continue
-			}
-			if some, d = some.Look(e, p); d.Verdict == takeover.Take {
-				t.Fatalf("taken at %v with fewer looks: %+v", at, d)
-			}
-		}
-	})
-}

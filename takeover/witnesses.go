@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A Sight is the state of a silent process that an earlier contender recorded in its ping document.
-// With it, a job that runs for twenty seconds in a new process each night does not restart its
-// watch each time. The zero value is no record. No generation of mongos had this record, because
-// their processes lived long.
+// A Sight is a record of a silent process that an earlier contender wrote into its ping document.
+// With it, jobs that live for seconds, in a new process each night, can continue one watch. The
+// zero value means that there is no record. mongos had no such record.
 type Sight struct {
 	Seq    int64     // number of the ping
 	Server time.Time // server's clock at the read
@@ -16,30 +15,30 @@ type Sight struct {
 	By     string    // that contender's process id; empty if there is no record
 }
 
-// witnessed reports whether the shorter rule applies: all three clocks are known, and the holder
-// can be condemned.
+// witnessed reports whether the witnesses rule applies: the policy selects it, the ping has a seq,
+// and all three clocks are known.
 func (j *judgement) witnessed() bool {
 	return j.p.Rule != WatchOnly && j.now.HasPing && j.now.HasSeq &&
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
-// shorter applies the rule that may take a lock before it was watched for T. ok is false if the
-// rule gives no verdict. mongos 1.8 compared only the contender's clock with the ping, and took the
-// lock at the first read. Here three pairs must agree, and server and contender must have the same
-// time. The ping must be unchanged for three of the holder's intervals (the three skew checks of
-// mongos 2.0 to 3.0), or for two since a [Sight] of it. All three ages must exceed T by the allowed
-// difference between the clocks of server and contender. So the ping is T old, even if one clock is
-// wrong. mongos 1.8 tested only the contender's clock for a ping in the future, without an
-// allowance.
+// shorter applies the witnesses rule, which may take a lock after a watch that is shorter than T.
+// The rule requires:
 //
-// If the clocks contradict each other, only the watch rule may decide. mongos 2.0 to 3.0 threw an
-// exception (14023, later DistributedClockSkewed) if config servers differed; 3.2 and later did not
-// check.
+//   - All three ages of the ping exceed T by the tolerance. Each age is the difference of two
+//     clocks, so the ping is older than T even if one clock is wrong.
+//   - The clocks of the server and the contender agree.
+//   - The ping was unchanged for three ping intervals of the holder, or for two since a [Sight].
+//
+// ok is false if the rule gives no verdict. If the clocks contradict each other, the verdict is
+// Skewed. mongos 1.8 compared only the contender's clock with the ping, and took the lock at the
+// first read. mongos 2.0 to 3.0 failed with error 14023, later DistributedClockSkewed, if the
+// clocks of config servers differed.
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false
 	}
-	// The witnesses: the age of the same ping by three pairs of clocks.
+	// The witnesses: three ages of the same ping. Each is the difference of two clocks.
 	late := j.now.Wall.Sub(j.now.Ping)       // contender's wall clock at the reply minus ping
 	contender := minus(late, j.roundTrip)    // the same at the send
 	server := j.now.Server.Sub(j.now.Ping)   // server's clock minus ping, by the same clock
@@ -68,7 +67,7 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// agreed decides on a ping that is older than T by all witnesses. least is the youngest age.
+// agreed decides on a ping that is older than T by all three ages. least is the smallest age.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(
@@ -93,14 +92,14 @@ func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	return d
 }
 
-// sightIntervals is the age that a [Sight] must have, in ping intervals of the holder. A watch
-// counts three intervals on a monotonic clock. Two are enough here, because the ping was already
-// two intervals old when it was recorded, and two pairs of clocks measure each interval.
+// sightIntervals is the required age of a [Sight], in ping intervals of the holder. It is less than
+// the three intervals of a watch, because the ping was already two intervals old when the Sight was
+// recorded.
 const sightIntervals = 2
 
-// sighted returns the time for which the ping has been unchanged since its [Sight]. It is the
-// smaller of the times by the server's clock and by the clocks of the two contenders. ok is false
-// if the record does not count, because it belongs to another ping or its clocks disagreed.
+// sighted returns the age of the [Sight]: the smaller of the times by the server's clock and by the
+// clocks of the two contenders. ok is false if the Sight is of another ping, or if its clocks
+// disagreed.
 func (j *judgement) sighted() (d time.Duration, ok bool) {
 	s := j.now.Sight
 	if s.By == "" || s.Seq != j.now.Seq || s.Server.IsZero() || s.Local.IsZero() ||
@@ -111,9 +110,9 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 	return min(byServer, byContenders), true
 }
 
-// Sighting returns the [Sight] that a contender records after this read. ok is false without a
-// record: the policy does not use witnesses, the process is not silent or cannot be condemned, the
-// clocks disagree, or a record that counts already exists.
+// Sighting returns the [Sight] that a contender should record after this read. ok is true if the
+// policy selects the witnesses rule, the process is silent and can be condemned, the clocks agree,
+// and the ping has no usable Sight yet.
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judge(e, e, p)
 	switch {

@@ -4,7 +4,7 @@
 //
 // gocron asks a Locker before a job runs, and notifies it after the run. A Locker that only locks
 // lets a quick job run once for each process: the lock is free again before the next process's
-// timer fires (gocron issue 841). [Locker] also begins a slot of the job, which runs once for all
+// timer fires (gocron issue 841). [Locker] also begins a slot of the job. A slot runs once for all
 // processes. The server's clock decides which slot is due.
 //
 // # Limits

@@ -20,8 +20,8 @@ var ErrNotLeader = errors.New("gocronlock: another process is the leader")
 const pause = time.Second
 
 // An Elector is a gocron.Elector. Its leader is the process that holds a lock. All jobs of a
-// scheduler run on the leader. Shut down the scheduler first, because its jobs may run until then.
-// Close the Elector next, and its Manager last. It is safe for concurrent use.
+// scheduler run on the leader. To stop, shut down the scheduler first, then close the Elector, and
+// then its Manager. An Elector is safe for concurrent use.
 type Elector struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the loop is over
@@ -33,8 +33,8 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector takes part in the election of that name, in the background, until Close is called or
-// ctx ends. Errors: ErrConfig.
+// NewElector returns an Elector. It takes part in the election of that name, in the background,
+// until Close is called or ctx ends. Errors: ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
@@ -73,9 +73,9 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 	e.guard, e.err = guard, err
 }
 
-// IsLeader implements gocron.Elector. It returns nil while this process holds the lock and may
-// trust it. It does no I/O. Errors: ErrNotLeader, with the reason if the acquisition failed; after
-// a loss, the error of the guard.
+// IsLeader implements gocron.Elector. It returns nil while this process holds the lock and its
+// guard is trusted. It does no I/O. Errors: ErrNotLeader, with the reason if the acquisition
+// failed; after a loss, the error of the guard.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

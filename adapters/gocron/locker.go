@@ -17,36 +17,36 @@ import (
 // ErrConfig is matched by the errors of NewLocker and NewElector. The text names the field.
 var ErrConfig = errors.New("gocronlock: bad configuration")
 
-// Config configures a Locker. Schedule or Gap sets the minimum time between runs.
+// Config configures a Locker. Set either Schedule or Gap.
 type Config struct {
 	// Manager is the Manager of this process. Required.
 	Manager *distlock.Manager
 	// Store holds the records of the jobs and the pause switch, see package singleton. Required.
 	Store singleton.Store
-	// Schedule is for jobs that are due at times of the day, which are the same on all processes. Each
-	// of its slots runs once. It may be a schedule of github.com/robfig/cron/v3.
+	// Schedule is for jobs that are due at the same times in all processes. Each of its slots runs
+	// once. It may be a schedule of github.com/robfig/cron/v3.
 	Schedule singleton.Schedule
 	// Gap is the minimum time between the beginnings of two runs. It is for jobs of
-	// gocron.DurationJob, which are due at different times on each process. Nine tenths of the job's
-	// interval is a good value: with the whole interval, a timer that fires a moment too early skips a
-	// run.
+	// gocron.DurationJob, which are due at different times in each process. Nine tenths of the
+	// job's interval is a good value. With the whole interval, a timer that fires a moment too
+	// early skips a run.
 	Gap time.Duration
-	// Early is how far a process's clock may be ahead of the server's clock before the process loses a
-	// due slot. Default 1 s. It is for Schedule only.
+	// Early is the time by which a process's clock may be ahead of the server's clock. A process
+	// that is further ahead asks for a slot too early, and does not run it. Default 1 s. It is for
+	// Schedule only.
 	Early time.Duration
 	// Zone is the time zone of the times that Schedule receives. Default UTC. gocron's default is
 	// time.Local, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is the maximum time for which a job waits for the lock. Another process may hold the lock
-	// for a moment, only to find that the job has run. Default 1 s. While the job runs in another
-	// process, the wait ends with distlock.ErrHeld.
+	// Wait is the maximum time for which a job waits for the lock. Default 1 s. If the job still
+	// runs in another process then, Lock returns distlock.ErrHeld.
 	Wait time.Duration
 }
 
-// ErrSameName is matched by an error of Lock, together with singleton.ErrNotDue, if a job of that
-// name has asked this Locker for the same slot before. Two jobs may share the name, for example
-// jobs of one method value without gocron.WithName. Then only one of them runs. Or one job is due
-// more often than Config.Schedule or Gap allows.
+// ErrSameName means that a job with the same name has asked this Locker for the same slot before.
+// It is matched by an error of Lock, together with singleton.ErrNotDue. Two jobs may share the
+// name, for example jobs of one method value without gocron.WithName. Then only one of them runs.
+// Or one job is due more often than Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
 	"Schedule or Gap says")
@@ -95,7 +95,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the context is nil", ErrConfig)
 	}
-	// gocron's context ends with the scheduler, but the job's end is recorded after that.
+	// gocron's context ends with the scheduler. The end of the job is recorded after that.
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	guard, err := l.c.Manager.Lock(job).Lock(base, distlock.WaitAtMost(l.c.Wait),

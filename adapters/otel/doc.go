@@ -5,13 +5,15 @@
 //
 // The spans are:
 //
-//   - "distlock acquire": from the call to its outcome, with an event "granted" if the lock came
-//     from the queue. Its parent is the span in the context of the call.
-//   - "distlock takeover": an instant. Its parent is "distlock acquire".
-//   - "distlock release": all tries. Its parent is the span in the context of the acquisition.
-//   - "distlock lost" and "distlock dropped": an instant, with the same parent.
+//   - "distlock acquire" lasts from the call to its outcome. It has an event "granted" if the lock
+//     came from the queue. Its parent is the span in the context of the call.
+//   - "distlock takeover" has no duration. Its parent is "distlock acquire".
+//   - "distlock release" includes all tries. Its parent is the span in the context of the
+//     acquisition.
+//   - "distlock lost" and "distlock dropped" have no duration. Their parent is the span in the
+//     context of the acquisition.
 //   - "distlock evicted", "distlock condemned", "distlock broken", "distlock released late" and
-//     "distlock process over": an instant. Only a break has a parent, the span of its caller.
+//     "distlock process over" have no duration. Only a break has a parent, the span of its caller.
 //
 // Their attributes are:
 //

@@ -39,9 +39,9 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. It is
-// safe for concurrent use. Each call waits for the program's span processor, so use a processor that
-// exports in the background.
+// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. Each
+// call waits for the program's span processor, so use a processor that exports in the background. A
+// Tracer is safe for concurrent use.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)
@@ -54,10 +54,11 @@ func New(o Options) *Tracer {
 	return &Tracer{o.Provider.Tracer(scope)}
 }
 
-// Observe implements [distlock.Observer]: the spans have no parents.
+// Observe implements [distlock.Observer]. Its spans have no parents.
 func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
 
-// ObserveContext is called instead of Observe, see [distlock.Observer].
+// ObserveContext does the same as Observe. The span in ctx is the parent. Package distlock calls it
+// instead of Observe.
 func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,
@@ -71,7 +72,7 @@ func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// span records a completed span, which started e.Waited before the event.
+// span records a completed span, from e.Waited before the event to the event.
 func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)),
 		attrOutcome.String(e.Kind.String())}

@@ -160,47 +160,33 @@ func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	})
 }
 
-// The package comment lists the spans and their attributes.
-func TestDocument_ListsSpansAndAttributes(t *testing.T) {
+// Pings make no spans. Every other kind makes at least one span, which is finished. The package
+// comment lists the spans and their attributes.
+func TestTracer_EveryKind_EndsItsSpans_Documented(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
-		text := assert.Value(os.ReadFile("doc.go"))(t)
+		text := string(assert.Value(os.ReadFile("doc.go"))(t))
 		tracer := otel.New(otel.Options{Provider: w.provider})
-		for kind := range distlock.EventProcessOver + 1 {
+		for kind := distlock.EventAcquired; kind <= distlock.EventProcessOver; kind++ {
+			if strings.HasPrefix(kind.String(), "EventKind") { // an unused value
+				continue
+			}
+			w.recorder.Reset()
 			tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Waited: 1, Held: 1, Name: "a",
 				Why: "b", Mode: "shared", Session: bson.NewObjectID(), Fence: 1, Previous: "c",
 				Rule: "watch", Evidence: "d"})
-			if strings.HasPrefix(kind.String(), "EventKind") { // an unused value
-				w.recorder.Reset()
+			ping := kind == distlock.EventPing || kind == distlock.EventPingFailed
+			started, ended := len(w.recorder.Started()), w.recorder.Ended()
+			if started != len(ended) || (started == 0) != ping {
+				t.Errorf("%v: %d spans began, %d ended", kind, started, len(ended))
 			}
-			for _, s := range w.recorder.Ended() {
+			for _, s := range ended {
 				for _, a := range s.Attributes() {
-					if !strings.Contains(string(text), string(a.Key)) {
+					if !strings.Contains(text, string(a.Key)) {
 						t.Errorf("attribute %s is not documented", a.Key)
 					}
 				}
-				if !strings.Contains(string(text), `"`+s.Name()+`"`) {
+				if !strings.Contains(text, `"`+s.Name()+`"`) {
 					t.Errorf("span %q is not documented", s.Name())
-				}
-			}
-		}
-	})
-}
-
-// Pings make no spans. Every other kind makes at least one span, which is finished.
-func TestTracer_EveryKind_EndsItsSpans(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *traced) {
-		tracer := otel.New(otel.Options{Provider: w.provider})
-		for first, last := range map[distlock.EventKind]distlock.EventKind{
-			distlock.EventAcquired:  distlock.EventEvicted,
-			distlock.EventCondemned: distlock.EventProcessOver,
-		} {
-			for kind := first; kind <= last; kind++ {
-				w.recorder.Reset()
-				tracer.Observe(distlock.Event{Kind: kind, At: time.Now(), Rule: "watch"})
-				ping := kind == distlock.EventPing || kind == distlock.EventPingFailed
-				started, ended := len(w.recorder.Started()), len(w.recorder.Ended())
-				if started != ended || (ended == 0) != ping {
-					t.Errorf("%v: %d spans began, %d ended", kind, started, ended)
 				}
 			}
 		}

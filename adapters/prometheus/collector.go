@@ -48,8 +48,8 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// Bounds of the buckets, in seconds. A command takes milliseconds. A takeover takes up to the
-// configured time.
+// Bounds of the buckets, in seconds. A command takes milliseconds. A wait may include a takeover,
+// which takes minutes.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
@@ -104,8 +104,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin creates the series of rare events with the value zero, because Prometheus sees no increase
-// in the first value of a series.
+// begin creates the series of rare events with the value zero. Without them Prometheus would not
+// count the first event.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}
@@ -132,7 +132,8 @@ func (c *Collector) labels(all []string) []string {
 	return all
 }
 
-// of returns the label values for an event.
+// of returns the label values of a metric: values and, if the Collector has names, the name of the
+// lock.
 func (c *Collector) of(e distlock.Event, values ...string) []string {
 	if len(c.names) == 0 {
 		return values
@@ -144,8 +145,8 @@ func (c *Collector) of(e distlock.Event, values ...string) []string {
 	return append(slices.Clip(values), name)
 }
 
-// Watch sets the Source of a scrape. Without a Source a scrape returns only the counted events, and
-// not the state of the process. A later call replaces the Source.
+// Watch sets the Source that a scrape reads. Without a Source a scrape returns only the counted
+// events. A later call replaces the Source.
 func (c *Collector) Watch(s Source) { c.source.Store(&s) }
 
 // word converts a term of package distlock to a label value.

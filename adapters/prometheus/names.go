@@ -49,7 +49,7 @@ type reading struct {
 	of   func(distlock.Stats, distlock.Config) float64
 }
 
-// These readings have labels.
+// Readings with labels.
 var (
 	commandsDesc = prom.NewDesc("distlock_commands_total", "Commands sent to the store, by kind.",
 		[]string{"kind"}, nil)

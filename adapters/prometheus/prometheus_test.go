@@ -93,16 +93,10 @@ distlock_held_locks 0
 # TYPE distlock_releases_total counter
 distlock_releases_total{cause=""} 1
 `, "distlock_releases_total", "distlock_held_locks")
-		text := page(t, c)
-		for _, want := range []string{
+		text := wantShown(t, c,
 			`distlock_hold_seconds_bucket{le="30"} 0`, `distlock_hold_seconds_bucket{le="60"} 1`,
 			`distlock_commands_total{kind="release"} 1`, `distlock_listening{by="stream"} 0`,
-			`distlock_server_info{kind="memory"`, `distlock_wait_seconds_count{outcome="refused"} 1`,
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s is missing in:\n%s", want, text)
-			}
-		}
+			`distlock_server_info{kind="memory"`, `distlock_wait_seconds_count{outcome="refused"} 1`)
 		if strings.Contains(text, "secret") {
 			t.Errorf("the name of a lock is shown:\n%s", text)
 		}
@@ -121,6 +115,18 @@ func page(t *testing.T, c prom.Collector) string {
 		t.Fatalf("%d, %v: %s", w.Code, err, text)
 	}
 	return string(text)
+}
+
+// wantShown checks that the page has these lines, and returns the page.
+func wantShown(t *testing.T, c prom.Collector, lines ...string) (text string) {
+	t.Helper()
+	text = page(t, c)
+	for _, want := range lines {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing in:\n%s", want, text)
+		}
+	}
+	return text
 }
 
 // Each configured name has its series. All other names share one series.
@@ -220,26 +226,15 @@ func everything(c *prometheus.Collector) {
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
-	for _, want := range []string{
+	wantShown(t, c,
 		`distlock_takeovers_total{rule="at_once"} 0`, `distlock_takeovers_total{rule="lease"} 0`,
 		`distlock_losses_total{cause="no_ping"} 0`, `distlock_losses_total{cause="ping_changed"} 0`,
 		`distlock_evictions_total{party="waiter",rule="watch"} 0`,
-		`distlock_condemnations_total{rule="witnesses"} 0`,
-	} {
-		if text := page(t, c); !strings.Contains(text, want) {
-			t.Errorf("%s is missing in:\n%s", want, text)
-		}
-	}
+		`distlock_condemnations_total{rule="witnesses"} 0`)
 	c.Observe(distlock.Event{Kind: distlock.EventTakenOver, Rule: "at once"})
 	c.Observe(distlock.Event{Kind: distlock.EventRefused, Err: distlock.ErrNoHeartbeat})
-	for _, want := range []string{
-		`distlock_takeovers_total{rule="at_once"} 1`,
-		`distlock_acquisitions_total{cause="no_heartbeat",outcome="refused"} 1`,
-	} {
-		if text := page(t, c); !strings.Contains(text, want) {
-			t.Errorf("%s is missing in:\n%s", want, text)
-		}
-	}
+	wantShown(t, c, `distlock_takeovers_total{rule="at_once"} 1`,
+		`distlock_acquisitions_total{cause="no_heartbeat",outcome="refused"} 1`)
 }
 
 // Odd properties of a server are escaped. A second call of Watch replaces the Source.

@@ -80,7 +80,7 @@ func (w *work) told() (all []prom.Collector) {
 	return all
 }
 
-// ask reads the metrics that events do not update.
+// ask calls the functions that Asks received, and returns their metrics.
 func (w *work) ask() (all []prom.Metric) {
 	for _, s := range w.asked.All(context.Background(), &w.names) {
 		desc := w.descs[s.Metric]

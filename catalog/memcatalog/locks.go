@@ -2,7 +2,6 @@ package memcatalog
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -34,7 +33,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 		return l, nil, failed(op, name, err)
 	}
 	defer c.mu.Unlock()
-	doc := take(c.locks[stringKey(name)])
+	doc := c.locks[stringKey(name)].fields()
 	if doc == nil && makes {
 		doc = blank(name)
 	}
@@ -45,18 +44,17 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if change.Nothing() {
 		return l, nil, nil
 	}
-	l, err = c.turn(op, name, doc, change)
+	l = c.turn(name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
-	if err == nil && makes && enter.How != catalog.TryPlain && unseeded {
+	if makes && enter.How != catalog.TryPlain && unseeded {
 		// A second write raises a fence to the clock if it was counted up from zero, like on a
 		// server.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
-			l, err = c.turn(op, name, take(c.locks[stringKey(name)]), change)
-			return l, nil, err
+			return c.turn(name, c.locks[stringKey(name)].fields(), change), nil, nil
 		}
 	}
-	return l, change.Grants, err
+	return l, change.Grants, nil
 }
 
 // blank returns the start of an inserted document: the equality fields of the upsert's filter.
@@ -82,27 +80,24 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 			}
 		}
 	case transition.Break:
-		this.New = c.newID()
+		if this.New.IsZero() {
+			this.New = c.newID()
+		}
 		t = this
 	}
 	return transition.Decide(raw, t, now)
 }
 
-// understood returns the parsed lock document, from the index if possible. The caller holds mu.
-func (c *Catalog) understood(raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
-	key, _ := keyOf(raw)
-	if l, known := c.standing.locks[key]; known && same(raw, c.locks[key]) {
-		return l, nil
-	}
-	return catalog.ParseLock(raw)
-}
-
 // lookAt returns the snapshot of a lock and its pings. The caller holds mu.
-func (c *Catalog) lookAt(raw bson.Raw) catalog.Snapshot {
-	l, bad := c.understood(raw)
-	look := catalog.Snapshot{LockErr: bad}
-	if bad == nil {
-		look = l.Shown(c.beat)
+func (c *Catalog) lookAt(doc *stored) catalog.Snapshot {
+	look := catalog.Snapshot{LockErr: doc.bad}
+	if doc.bad == nil {
+		look = doc.lock.Shown(func(process string) catalog.PingState {
+			if p := c.pings[stringKey(process)]; p != nil {
+				return p.ping
+			}
+			return catalog.PingState{}
+		})
 	}
 	look.ServerTime, look.Primary = serverDate(c.now()), c.primary
 	return look
@@ -111,60 +106,54 @@ func (c *Catalog) lookAt(raw bson.Raw) catalog.Snapshot {
 // Read is documented in [catalog.Locks].
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	const op = catalog.OpRead
-	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(op, name, err)
+	if err := c.begin(ctx, op, name); err != nil {
+		return catalog.Lock{}, err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	raw := c.locks[stringKey(name)]
-	if raw == nil {
+	doc := c.locks[stringKey(name)]
+	switch {
+	case doc == nil:
 		return catalog.Lock{}, failed(op, name, catalog.ErrNotFound)
+	case doc.bad != nil:
+		return catalog.Lock{}, failed(op, name, doc.bad)
 	}
-	l, bad := c.understood(raw)
-	if bad != nil {
-		return catalog.Lock{}, failed(op, name, bad)
-	}
-	return l, nil
-}
-
-func failed(op catalog.Op, of string, err error) error {
-	return fmt.Errorf("%s %q: %w", op, of, err)
+	return doc.lock, nil
 }
 
 // List is documented in [catalog.Locks]. It reads all locks at one instant.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	return func(yield func(catalog.Snapshot, error) bool) {
-		docs := c.documents()
-		for i := 0; i == 0 || i < len(docs); i++ {
-			if err := ctx.Err(); err != nil {
-				yield(catalog.Snapshot{}, fmt.Errorf("list: %w", err))
+		rows, err := c.rows(ctx, waited)
+		for _, row := range rows {
+			if err = ctx.Err(); err != nil {
+				break
+			}
+			var bad error
+			if row.LockErr != nil {
+				row, bad = catalog.Snapshot{}, failed(catalog.OpList, "", row.LockErr)
+			}
+			if !yield(row, bad) {
 				return
 			}
-			if i == len(docs) || waited && !awaited(take(docs[i])) {
-				continue
-			}
-			if row, err := c.row(docs[i]); !yield(row, err) {
-				return
-			}
+		}
+		if err != nil {
+			yield(catalog.Snapshot{}, failed(catalog.OpList, "", err))
 		}
 	}
 }
 
-// documents returns the lock documents in the order of _id. A stored document is never changed in
-// place.
-func (c *Catalog) documents() []bson.Raw {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.locks.sorted()
-}
-
-func (c *Catalog) row(raw bson.Raw) (catalog.Snapshot, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	row := c.lookAt(raw)
-	if row.LockErr != nil {
-		return catalog.Snapshot{}, fmt.Errorf("list: %w", row.LockErr)
+func (c *Catalog) rows(ctx context.Context, waited bool) (rows []catalog.Snapshot, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	row.Primary = ""
-	return row, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, doc := range c.locks.sorted() {
+		if !waited || awaited(doc.fields()) {
+			row := c.lookAt(doc)
+			row.Primary = ""
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
 }

@@ -1,6 +1,6 @@
 // Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
-// semantics of a MongoDB server. For example, numbers of all types compare by value, {state: 0}
-// does not match a missing or null state, and dates come from the server's clock.
+// semantics of a MongoDB server. For example, numbers compare by value, whatever their type,
+// {state: 0} does not match a missing or null state, and dates come from the server's clock.
 //
 // The store is for tests, simulations and single-process programs. It writes no file, and other
 // processes cannot use it. Every write is applied immediately, so no operation returns
@@ -11,8 +11,10 @@
 package memcatalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,14 +40,12 @@ type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
 
-	mu       sync.Mutex // guards the fields below
-	locks    table
-	pings    table
-	beats    map[string]catalog.PingState // cache of parsed pings by key
-	standing standings                    // index of holders and waiters by process
-	primary  string
-	streams  map[*stream]bool
-	locked   map[string]*Transaction // the open transaction that wrote the document
+	mu      sync.Mutex // guards the fields below
+	locks   table
+	pings   table
+	primary string
+	streams map[*stream]bool
+	locked  map[string]*Transaction // the open transaction that wrote the document
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -59,19 +59,14 @@ func New(opts Options) *Catalog {
 	if opts.NewObjectID == nil {
 		opts.NewObjectID = bson.NewObjectID
 	}
-	if opts.Primary == "" {
-		opts.Primary = "memory"
-	}
 	return &Catalog{
-		now:      opts.Now,
-		newID:    opts.NewObjectID,
-		locks:    table{},
-		pings:    table{},
-		beats:    map[string]catalog.PingState{},
-		standing: newStandings(),
-		primary:  opts.Primary,
-		streams:  map[*stream]bool{},
-		locked:   map[string]*Transaction{},
+		now:     opts.Now,
+		newID:   opts.NewObjectID,
+		locks:   table{},
+		pings:   table{},
+		primary: cmp.Or(opts.Primary, "memory"),
+		streams: map[*stream]bool{},
+		locked:  map[string]*Transaction{},
 	}
 }
 
@@ -97,9 +92,9 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	defer c.mu.Unlock()
 	switch collection {
 	case catalog.LocksCollection:
-		c.putLock(key, raw)
+		c.locks[key] = storedLock(raw)
 	case catalog.PingsCollection:
-		c.putPing(key, raw)
+		c.pings[key] = storedPing(raw)
 	default:
 		return fmt.Errorf("put into %q: no such collection", collection)
 	}
@@ -110,40 +105,33 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch collection {
-	case catalog.LocksCollection:
-		c.standing.forget(stringKey(id))
-		delete(c.locks, stringKey(id))
-	case catalog.PingsCollection:
-		c.putPing(stringKey(id), nil)
-	}
+	delete(c.table(collection), stringKey(id))
 }
 
 // Document returns a copy of the document with the string id, nil if it does not exist.
 func (c *Catalog) Document(collection, id string) bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return clone(c.table(collection)[stringKey(id)])
+	return slices.Clone(c.table(collection)[stringKey(id)].document())
 }
 
 // Documents returns copies of all documents of a collection, in the order of _id.
 func (c *Catalog) Documents(collection string) []bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	docs := c.table(collection).sorted()
-	for i := range docs {
-		docs[i] = clone(docs[i])
+	var docs []bson.Raw
+	for _, doc := range c.table(collection).sorted() {
+		docs = append(docs, slices.Clone(doc.raw))
 	}
 	return docs
 }
 
 // Hello returns the server's clock and term. It returns an error only if ctx is done.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
-	if err := ctx.Err(); err != nil {
-		return catalog.Server{}, fmt.Errorf("hello: %w", err)
-	}
 	now := serverDate(c.now())
-	c.mu.Lock()
+	if err := c.begin(ctx, catalog.OpHello, ""); err != nil {
+		return catalog.Server{}, err
+	}
 	defer c.mu.Unlock()
 	return catalog.Server{
 		Kind:    catalog.Memory,
@@ -168,38 +156,21 @@ func (c *Catalog) table(collection string) table {
 	}
 }
 
-// putLock stores a lock document, updates standing, and returns the parsed document. The caller
-// holds mu.
-func (c *Catalog) putLock(key string, raw bson.Raw) (catalog.Lock, *catalog.MalformedError) {
-	c.locks[key] = raw
-	l, bad := catalog.ParseLock(raw)
-	if bad != nil {
-		c.standing.forget(key)
-	} else {
-		c.standing.remember(key, l)
+// begin takes mu for an operation. It returns an error, and does not hold mu, if ctx is done.
+func (c *Catalog) begin(ctx context.Context, op catalog.Op, of string) error {
+	if err := ctx.Err(); err != nil {
+		return failed(op, of, err)
 	}
-	return l, bad
+	c.mu.Lock()
+	return nil
 }
 
-// putPing stores a ping document. If raw is nil, it deletes the document. The caller holds mu.
-func (c *Catalog) putPing(key string, raw bson.Raw) {
-	delete(c.beats, key)
-	if raw == nil {
-		delete(c.pings, key)
-	} else {
-		c.pings[key] = raw
+// failed names the operation in an error, and the lock or process unless it is "".
+func failed(op catalog.Op, of string, err error) error {
+	if of == "" {
+		return fmt.Errorf("%s: %w", op, err)
 	}
-}
-
-// beat returns the parsed ping of a process. The caller holds mu.
-func (c *Catalog) beat(process string) catalog.PingState {
-	key := stringKey(process)
-	state, known := c.beats[key]
-	if raw := c.pings[key]; !known && raw != nil {
-		state = catalog.PingStateOf(raw)
-		c.beats[key] = state
-	}
-	return state
+	return fmt.Errorf("%s %q: %w", op, of, err)
 }
 
 // serverDate truncates t to milliseconds, like a BSON Date.

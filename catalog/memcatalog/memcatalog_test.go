@@ -15,20 +15,11 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-func TestMain(m *testing.M) {
-	effort.RapidChecks(100)
-	effort.Main(m)
-}
+func TestMain(m *testing.M) { effort.Main(m) }
 
 func TestCatalog_Conforms(t *testing.T) {
 	t.Parallel()
 	catalogtest.Run(t, func(*testing.T) catalogtest.Store { return catalogtest.InMemory() })
-}
-
-// The differential test finds no difference between two stores of the same kind.
-func TestCatalog_DoesAsItself(t *testing.T) {
-	t.Parallel()
-	catalogtest.RunDifferential(t, catalogtest.InMemory(), catalogtest.InMemory())
 }
 
 func grant(name string, n byte) catalog.Request {

@@ -3,7 +3,6 @@ package memcatalog
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,37 +15,32 @@ import (
 // Ping is documented in [catalog.Pings].
 func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	const op = catalog.OpPing
-	if err := ctx.Err(); err != nil {
-		return catalog.Pinged{}, failed(op, b.Process, err)
-	}
 	now := c.now()
-	key := stringKey(b.Process)
-	c.mu.Lock()
+	if err := c.begin(ctx, op, b.Process); err != nil {
+		return catalog.Pinged{}, err
+	}
 	defer c.mu.Unlock()
-	raw, there := c.pings[key]
-	doc := take(raw)
+	key := stringKey(b.Process)
+	before := c.pings[key]
+	doc := before.fields()
 	switch {
-	case !there:
+	case before == nil:
 		doc = fields{{"_id", text(b.Process)}}
 	case doc.at("condemned") >= 0 || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):
-		p, err := b.Judge(raw)
+		p, err := b.Judge(before.raw)
 		if err != nil {
 			return catalog.Pinged{}, failed(op, b.Process, err)
 		}
 		return catalog.Pinged{Ping: p}, nil
 	}
-	raw = doc.put("local", valueOf(b.Local)).
+	after := storedPing(doc.put("local", valueOf(b.Local)).
 		put("ping", valueOf(now)).
 		put("pingMS", valueOf(b.Interval.Milliseconds())).
 		put("seq", valueOf(b.Seq)).
 		put("takeoverMS", valueOf(b.Takeover.Milliseconds())).
-		without("sight").raw()
-	c.putPing(key, raw)
-	p, bad := catalog.ParsePing(raw)
-	if bad != nil {
-		return catalog.Pinged{}, failed(op, b.Process, bad)
-	}
-	return catalog.Pinged{Ping: p, Inserted: !there}, nil
+		without("sight").raw())
+	c.pings[key] = after
+	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
 // follows applies the filter {local: {$in: b.Mine}} to a value that is not an array. Every value
@@ -71,28 +65,25 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	key := stringKey(process)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	raw, there := c.pings[key]
-	doc := take(raw)
+	doc := c.pings[key].fields()
 	switch {
 	case u.Removes:
 		if doc.at("condemned") < 0 {
-			c.putPing(key, nil)
+			delete(c.pings, key)
 		}
 		return nil
-	case !there && u.Makes:
+	case doc == nil && u.Makes:
 		doc = fields{{"_id", text(process)}}
-	case !there || !matches(doc, u):
+	case doc == nil || !matches(doc, u):
 		return failed(op, process, catalog.ErrNoMatch)
 	}
 	for _, e := range u.Set {
-		if doc, err = doc.deep(e.Key, e.Value); err != nil {
-			return failed(op, process, err)
-		}
+		doc = doc.deep(e.Key, e.Value)
 	}
 	for _, key := range u.Unset {
 		doc = doc.without(key)
 	}
-	c.putPing(key, doc.raw())
+	c.pings[key] = storedPing(doc.raw())
 	return nil
 }
 
@@ -115,24 +106,15 @@ func matches(doc fields, u catalog.PingUpdate) bool {
 	return true
 }
 
-// Held is documented in [catalog.Pings]. Its cost depends only on the number of the process's
-// sessions.
+// Held is documented in [catalog.Pings].
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, failed("read the locks of", process, err)
+	if err := c.begin(ctx, catalog.OpHeld, process); err != nil {
+		return nil, err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	of := c.standing.of[process]
-	if of == nil {
-		return nil, nil
-	}
-	sessions := make([]catalog.HeldSession, 0, len(of.holds)+len(of.waits))
-	for s := range of.holds {
-		sessions = append(sessions, catalog.HeldSession{Session: s})
-	}
-	for s := range of.waits {
-		sessions = append(sessions, catalog.HeldSession{Session: s, Waits: true})
+	var sessions []catalog.HeldSession
+	for _, doc := range c.locks {
+		sessions = append(sessions, doc.lock.SessionsOf(process)...)
 	}
 	slices.SortFunc(sessions, catalog.HeldSession.Compare)
 	return sessions, nil
@@ -140,14 +122,13 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 
 // OldPings is documented in [catalog.Pings].
 func (c *Catalog) OldPings(ctx context.Context, before time.Time) ([]catalog.OldPing, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("read old pings: %w", err)
+	if err := c.begin(ctx, catalog.OpOldPings, ""); err != nil {
+		return nil, err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	var old []catalog.OldPing
-	for _, raw := range c.pings.sorted() {
-		p, ok := catalog.OldPingOf(raw)
+	for _, doc := range c.pings.sorted() {
+		p, ok := catalog.OldPingOf(doc.raw)
 		if ok && p.At.Before(before) && len(old) < catalog.MaxOldPings {
 			old = append(old, p)
 		}
@@ -157,23 +138,23 @@ func (c *Catalog) OldPings(ctx context.Context, before time.Time) ([]catalog.Old
 
 // Prune is documented in [catalog.Pings].
 func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("prune pings: %w", err)
+	if err := c.begin(ctx, catalog.OpPrune, ""); err != nil {
+		return 0, err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	named := map[string]bool{}
-	for _, raw := range c.locks {
-		for _, process := range catalog.ProcessesIn(raw, holds(take(raw).get("state"), positive)) {
+	for _, doc := range c.locks {
+		held := holds(doc.fields().get("state"), positive)
+		for _, process := range catalog.ProcessesIn(doc.raw, held) {
 			named[process] = true
 		}
 	}
 	pruned := 0
 	for _, seen := range old {
 		key := stringKey(seen.Process)
-		now, ok := catalog.OldPingOf(c.pings[key])
+		now, ok := catalog.OldPingOf(c.pings[key].document())
 		if ok && !named[seen.Process] && now.At.Equal(seen.At) {
-			c.putPing(key, nil)
+			delete(c.pings, key)
 			pruned++
 		}
 	}
@@ -182,24 +163,20 @@ func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error)
 
 // Prepare is documented in [catalog.Pings]. The store in memory has no indexes to create.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("prepare: %w", err)
-	}
-	return nil, nil
+	return nil, ctx.Err()
 }
 
 // PruneLocks is documented in [catalog.Pings].
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
 	pruned int, next string, err error,
 ) {
-	if err := ctx.Err(); err != nil {
-		return 0, "", fmt.Errorf("prune locks: %w", err)
+	if err := c.begin(ctx, catalog.OpPruneLocks, after); err != nil {
+		return 0, "", err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	looked := 0
-	for _, raw := range c.locks.sorted() {
-		name, ok := take(raw).get("_id").StringValueOK()
+	for _, doc := range c.locks.sorted() {
+		name, ok := doc.raw.Lookup("_id").StringValueOK()
 		if !ok || name <= after {
 			continue
 		}
@@ -208,8 +185,7 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 		}
 		next = name
 		key := stringKey(name)
-		if _, _, ok := catalog.Prunable(raw, before); ok && c.locked[key] == nil {
-			c.standing.forget(key)
+		if _, _, ok := catalog.Prunable(doc.raw, before); ok && c.locked[key] == nil {
 			delete(c.locks, key)
 			pruned++
 		}

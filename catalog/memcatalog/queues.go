@@ -3,7 +3,6 @@ package memcatalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,29 +11,23 @@ import (
 )
 
 // turn writes a change and sends its grants to the streams. The caller holds mu.
-func (c *Catalog) turn(op catalog.Op, name string, doc fields, change catalog.Change) (
-	catalog.Lock, error,
-) {
-	raw, err := doc.changed(change)
-	if err != nil {
-		return catalog.Lock{}, failed(op, name, err)
-	}
-	l, _ := c.putLock(stringKey(name), raw) // malformed if the fence reached its limit
+func (c *Catalog) turn(name string, doc fields, change catalog.Change) catalog.Lock {
+	after := storedLock(doc.changed(change))
+	c.locks[stringKey(name)] = after
 	c.tell(change.Grants)
-	return l, nil
+	return after.lock // zero if the fence reached its limit
 }
 
 // Snapshots is documented in [catalog.Queues]. It reads all documents at one instant.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("snapshots: %w", err)
+	if err := c.begin(ctx, catalog.OpSnapshots, ""); err != nil {
+		return nil, err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	looks := make(catalog.Looks, len(names))
 	for _, name := range names {
-		if raw := c.locks[stringKey(name)]; raw != nil {
-			looks[name] = c.lookAt(raw)
+		if doc := c.locks[stringKey(name)]; doc != nil {
+			looks[name] = c.lookAt(doc)
 		}
 	}
 	return looks, nil
@@ -44,19 +37,15 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
 	locks []catalog.Lock, err error,
 ) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("ask for grants: %w", err)
+	if err := c.begin(ctx, catalog.OpHeldOrFree, process); err != nil {
+		return nil, err
 	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range names {
-		raw := c.locks[stringKey(name)]
-		l, bad := c.understood(raw)
-		if raw == nil || bad != nil {
-			continue
-		}
-		if !l.Held || len(l.GrantsOf(process)) > 0 || slices.Contains(lines, name) {
-			locks = append(locks, l)
+		doc := c.locks[stringKey(name)]
+		if doc != nil && doc.bad == nil && (!doc.lock.Held || slices.Contains(lines, name) ||
+			len(doc.lock.GrantsOf(process)) > 0) {
+			locks = append(locks, doc.lock)
 		}
 	}
 	return locks, nil
@@ -73,14 +62,12 @@ func awaited(doc fields) bool {
 	if !ok {
 		return named(line)
 	}
-	values, err := list.Values()
-	return err == nil && slices.ContainsFunc(values, named)
+	values, _ := list.Values() // a stored document is valid
+	return slices.ContainsFunc(values, named)
 }
 
-// errStreamOver is the error of Next after the store closed the stream.
 var errStreamOver = errors.New("the stream of grants is over")
 
-// A stream passes grants to one process.
 type stream struct {
 	c       *Catalog
 	process string
@@ -91,12 +78,11 @@ type stream struct {
 
 // GrantStream is documented in [catalog.Queues].
 func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.GrantStream, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, failed("open the stream of grants for", process, err)
+	if err := c.begin(ctx, catalog.OpGrantStream, process); err != nil {
+		return nil, err
 	}
-	s := &stream{c: c, process: process, wake: make(chan struct{}, 1)}
-	c.mu.Lock()
 	defer c.mu.Unlock()
+	s := &stream{c: c, process: process, wake: make(chan struct{}, 1)}
 	c.streams[s] = true
 	return s, nil
 }
@@ -142,12 +128,12 @@ func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 		case len(grants) > 0:
 			return grants, nil
 		case over:
-			return nil, failed("the stream of grants for", s.process, errStreamOver)
+			return nil, failed(catalog.OpNextGrants, s.process, errStreamOver)
 		}
 		select {
 		case <-s.wake:
 		case <-ctx.Done():
-			return nil, failed("the stream of grants for", s.process, ctx.Err())
+			return nil, failed(catalog.OpNextGrants, s.process, ctx.Err())
 		}
 	}
 }

@@ -40,7 +40,6 @@ type Transaction struct {
 	writes table         // guarded by c.mu; nil after the end
 }
 
-// transactionKey is the context key of a transaction.
 type transactionKey struct{}
 
 // Begin begins a transaction. The caller must call Commit or Abort.
@@ -66,9 +65,7 @@ func (t *Transaction) Commit() error {
 	if t.writes == nil {
 		return conflictError{"the transaction has ended"}
 	}
-	for key, raw := range t.writes {
-		t.c.putLock(key, raw)
-	}
+	maps.Copy(t.c.locks, t.writes)
 	t.end()
 	return nil
 }
@@ -99,11 +96,11 @@ func (t *Transaction) end() {
 }
 
 // read returns the transaction's version of a document. The caller holds c.mu.
-func (t *Transaction) read(key string) fields {
-	if raw, own := t.writes[key]; own {
-		return take(raw)
+func (t *Transaction) read(key string) *stored {
+	if doc := t.writes[key]; doc != nil {
+		return doc
 	}
-	return take(t.seen[key])
+	return t.seen[key]
 }
 
 // write writes a document. It returns ErrConflict if the document changed after the transaction
@@ -114,15 +111,11 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 		return conflictError{"the transaction has ended"}
 	case other != nil && other != t:
 		return conflictError{"another transaction has written the document"}
-	case !same(t.c.locks[key], t.seen[key]):
+	case t.c.locks[key] != t.seen[key]:
 		return conflictError{"the document was written after the transaction began"}
 	}
-	raw, err := doc.changed(change)
-	if err != nil {
-		return err
-	}
 	t.c.locked[key] = t
-	t.writes[key] = raw
+	t.writes[key] = storedLock(doc.changed(change))
 	return nil
 }
 
@@ -205,35 +198,32 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	if err := ctx.Err(); err != nil {
 		return failed(op, s.Name, err)
 	}
-	touch := func(ctx context.Context) error {
-		if err := c.Touch(ctx, s); err != nil {
-			return failed(op, s.Name, err)
-		}
-		return nil
-	}
 	ran := false
 	return c.WithTransaction(ctx, func(ctx context.Context) error {
 		first := ran
 		if first {
-			if err := touch(ctx); err != nil {
-				return err
+			if err := c.Touch(ctx, s); err != nil {
+				return failed(op, s.Name, err)
 			}
 		}
 		ran = true
-		err := run(catalog.WithTransaction(ctx, s, ctx.Value(transactionKey{})))
-		if err != nil || first {
+		if err := run(catalog.WithTransaction(ctx, s, ctx.Value(transactionKey{}))); err != nil {
 			return err
 		}
-		return touch(ctx)
+		if !first {
+			if err := c.Touch(ctx, s); err != nil {
+				return failed(op, s.Name, err)
+			}
+		}
+		return nil
 	})
 }
 
-// applyIn carries out a transition inside an open transaction.
 func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
 	key := stringKey(t.On())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc := in.read(key)
+	doc := in.read(key).fields()
 	_, change, err := c.decide(doc, t, now)
 	if err == nil {
 		err = in.write(key, doc, change)
@@ -255,19 +245,16 @@ func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := t.read(key)
-	l, bad := catalog.ParseLock(doc.raw())
-	switch {
-	case doc != nil && bad != nil:
-		return bad
-	case doc == nil || !holdsIt(l, s):
+	if doc == nil {
 		return catalog.ErrNoMatch
 	}
-	return t.write(key, doc, catalog.Change{})
-}
-
-func holdsIt(l catalog.Lock, s catalog.Session) bool {
-	_, holds := l.HeldBy(s.TS)
-	return holds
+	if doc.bad != nil {
+		return doc.bad
+	}
+	if _, holds := doc.lock.HeldBy(s.TS); !holds {
+		return catalog.ErrNoMatch
+	}
+	return t.write(key, doc.fields(), catalog.Change{})
 }
 
 // EnterTransaction is documented in [catalog.Queues].
@@ -285,25 +272,24 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	key := stringKey(r.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc, l := t.read(key), catalog.Lock{Name: r.Name}
+	doc := t.read(key)
 	if doc == nil {
-		doc = blank(r.Name)
-	} else {
-		var bad *catalog.MalformedError
-		if l, bad = catalog.ParseLock(doc.raw()); bad != nil {
-			return catalog.Lock{}, failed(op, r.Name, bad)
-		}
+		doc = storedLock(blank(r.Name).raw())
 	}
-	if l.Held || len(l.Waiters) > 0 {
-		return catalog.Lock{}, failed(op, r.Name, catalog.ErrNotFree)
+	l, err := doc.lock, error(nil)
+	switch {
+	case doc.bad != nil:
+		err = doc.bad
+	case l.Held || len(l.Waiters) > 0:
+		err = catalog.ErrNotFree
+	default:
+		err = t.write(key, doc.fields(), transition.Passage(l, r, now))
 	}
-	err := t.write(key, doc, transition.Passage(l, r, now))
+	if after := t.writes[key]; err == nil && after.bad != nil {
+		err = after.bad
+	}
 	if err != nil {
 		return catalog.Lock{}, failed(op, r.Name, err)
 	}
-	l, bad := catalog.ParseLock(t.writes[key])
-	if bad != nil {
-		return catalog.Lock{}, failed(op, r.Name, bad)
-	}
-	return l, nil
+	return t.writes[key].lock, nil
 }

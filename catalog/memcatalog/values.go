@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"math"
-	"math/big"
 	"slices"
 	"strings"
 
@@ -25,30 +24,14 @@ func valueOf(v any) bson.RawValue {
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares v, a number of any type, with n by value, as the server does. ok is false for NaN
-// and for a value that is not a number.
+// compare compares v, a number of any type but Decimal128, with n by value, as the server does. ok
+// is false for NaN and for a value that is not such a number.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
-	exact := new(big.Rat)
-	switch v.Type {
-	case bson.TypeInt32, bson.TypeInt64:
-		whole, _ := v.AsInt64OK()
-		return cmp.Compare(whole, n), true
-	case bson.TypeDouble:
-		if f := v.Double(); exact.SetFloat64(f) == nil {
-			return cmp.Compare(f, 0), !math.IsNaN(f)
-		}
-	case bson.TypeDecimal128:
-		d := v.Decimal128()
-		if d.IsInf() != 0 {
-			return d.IsInf(), true
-		}
-		if _, ok := exact.SetString(d.String()); !ok {
-			return 0, false
-		}
-	default:
-		return 0, false
+	if f, isDouble := v.DoubleOK(); isDouble {
+		return cmp.Compare(f, float64(n)), !math.IsNaN(f)
 	}
-	return exact.Cmp(new(big.Rat).SetInt64(n)), true
+	whole, ok := v.AsInt64OK()
+	return cmp.Compare(whole, n), ok
 }
 
 // equalsNumber returns the filter {field: n}.
@@ -78,8 +61,8 @@ func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	if !ok {
 		return false
 	}
-	values, err := list.Values()
-	return err == nil && slices.ContainsFunc(values, filter)
+	values, _ := list.Values() // a stored document is valid
+	return slices.ContainsFunc(values, filter)
 }
 
 // fields are a document's fields in their order.
@@ -157,18 +140,14 @@ func (f fields) put(key string, v bson.RawValue) fields {
 }
 
 // deep sets the field at a path of one or two names.
-func (f fields) deep(path string, v any) (fields, error) {
-	t, value, err := bson.MarshalValue(v)
-	if err != nil {
-		return nil, err
-	}
-	set := bson.RawValue{Type: t, Value: value}
+func (f fields) deep(path string, v any) fields {
+	set := valueOf(v)
 	key, below, deep := strings.Cut(path, ".")
 	if deep {
 		doc, _ := f.get(key).DocumentOK()
 		set = bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: take(doc).put(below, set).raw()}
 	}
-	return f.put(key, set), nil
+	return f.put(key, set)
 }
 
 // without removes a field. The caller must own f.
@@ -178,18 +157,16 @@ func (f fields) without(key string) fields {
 
 // changed returns the lock document after a change, with rev raised. New fields come last: rev,
 // then the others by name.
-func (f fields) changed(c catalog.Change) (bson.Raw, error) {
-	out, err := slices.Clone(f), error(nil)
+func (f fields) changed(c catalog.Change) bson.Raw {
+	out := slices.Clone(f)
 	if next, ok := c.NextRev(f.get("rev")); ok {
 		out = out.put("rev", valueOf(next))
 	}
 	for _, e := range c.Set {
-		if out, err = out.deep(e.Key, e.Value); err != nil {
-			return nil, err
-		}
+		out = out.deep(e.Key, e.Value)
 	}
 	for _, key := range c.Unset {
 		out = out.without(key)
 	}
-	return out.raw(), nil
+	return out.raw()
 }

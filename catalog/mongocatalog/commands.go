@@ -29,10 +29,6 @@ var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 // revised is the increment that every write of this package makes in a lock document.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
-// fenced is the increment that every acquisition makes.
-var fenced = bson.D{{Key: "fence", Value: int64(1)}, {Key: "rev", Value: int64(1)}}
-
-// A modification is one findAndModify.
 type modification struct {
 	filter bson.D
 	update any // bson.D, or bson.A for a pipeline
@@ -42,10 +38,8 @@ type modification struct {
 
 func (m modification) command(collection string) bson.D {
 	d := bson.D{
-		{Key: "findAndModify", Value: collection},
-		{Key: "query", Value: m.filter},
-		{Key: "update", Value: m.update},
-		{Key: "new", Value: true},
+		{Key: "findAndModify", Value: collection}, {Key: "query", Value: m.filter},
+		{Key: "update", Value: m.update}, {Key: "new", Value: true},
 	}
 	if m.upsert {
 		d = append(d, bson.E{Key: "upsert", Value: true})
@@ -63,10 +57,8 @@ func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D
 		statement = append(statement, bson.E{Key: "upsert", Value: true})
 	}
 	return bson.D{
-		{Key: "update", Value: collection},
-		{Key: "updates", Value: bson.A{statement}},
-		{Key: "ordered", Value: true},
-		{Key: "writeConcern", Value: majority},
+		{Key: "update", Value: collection}, {Key: "updates", Value: bson.A{statement}},
+		{Key: "ordered", Value: true}, {Key: "writeConcern", Value: majority},
 	}
 }
 
@@ -77,19 +69,15 @@ func removing(filter bson.D, limit int32) bson.D {
 
 func deletion(collection string, statements ...any) bson.D {
 	return bson.D{
-		{Key: "delete", Value: collection},
-		{Key: "deletes", Value: bson.A(statements)},
-		{Key: "ordered", Value: true},
-		{Key: "writeConcern", Value: majority},
+		{Key: "delete", Value: collection}, {Key: "deletes", Value: bson.A(statements)},
+		{Key: "ordered", Value: true}, {Key: "writeConcern", Value: majority},
 	}
 }
 
 // held is the filter for the lock that s holds. It matches the held states of all managers.
 func held(s catalog.Session) bson.D {
 	return bson.D{
-		{Key: "_id", Value: s.Name},
-		{Key: "ts", Value: s.TS},
-		{Key: "state", Value: positive},
+		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "state", Value: positive},
 	}
 }
 
@@ -97,15 +85,12 @@ func held(s catalog.Session) bson.D {
 func granted(r catalog.Request) bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{
-			{Key: "state", Value: int32(1)},
-			{Key: "process", Value: r.Process},
-			{Key: "who", Value: r.Who},
-			{Key: "why", Value: r.Why},
-			{Key: "ts", Value: r.TS},
+			{Key: "state", Value: int32(1)}, {Key: "process", Value: r.Process},
+			{Key: "who", Value: r.Who}, {Key: "why", Value: r.Why}, {Key: "ts", Value: r.TS},
 			{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
 		}},
 		{Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}}},
-		{Key: "$inc", Value: fenced},
+		{Key: "$inc", Value: append(bson.D{{Key: "fence", Value: int64(1)}}, revised...)},
 	}
 }
 
@@ -144,10 +129,9 @@ func acquisition(r catalog.Request) modification {
 // uncountable returns the conditions that match an invalid fence or rev of a free lock.
 func uncountable(field string) bson.A {
 	return bson.A{
-		bson.D{{Key: field, Value: bson.D{{Key: "$exists", Value: true}, {Key: "$not", Value: ours}}}},
-		bson.D{{Key: field, Value: bson.D{{Key: "$lt", Value: int32(0)}}}},
-		bson.D{{Key: field, Value: bson.D{{Key: "$gt", Value: int64(catalog.MaxCount)}}}},
-		bson.D{{Key: field + ".0", Value: there}},
+		call(field, bson.D{{Key: "$exists", Value: true}, {Key: "$not", Value: ours}}),
+		call(field, call("$lt", int32(0))), call(field, call("$gt", int64(catalog.MaxCount))),
+		isList(field),
 	}
 }
 
@@ -163,10 +147,7 @@ func seeding(s catalog.Session, atLeast int64) modification {
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
 	filter := append(held(s), unwaited, unshared, alone, countable)
-	free := bson.D{
-		{Key: "$set", Value: bson.D{{Key: "state", Value: int32(0)}}},
-		{Key: "$inc", Value: revised},
-	}
+	free := bson.D{{Key: "$set", Value: call("state", int32(0))}, {Key: "$inc", Value: revised}}
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
@@ -194,8 +175,7 @@ func beating(b catalog.Heartbeat) modification {
 			{Key: "$set", Value: bson.D{
 				{Key: "local", Value: bson.NewDateTimeFromTime(b.Local)},
 				{Key: "takeoverMS", Value: b.Takeover.Milliseconds()},
-				{Key: "pingMS", Value: b.Interval.Milliseconds()},
-				{Key: "seq", Value: b.Seq},
+				{Key: "pingMS", Value: b.Interval.Milliseconds()}, {Key: "seq", Value: b.Seq},
 			}},
 			{Key: "$unset", Value: bson.D{{Key: "sight", Value: ""}}},
 		},
@@ -203,7 +183,6 @@ func beating(b catalog.Heartbeat) modification {
 	}
 }
 
-// alive is the filter for the ping document of a process that is not condemned.
 func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
@@ -246,7 +225,6 @@ func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	return update
 }
 
-// only builds a projection to the fields.
 func only(fields ...string) bson.D {
 	d := make(bson.D, 0, len(fields))
 	for _, field := range fields {
@@ -255,9 +233,6 @@ func only(fields ...string) bson.D {
 	return d
 }
 
-// olderThan returns the filter for pings before a server time.
 func olderThan(before time.Time) bson.D {
-	return bson.D{{Key: "ping", Value: bson.D{
-		{Key: "$lt", Value: bson.NewDateTimeFromTime(before)},
-	}}}
+	return call("ping", call("$lt", bson.NewDateTimeFromTime(before)))
 }

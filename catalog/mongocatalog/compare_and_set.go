@@ -121,12 +121,9 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 
 // timed returns the pipeline that reads a lock document and the server's clock.
 func timed(name string) bson.A {
-	return bson.A{
-		matching(bson.D{{Key: "_id", Value: name}}),
-		bson.D{{Key: "$project", Value: bson.D{
-			{Key: "_id", Value: int32(0)}, {Key: "lock", Value: "$$ROOT"}, {Key: "now", Value: "$$NOW"},
-		}}},
-	}
+	return bson.A{matching(call("_id", name)), call("$project", bson.D{
+		{Key: "_id", Value: int32(0)}, {Key: "lock", Value: "$$ROOT"}, {Key: "now", Value: "$$NOW"},
+	})}
 }
 
 // trySwap returns nil when the document has changed.

@@ -71,10 +71,7 @@ func appName(given *string, purpose string) string {
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")
-	options := strings.IndexByte(after, '?')
-	if options >= 0 {
-		after = after[:options]
-	}
+	after, _, _ = strings.Cut(after, "?")
 	if strings.Contains(after, "@") && !strings.Contains(authority, "?") {
 		return errors.New("bad connection string: an @ after the first slash: write / as %2F and @ as " +
 			"%40 in user name and password")
@@ -96,11 +93,10 @@ func WithoutSecrets(text, uri string) string {
 	info := rest[:at]
 	_, password, _ := strings.Cut(info, ":")
 	secrets := []string{info, password}
-	if plain, err := url.QueryUnescape(password); err == nil {
-		secrets = append(secrets, plain)
-	}
-	if plain, err := url.PathUnescape(password); err == nil {
-		secrets = append(secrets, plain)
+	for _, unescape := range []func(string) (string, error){url.QueryUnescape, url.PathUnescape} {
+		if plain, err := unescape(password); err == nil {
+			secrets = append(secrets, plain)
+		}
 	}
 	for _, s := range secrets {
 		if s != "" {

@@ -18,43 +18,33 @@ import (
 // This file classifies the driver's errors. It assumes that a write is sent at most once, see the
 // package comment.
 
-// idIndex is the name of the index on _id.
 const idIndex = "_id_"
 
 // Codes of the server.
 const (
-	codeBadValue                = 2
-	codeFailedToParse           = 9
-	codeUnauthorized            = 13
-	codeTypeMismatch            = 14
-	codeCommandNotFound         = 59
-	codeDocumentValidation      = 121
-	codeNotWritablePrimary      = 10107
-	codeNotPrimaryNoSecondaryOk = 13435
-	codeCannotGrowCapped        = 10003
-	codeDuplicateKey            = 11000
-	codeObjectTooLarge          = 10334
-	codeUpdatedTooLarge         = 17419
-	codeUpsertedTooLarge        = 17420
-	codeNoUserDatabase          = 14037
-	codeAPIStrict               = 323
-	codeNoShardingEnabled       = 193
-	codeWritesBlocked           = 371
+	codeUnauthorized     = 13
+	codeCommandNotFound  = 59
+	codeAPIStrict        = 323
+	codeObjectTooLarge   = 10334
+	codeNoUserDatabase   = 14037
+	codeUpdatedTooLarge  = 17419
+	codeUpsertedTooLarge = 17420
 )
 
 // refused lists the codes of commands that were not applied: the server could not parse them, does
 // not allow them, or the document does not permit the change.
 var refused = []int{
-	codeBadValue, codeFailedToParse, codeTypeMismatch, codeCommandNotFound, codeDocumentValidation,
-	codeCommandNotSupportedView, codeDuplicateKey, codeCannotGrowCapped, codeNoUserDatabase,
-	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge, codeNoShardingEnabled,
+	2, 9, 14, 121, // BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure
+	166, 193, // CommandNotSupportedOnView, no sharding enabled
+	10003, 11000, // CannotGrowDocumentInCappedNamespace, DuplicateKey
+	codeCommandNotFound, codeNoUserDatabase,
+	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge,
 }
 
-// notNow are the codes for a command that was not applied but may succeed later: the server is not
-// the primary, or an operator blocked writes.
-var notNow = []int{codeNotWritablePrimary, codeNotPrimaryNoSecondaryOk, codeWritesBlocked}
+// notNow are the codes for a command that was not applied but may succeed later: UserWritesBlocked,
+// NotWritablePrimary, NotPrimaryNoSecondaryOk.
+var notNow = []int{371, 10107, 13435}
 
-// An outcome is the effect of a failed command.
 type outcome int
 
 const (
@@ -133,10 +123,7 @@ func neverSent(err error) bool {
 const handshake = "connection() error occurred during connection handshake"
 
 // network reports whether a connection broke before or during the command, see neverSent.
-func network(err error) bool {
-	var labeled mongo.LabeledError
-	return errors.As(err, &labeled) && labeled.HasErrorLabel(driver.NetworkError)
-}
+func network(err error) bool { return labeled(err, driver.NetworkError) }
 
 // classifyRead returns the outcome of a read that failed with err. The outcome is never unknown.
 func classifyRead(err error) outcome {
@@ -176,7 +163,6 @@ func on(collection, actions, verb string, name ...string) operation {
 	return o
 }
 
-// reading returns an operation that reads locks.
 func reading(verb string, name ...string) operation {
 	return on(catalog.LocksCollection, "find", verb, name...)
 }

@@ -58,94 +58,73 @@ func broken(cause error) error {
 func TestOutcome_OfEveryError(t *testing.T) {
 	t.Parallel()
 	concern := &mongo.WriteConcernError{Code: 64, Message: "waiting for replication timed out"}
+	codes := func(codes ...int32) (errs []error) {
+		for _, code := range codes {
+			errs = append(errs, command(code))
+		}
+		return errs
+	}
 	for _, c := range []struct {
 		name        string
-		err         error
 		write, read string
+		errs        []error
 	}{
-		{"ServerSelection", topology.ServerSelectionError{Wrapped: context.DeadlineExceeded},
-			unavailable, unavailable},
-		{"Disconnected", mongo.ErrClientDisconnected, unavailable, unavailable},
-		{"PoolExhausted", topology.WaitQueueTimeoutError{Wrapped: context.DeadlineExceeded},
-			unavailable, unavailable},
-		{"HandshakeFailed", topology.ConnectionError{Wrapped: io.EOF}, unavailable, unavailable},
-		{"LooksLikeAHandshake", broken(topology.ConnectionError{ConnectionID: "c",
-			Wrapped: errors.New("error occurred during connection handshake")}), unknown, unavailable},
-		{"NotWritablePrimary", command(10107), unavailable, unavailable}, // E6
-		{"NotPrimaryNoSecondaryOk", command(13435), unavailable, unavailable},
-		{"NotWritablePrimaryOfUpdate", written(10107), unavailable, unavailable},
-		{"NoWritesPerformed", command(91, driver.NoWritesPerformed), notApplied, notApplied},
-		{"DeadlineWouldBeExceeded", fmt.Errorf("x: %w", driver.ErrDeadlineWouldBeExceeded),
-			notApplied, notApplied},
-		{"BareCanceled", context.Canceled, notApplied, notApplied}, // I13
-		{"BareDeadline", context.DeadlineExceeded, notApplied, notApplied},
-		{"Unauthorized", command(13), denied, denied},        // J1
-		{"TooLarge", command(10334), notApplied, notApplied}, // J7
-		{"TooLargeAfterUpdate", command(17419), notApplied, notApplied},
-		{"TooLargeToUpsert", written(17420), notApplied, notApplied},
-		{"UnauthorizedUpdate", written(13), denied, denied},
-		{"TypeMismatch", command(14), notApplied, notApplied},
-		{"BadValue", command(2), notApplied, notApplied},
-		{"DuplicateKey", command(11000), notApplied, notApplied},
-		{"DuplicateKeyOfUpdate", written(11000), notApplied, notApplied},
-		{"Validator", command(121), notApplied, notApplied},   // F21
-		{"WriteOnView", command(166), notApplied, notApplied}, // F21
-
-		{"NoShardingEnabled", command(193), notApplied, notApplied},
-		{"NoUserDatabase", command(14037), notApplied, notApplied},
-		{"UserWritesBlocked", command(371), unavailable, unavailable},
-		{"Overloaded82", command(462, of82...), unavailable, unavailable},
-		{"Overloaded90", command(463, of90...), unavailable, unavailable},
-		{"OverloadedByAnyCode", command(433, of90...), unavailable, unavailable},
-		{"OverloadedWithoutPromise", command(462, of82[0]), unknown, unavailable},
-		{"OverloadedWithoutLabels", command(463), unknown, unavailable},
-		{"OverloadedWriteConcern", mongo.WriteException{WriteConcernError: concern, Labels: of90},
-			unknown, unavailable},
-
-		{"ConnectionBroken", broken(io.EOF), unknown, unavailable}, // D8
-		{"ConnectionBrokenInside", broken(topology.ConnectionError{Wrapped: &net.OpError{
-			Op: "read", Err: errors.New("reset by peer")}}), unknown, unavailable},
-		{"ContextEndedInFlight", broken(context.DeadlineExceeded), unknown, unavailable},
-		{"CanceledInFlight", broken(context.Canceled), unknown, unavailable},
-		{"WrappedDeadline", fmt.Errorf("x: %w", context.DeadlineExceeded), unknown, notApplied},
-		{"DeadlineWouldBeExceededOnBroken", broken(driver.ErrDeadlineWouldBeExceeded),
-			unknown, unavailable},
-		{"WriteConcern", mongo.WriteException{WriteConcernError: concern}, unknown, notApplied}, // E5
-		{"WriteConcernAndNotPrimary", mongo.WriteException{
-			WriteConcernError: &mongo.WriteConcernError{Code: 10107}}, unknown, notApplied},
-		{"WriteConcernAndNoWrites", mongo.WriteException{WriteConcernError: concern,
-			Labels: []string{driver.NoWritesPerformed}}, unknown, notApplied},
-		{"SteppedDown", command(189), unknown, unavailable}, // E7
-		{"InterruptedAtShutdown", command(11600), unknown, unavailable},
-		{"InterruptedByElection", command(11602), unknown, unavailable},
-		{"ShutdownInProgress", command(91), unknown, unavailable},
-		{"MaxTime", command(50), unknown, unavailable},
-		{"ExceededTimeLimit", command(262), unknown, unavailable},
-		{"Interrupted, by killOp", command(11601), unknown, unavailable},
-		{"CursorNotFound", command(43), unknown, unavailable},
-		{"QueryPlanKilled", command(175), unknown, unavailable},
-		{"CursorKilled", command(237), unknown, unavailable},
-		{"WriteConflict", command(112), unknown, notApplied},
-		{"NeverHeardOf", command(424242), unknown, notApplied},
-		{"OutOfSpace", command(14031), unknown, notApplied},
-		{"Anything", errors.New("malformed wire message"), unknown, notApplied},
+		{"NoConnection", unavailable, unavailable, []error{
+			topology.ServerSelectionError{Wrapped: context.DeadlineExceeded},
+			mongo.ErrClientDisconnected, topology.ConnectionError{Wrapped: io.EOF},
+			topology.WaitQueueTimeoutError{Wrapped: context.DeadlineExceeded},
+		}},
+		{"NotNow", unavailable, unavailable, append(codes(10107, 13435, 371), written(10107))}, // E6
+		{"Overloaded", unavailable, unavailable, []error{
+			command(462, of82...), command(463, of90...), command(433, of90...),
+		}},
+		{"Denied", denied, denied, []error{command(13), written(13)}}, // J1
+		// Too large (J7), bad value, wrong type, duplicate key, validator and view (F21), no sharding, no
+		// database of one's own.
+		{"Refused", notApplied, notApplied, append(codes(10334, 17419, 14, 2, 11000, 121, 166, 193, 14037),
+			written(17420), written(11000), command(91, driver.NoWritesPerformed))},
+		{"EndedBefore", notApplied, notApplied, []error{ // I13
+			context.Canceled, context.DeadlineExceeded,
+			fmt.Errorf("x: %w", driver.ErrDeadlineWouldBeExceeded),
+		}},
+		{"ConnectionBroken", unknown, unavailable, []error{ // D8
+			broken(io.EOF), broken(context.DeadlineExceeded), broken(context.Canceled),
+			broken(driver.ErrDeadlineWouldBeExceeded),
+			broken(topology.ConnectionError{Wrapped: &net.OpError{
+				Op: "read", Err: errors.New("reset by peer")}}),
+			broken(topology.ConnectionError{ConnectionID: "c",
+				Wrapped: errors.New("error occurred during connection handshake")}),
+		}},
+		// Stepped down (E7), shutdown, election, time limits, killed commands and cursors.
+		{"Interrupted", unknown, unavailable, codes(189, 11600, 11602, 91, 50, 262, 11601, 43, 175, 237)},
+		{"OverloadedWithoutPromise", unknown, unavailable, []error{
+			command(462, of82[0]), command(463),
+			mongo.WriteException{WriteConcernError: concern, Labels: of90},
+		}},
+		{"WriteConcern", unknown, notApplied, []error{ // E5
+			mongo.WriteException{WriteConcernError: concern},
+			mongo.WriteException{WriteConcernError: &mongo.WriteConcernError{Code: 10107}},
+			mongo.WriteException{
+				WriteConcernError: concern, Labels: []string{driver.NoWritesPerformed}},
+		}},
+		{"Anything", unknown, notApplied, append(codes(112, 424242, 14031),
+			errors.New("malformed wire message"), fmt.Errorf("x: %w", context.DeadlineExceeded))},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			write, read := mongocatalog.Failed(c.err, true), mongocatalog.Failed(c.err, false)
+		for _, err := range c.errs {
+			write, read := mongocatalog.Failed(err, true), mongocatalog.Failed(err, false)
 			if got := verdict(write); got != c.write {
-				t.Errorf("write\nwant %s\ngot  %s: %v", c.write, got, write)
+				t.Errorf("%s: write\nwant %s\ngot  %s: %v", c.name, c.write, got, write)
 			}
 			if got := verdict(read); got != c.read {
-				t.Errorf("read\nwant %s\ngot  %s: %v", c.read, got, read)
+				t.Errorf("%s: read\nwant %s\ngot  %s: %v", c.name, c.read, got, read)
 			}
 			if !strings.HasPrefix(write.Error(), `acquire "balancer": `) {
 				t.Errorf("text: %v", write)
 			}
-			if !reaches(write, c.err) {
+			if !reaches(write, err) {
 				t.Errorf("the driver's error cannot be reached from %v", write)
 			}
-		})
+		}
 	}
 }
 

@@ -145,11 +145,7 @@ func (ev evaluator) eval(x any) any {
 	case bson.A:
 		out := make(bson.A, 0, len(x))
 		for _, one := range x {
-			v := ev.eval(one)
-			if v == any(missing{}) {
-				v = nil
-			}
-			out = append(out, v)
+			out = append(out, orNull(ev.eval(one)))
 		}
 		return out
 	case bson.D:
@@ -190,15 +186,20 @@ func (ev evaluator) reference(text string) any {
 	return at(v, path[1:])
 }
 
-// with evaluates x with additional variables.
-func (ev evaluator) with(x any, vars ...any) any {
-	inner := ev
-	inner.vars = map[string]any{}
-	maps.Copy(inner.vars, ev.vars)
-	for i := 0; i < len(vars); i += 2 {
-		inner.vars[vars[i].(string)] = vars[i+1]
+// with evaluates x with an additional variable.
+func (ev evaluator) with(x, name, value any) any {
+	vars := map[string]any{}
+	maps.Copy(vars, ev.vars)
+	vars[name.(string)] = value
+	return evaluator{ev.now, ev.root, vars}.eval(x)
+}
+
+// orNull returns null for a missing value, as in an array.
+func orNull(v any) any {
+	if v == any(missing{}) {
+		return nil
 	}
-	return inner.eval(x)
+	return v
 }
 
 // call evaluates an operator. It uses apply for operators that bind no variables.
@@ -211,11 +212,7 @@ func (ev evaluator) call(operator string, argument any) any {
 	case "$map":
 		out := bson.A{}
 		for _, one := range list(operator, ev.eval(arg("input"))) {
-			v := ev.with(arg("in"), arg("as"), one)
-			if v == any(missing{}) {
-				v = nil
-			}
-			out = append(out, v)
+			out = append(out, orNull(ev.with(arg("in"), arg("as"), one)))
 		}
 		return out
 	case "$filter":
@@ -239,6 +236,14 @@ func (ev evaluator) call(operator string, argument any) any {
 		values = append(values, ev.eval(one))
 	}
 	return apply(operator, values)
+}
+
+// orders has the meaning of the operators that compare.
+var orders = map[string]func(order int) bool{
+	"$gt":  func(order int) bool { return order > 0 },
+	"$gte": func(order int) bool { return order >= 0 },
+	"$lt":  func(order int) bool { return order < 0 },
+	"$lte": func(order int) bool { return order <= 0 },
 }
 
 // apply applies an operator to values, which may be missing.
@@ -267,14 +272,8 @@ func apply(operator string, v []any) any {
 		return compare(v[0], v[1]) == 0
 	case "$ne":
 		return compare(v[0], v[1]) != 0
-	case "$gt":
-		return compare(v[0], v[1]) > 0
-	case "$gte":
-		return compare(v[0], v[1]) >= 0
-	case "$lt":
-		return compare(v[0], v[1]) < 0
-	case "$lte":
-		return compare(v[0], v[1]) <= 0
+	case "$gt", "$gte", "$lt", "$lte":
+		return orders[operator](compare(v[0], v[1]))
 	case "$type":
 		return typeName(v[0])
 	case "$add", "$subtract":
@@ -300,7 +299,7 @@ func applyToArray(operator string, v []any) any {
 	case "$size":
 		return int32(len(list(operator, v[0])))
 	case "$in":
-		return indexOf(list(operator, v[1]), v[0]) >= 0
+		return contains(list(operator, v[1]), v[0])
 	case "$allElementsTrue":
 		return !slices.ContainsFunc(list(operator, v[0]), func(one any) bool { return !truth(one) })
 	case "$arrayElemAt":
@@ -322,7 +321,7 @@ func applyToArray(operator string, v []any) any {
 		out := bson.A{}
 		for _, one := range v {
 			for _, element := range list(operator, one) {
-				if !slices.ContainsFunc(out, func(v any) bool { return compare(v, element) == 0 }) {
+				if !contains(out, element) {
 					out = append(out, element)
 				}
 			}
@@ -357,11 +356,6 @@ func whole(operator string, v any) int {
 	return int(n)
 }
 
-func indexOf(elements bson.A, v any) int {
-	for i, one := range elements {
-		if compare(one, v) == 0 {
-			return i
-		}
-	}
-	return -1
+func contains(elements bson.A, v any) bool {
+	return slices.ContainsFunc(elements, func(one any) bool { return compare(one, v) == 0 })
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,15 +17,10 @@ func truth(v any) bool {
 	switch v := v.(type) {
 	case bool:
 		return v
-	case int32:
-		return v != 0
-	case int64:
-		return v != 0
-	case float64:
-		return v != 0
-	default:
-		return !null(v)
+	case int32, int64, float64:
+		return float(v) != 0
 	}
+	return !null(v)
 }
 
 func concat(v []any) any {
@@ -145,6 +141,8 @@ func rank(v any) int {
 		return 7
 	case bson.DateTime:
 		return 8
+	case bson.Decimal128:
+		return 9 // not a number here: no pipeline accepts one
 	}
 	fail("a value of type %T is not known", v)
 	return 0
@@ -162,7 +160,7 @@ func typeName(v any) string {
 		return "undefined"
 	}
 	return []string{"missing", "null", "", "string", "object", "array", "objectId", "bool",
-		"date"}[rank(v)]
+		"date", "decimal"}[rank(v)]
 }
 
 func compare(a, b any) int {
@@ -180,23 +178,12 @@ func compare(a, b any) int {
 	case string:
 		return strings.Compare(a, b.(string))
 	case bson.D:
-		b := b.(bson.D)
-		for i := range min(len(a), len(b)) {
-			d := cmp.Or(cmp.Compare(rank(a[i].Value), rank(b[i].Value)),
-				strings.Compare(a[i].Key, b[i].Key), compare(a[i].Value, b[i].Value))
-			if d != 0 {
-				return d
-			}
-		}
-		return cmp.Compare(len(a), len(b))
+		return slices.CompareFunc(a, b.(bson.D), func(x, y bson.E) int {
+			return cmp.Or(cmp.Compare(rank(x.Value), rank(y.Value)), strings.Compare(x.Key, y.Key),
+				compare(x.Value, y.Value))
+		})
 	case bson.A:
-		b := b.(bson.A)
-		for i := range min(len(a), len(b)) {
-			if d := compare(a[i], b[i]); d != 0 {
-				return d
-			}
-		}
-		return cmp.Compare(len(a), len(b))
+		return slices.CompareFunc(a, b.(bson.A), compare)
 	case bson.ObjectID:
 		o := b.(bson.ObjectID)
 		return bytes.Compare(a[:], o[:])

@@ -32,9 +32,7 @@ func Describe(info, hello bson.Raw, database string) catalog.Server {
 }
 
 // Commands returns all commands that write.
-func Commands(
-	r catalog.Request, from catalog.Holder, b catalog.Heartbeat, p catalog.Ping, ts bson.ObjectID,
-) map[string]bson.D {
+func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string]bson.D {
 	how := catalog.Condemnation{By: "judge", Evidence: "silent"}
 	date := time.UnixMilli(5)
 	later := b
@@ -74,9 +72,7 @@ func ping(c catalog.PingChange, now time.Time) bson.D {
 }
 
 // Turns returns the commands of the queue.
-func Turns(r catalog.Request, dead catalog.Holder) map[string]bson.D {
-	permit := r
-	permit.Mode, permit.Limit = catalog.Permit, 3
+func Turns(r catalog.Request) map[string]bson.D {
 	change := catalog.Change{
 		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
 	}
@@ -137,5 +133,5 @@ func (c *Catalog) Database() string { return c.database }
 
 // Begin returns a command's context.
 func (c *Catalog) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	return c.begin(ctx)
+	return c.begin(ctx, nil)
 }

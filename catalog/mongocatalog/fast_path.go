@@ -38,6 +38,11 @@ func setting(values bson.D) bson.D {
 	return call("$set", set)
 }
 
+// when sets a field to a value if the condition holds, and otherwise keeps it.
+func when(condition any, field string, value any) bson.E {
+	return bson.E{Key: field, Value: choose(condition, value, "$"+field)}
+}
+
 // entryOf is transition.Entry with the server's clock.
 func entryOf(r catalog.Request) bson.D {
 	entry := transition.Entry(r, time.Time{})
@@ -70,8 +75,7 @@ func ourNumber(least, most int64) bson.D {
 // none may hold.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParties("waiters",
-		bson.D{{Key: "mode", Value: bson.D{{Key: "$nin", Value: bson.A{"", string(catalog.Shared)}}}}},
-		isList("mode"))
+		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
 	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
@@ -104,13 +108,13 @@ func notParties(field string, more ...bson.D) bson.A {
 		return call(field, call("$not", call("$type", kind)))
 	}
 	conditions := append([]bson.D{
-		{{Key: "$not", Value: bson.D{{Key: "$type", Value: "object"}}}},
+		call("$not", call("$type", "object")),
 		other("ts", "objectId"), isList("ts"), {{Key: "ts", Value: bson.NilObjectID}},
 		other("process", "string"), isList("process"), {{Key: "process", Value: ""}},
 	}, more...)
 	var none bson.A
 	for _, c := range conditions {
-		none = append(none, bson.D{{Key: field, Value: bson.D{{Key: "$elemMatch", Value: c}}}})
+		none = append(none, call(field, call("$elemMatch", c)))
 	}
 	return none
 }
@@ -130,10 +134,7 @@ var isArray = bson.D{{Key: "$type", Value: "array"}}
 // nobodyWaits requires an empty queue, and somebodyWaits requires a waiter.
 var (
 	nobodyWaits   = bson.D{{Key: "waiters", Value: absent}}
-	somebodyWaits = bson.D{
-		{Key: "waiters", Value: isArray},
-		{Key: "waiters.0", Value: there},
-	}
+	somebodyWaits = bson.D{{Key: "waiters", Value: isArray}, {Key: "waiters.0", Value: there}}
 )
 
 // nextIsToldInOneLine requires a waiter. The first waiter's process id must have no line break, so
@@ -153,14 +154,19 @@ var (
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, nobodyWaits...)
 	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
-	filter := append(exclusive(r.Name, full),
-		bson.E{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
-		}},
-		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}},
-		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}},
-	)
+	filter := append(append(exclusive(r.Name, full), newcomer(r.TS)...),
+		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}})
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
+}
+
+// newcomer requires that a session is neither the holder in the top-level fields nor a waiter.
+func newcomer(ts bson.ObjectID) bson.D {
+	return bson.D{
+		{Key: "ts", Value: bson.D{
+			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{ts, bson.NilObjectID}},
+		}},
+		{Key: "waiters.ts", Value: call("$ne", ts)},
+	}
 }
 
 // full requires a full queue, see [catalog.Lock.RoomFor].
@@ -170,28 +176,25 @@ var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: 
 // document with a session that is queued twice.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
-	take := func(field string, value any) bson.E {
-		return bson.E{Key: field, Value: choose(free, value, "$"+field)}
-	}
 	return bson.A{
 		setting(bson.D{
 			{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()},
 			{Key: "fine", Value: onceInLine()},
 		}),
 		call("$set", bson.D{
-			take("evidence", "$$REMOVE"),
-			take("fence", fence),
-			take("grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
-			take("process", literal(r.Process)),
+			when(free, "evidence", "$$REMOVE"),
+			when(free, "fence", fence),
+			when(free, "grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
+			when(free, "process", literal(r.Process)),
 			{Key: "rev", Value: choose(fine, nextRev(), "$rev")},
-			take("state", int32(1)),
-			take("takeoverMS", r.Takeover.Milliseconds()),
-			take("ts", r.TS),
+			when(free, "state", int32(1)),
+			when(free, "takeoverMS", r.Takeover.Milliseconds()),
+			when(free, "ts", r.TS),
 			{Key: "waiters", Value: choose(free, "$$REMOVE", choose(fine,
 				call("$concatArrays", call("$ifNull", "$waiters", bson.A{}), bson.A{entryOf(r)}), "$waiters"))},
-			take("when", "$$NOW"),
-			take("who", literal(r.Who)),
-			take("why", literal(r.Why)),
+			when(free, "when", "$$NOW"),
+			when(free, "who", literal(r.Who)),
+			when(free, "why", literal(r.Why)),
 		}),
 		call("$unset", work),
 	}
@@ -236,9 +239,6 @@ func leavingAlone(evidence string) bson.A {
 		told = literal(evidence)
 	}
 	some, next, fence := worked("some"), worked("next"), worked("fence")
-	give := func(field string, value any) bson.E {
-		return bson.E{Key: field, Value: choose(some, value, "$"+field)}
-	}
 	return bson.A{
 		setting(bson.D{
 			{Key: "some", Value: call("$isArray", bson.A{"$waiters"})},
@@ -246,23 +246,66 @@ func leavingAlone(evidence string) bson.A {
 			{Key: "fence", Value: nextFence()},
 		}),
 		call("$set", bson.D{
-			give("evidence", told),
-			give("fence", fence),
-			give("grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
-			give("process", next+".process"),
+			when(some, "evidence", told),
+			when(some, "fence", fence),
+			when(some, "grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
+			when(some, "process", next+".process"),
 			{Key: "rev", Value: call("$add", "$rev", int64(1))},
 			{Key: "state", Value: choose(some, int32(1), int32(0))},
-			give("takeoverMS", next+".takeoverMS"),
-			give("ts", next+".ts"),
-			{Key: "waiters", Value: choose(call("$gt", call("$size", array("$waiters")), int32(1)),
-				call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")},
-			give("when", "$$NOW"),
-			give("who", next+".who"),
-			give("why", next+".why"),
+			when(some, "takeoverMS", next+".takeoverMS"),
+			when(some, "ts", next+".ts"),
+			lineAfterFirst(),
+			when(some, "when", "$$NOW"),
+			when(some, "who", next+".who"),
+			when(some, "why", next+".why"),
 		}),
 		call("$unset", work),
 	}
 }
 
+// lineAfterFirst sets the queue without its first waiter.
+func lineAfterFirst() bson.E {
+	return bson.E{Key: "waiters", Value: choose(
+		call("$gt", call("$size", array("$waiters")), int32(1)),
+		call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")}
+}
+
 // nextFence returns the fence of the next grant.
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
+
+// watched returns the condition that an exclusive holder's lease still has the watched renewal, or
+// nil if the lease does not matter. A renewal removes all other leases, so the lease is the only
+// one.
+func watched(h catalog.Holder) bson.D {
+	if h.Renewal == 0 {
+		return nil
+	}
+	return bson.D{
+		{Key: "leases.0.ts", Value: h.TS}, {Key: "leases.0.n", Value: h.Renewal},
+		{Key: "leases.1", Value: absent},
+	}
+}
+
+// renewing is transition.Renew with the server's clock.
+func renewing(r catalog.Renewal) modification {
+	local := bson.NewDateTimeFromTime(r.Local)
+	newer := func(like ...bson.E) bson.D { // the session has a lease with these fields
+		return call("leases", call("$elemMatch", append(bson.D{{Key: "ts", Value: r.TS}}, like...)))
+	}
+	filter := append(holdsWith(r.Session), bson.E{Key: "$nor", Value: bson.A{
+		newer(bson.E{Key: "n", Value: bson.D{{Key: "$gt", Value: r.Number}}}),
+		newer(bson.E{Key: "n", Value: r.Number},
+			bson.E{Key: "local", Value: bson.D{{Key: "$ne", Value: local}}}),
+	}})
+	others := where(array("$leases"), every(
+		call("$in", "$$p.ts", holding("$$p.ts", "$ts")), call("$ne", "$$p.ts", r.TS)))
+	return modification{filter: filter, fields: bson.D{{Key: "_id", Value: int32(1)}}, update: bson.A{
+		call("$set", bson.D{
+			{Key: "leases", Value: call("$concatArrays", others, bson.A{bson.D{
+				{Key: "ts", Value: r.TS}, {Key: "ms", Value: transition.LeaseMS(r.Life)},
+				{Key: "n", Value: r.Number}, {Key: "at", Value: "$$NOW"}, {Key: "local", Value: local},
+			}})},
+			{Key: "rev", Value: nextRev()},
+		}),
+	}}
+}

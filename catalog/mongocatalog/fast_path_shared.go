@@ -37,9 +37,7 @@ func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 			call("limit", call("$lt", int32(1))), isList("limit"))
 	}
 	return append(wellFormed(name, slices.Concat(notParties("sharers"), waiters, none)),
-		bson.E{Key: "mode.0", Value: absent},
-		bson.E{Key: "limit.0", Value: absent},
-	)
+		bson.E{Key: "mode.0", Value: absent}, bson.E{Key: "limit.0", Value: absent})
 }
 
 // shared returns the conditions that a lock is held in a mode.
@@ -48,11 +46,8 @@ func shared(mode catalog.Mode, limit any) bson.D {
 		limit = absent
 	}
 	return bson.D{
-		stateHeld,
-		{Key: "mode", Value: string(mode)},
-		{Key: "limit", Value: limit},
-		{Key: "sharers", Value: isArray},
-		{Key: "sharers.0", Value: there},
+		stateHeld, {Key: "mode", Value: string(mode)}, {Key: "limit", Value: limit},
+		{Key: "sharers", Value: isArray}, {Key: "sharers.0", Value: there},
 	}
 }
 
@@ -85,13 +80,8 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	if waits {
 		ways = append(ways, alike(taken, nobodyWaits), alike(taken, somebodyWaits))
 	}
-	filter := append(sharing(r.Name, r.Mode, full),
-		bson.E{Key: "ts", Value: bson.D{
-			{Key: "$type", Value: "objectId"}, {Key: "$nin", Value: bson.A{r.TS, bson.NilObjectID}},
-		}},
-		bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: r.TS}}},
-		bson.E{Key: "$or", Value: ways},
-	)
+	filter := append(append(sharing(r.Name, r.Mode, full), newcomer(r.TS)...),
+		bson.E{Key: "$or", Value: ways})
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
@@ -99,34 +89,28 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 // document with inconsistent sharers, or with a session that occurs twice.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
-	become := func(field string, value any) bson.E {
-		return bson.E{Key: field, Value: choose(free, value, "$"+field)}
-	}
-	get := func(field string, value any) bson.E {
-		return bson.E{Key: field, Value: choose(gets, value, "$"+field)}
-	}
 	set := bson.D{
-		get("evidence", "$$REMOVE"),
-		get("fence", fence),
-		get("grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
-		become("mode", string(r.Mode)),
-		become("process", literal(r.Process)),
+		when(gets, "evidence", "$$REMOVE"),
+		when(gets, "fence", fence),
+		when(gets, "grants", grantLine(literal(r.TS.Hex()), fence, literal(catalog.OneLine(r.Process)))),
+		when(free, "mode", string(r.Mode)),
+		when(free, "process", literal(r.Process)),
 		{Key: "rev", Value: choose(worked("fine"), nextRev(), "$rev")},
-		get("sharers", call("$concatArrays", array("$sharers"), bson.A{bson.D{
+		when(gets, "sharers", call("$concatArrays", array("$sharers"), bson.A{bson.D{
 			{Key: "ts", Value: r.TS}, {Key: "process", Value: literal(r.Process)},
 			{Key: "who", Value: literal(r.Who)}, {Key: "why", Value: literal(r.Why)},
 			{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
 			{Key: "when", Value: "$$NOW"}, {Key: "fence", Value: fence},
 		}})),
-		get("state", int32(1)),
-		become("takeoverMS", r.Takeover.Milliseconds()),
-		become("ts", r.TS),
-		become("when", "$$NOW"),
-		become("who", literal(r.Who)),
-		become("why", literal(r.Why)),
+		when(gets, "state", int32(1)),
+		when(free, "takeoverMS", r.Takeover.Milliseconds()),
+		when(free, "ts", r.TS),
+		when(free, "when", "$$NOW"),
+		when(free, "who", literal(r.Who)),
+		when(free, "why", literal(r.Why)),
 	}
 	if r.Mode == catalog.Permit {
-		set = append(set, become("limit", r.Limit))
+		set = append(set, when(free, "limit", r.Limit))
 	}
 	room := any(true)
 	if waits {
@@ -171,9 +155,6 @@ func leavingShared(s catalog.Session, mode catalog.Mode) bson.A {
 	rest := where("$sharers", call("$ne", "$$p.ts", s.TS))
 	stages, granting := bson.A{}, bson.D{}
 	if mode == catalog.Permit {
-		give := func(field string, value any) bson.E {
-			return bson.E{Key: field, Value: choose(some, value, "$"+field)}
-		}
 		stages = append(stages, setting(bson.D{
 			{Key: "some", Value: call("$isArray", bson.A{"$waiters"})},
 			{Key: "next", Value: first(array("$waiters"))},
@@ -186,11 +167,10 @@ func leavingShared(s catalog.Session, mode catalog.Mode) bson.A {
 			{Key: "when", Value: "$$NOW"}, {Key: "fence", Value: fence},
 		}}, bson.A{}))
 		granting = bson.D{
-			give("evidence", "$$REMOVE"),
-			give("fence", fence),
-			give("grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
-			{Key: "waiters", Value: choose(call("$gt", call("$size", array("$waiters")), int32(1)),
-				call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")},
+			when(some, "evidence", "$$REMOVE"),
+			when(some, "fence", fence),
+			when(some, "grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
+			lineAfterFirst(),
 		}
 	}
 	anybody := call("$gt", call("$size", after), int32(0))

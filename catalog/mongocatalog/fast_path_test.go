@@ -6,18 +6,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 )
 
 // The short commands do not change a document that is shared, foreign, damaged, full or free with
 // waiters.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
-	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
-	me, other, reader := writer(1), writer(2), enter(3, catalog.Shared, 0, catalog.Queue)
+	me, other, reader := writer(1), writer(2), reader(3)
 	without := func(d bson.D, field string) bson.D { return remove(d, []string{field}) }
-	doc := func(state int32, holder step, more ...bson.E) bson.D {
+	doc := func(state int32, holder transition.Enter, more ...bson.E) bson.D {
 		d := bson.D{
-			e("_id", "x"), e("state", state), e("process", "p"), e("ts", holder.request.TS),
+			e("_id", "x"), e("state", state), e("process", "p"), e("ts", holder.TS),
 			e("fence", int64(1)<<40), e("rev", int64(7)),
 		}
 		for _, m := range more {
@@ -64,14 +64,11 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for verb, want := range map[string]bool{"enter": c.enter, "leave": c.leave} {
-				s := me
-				s.verb, s.dead.TS = verb, me.request.TS
-				s.dead.Name = "x"
-				f := s.short()[0]
-				_, ok, _, err := evaluated(c.doc, f.filter, f.pipeline, verb == "enter")
+			for s, want := range map[step]bool{me: c.enter, leave(1): c.leave} {
+				f := short(s)[0]
+				_, ok, _, err := evaluated(c.doc, f.filter, f.pipeline, s == step(me))
 				if err != nil || ok != want {
-					t.Errorf("%s: matched %v, want %v; %v", verb, ok, want, err)
+					t.Errorf("%T: matched %v, want %v; %v", s, ok, want, err)
 				}
 			}
 		})

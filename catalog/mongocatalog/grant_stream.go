@@ -51,7 +51,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 		return nil, o.wrap(fmt.Errorf("%w: database %s of a %s has no change streams; use a database of "+
 			"your own on a replica set", catalog.ErrNoGrantStream, c.database, s.Kind))
 	}
-	ctx, cancel, err := c.begin(ctx)
+	ctx, cancel, err := c.begin(ctx, nil)
 	if err != nil {
 		return nil, o.wrap(err)
 	}
@@ -76,35 +76,25 @@ func notable(process string) bson.A {
 		{Key: "$options", Value: "m"},
 	}
 	whole := bson.D{
-		{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"insert", "replace"}}}},
+		{Key: "operationType", Value: call("$in", bson.A{"insert", "replace"})},
 		{Key: "fullDocument.state", Value: positive},
 		{Key: "fullDocument.grants", Value: line},
 		{Key: "$or", Value: bson.A{
-			bson.D{{Key: "fullDocument.process", Value: process}},
-			bson.D{{Key: "fullDocument.sharers.process", Value: process}},
+			call("fullDocument.process", process), call("fullDocument.sharers.process", process),
 		}},
 	}
+	changed := bson.D{
+		{Key: "operationType", Value: "update"},
+		{Key: "updateDescription.updatedFields.grants", Value: line},
+	}
 	return bson.A{
-		matching(bson.D{{Key: "$or", Value: bson.A{
-			whole,
-			bson.D{
-				{Key: "operationType", Value: "update"},
-				{Key: "updateDescription.updatedFields.grants", Value: line},
-			},
-			bson.D{{Key: "operationType", Value: "invalidate"}},
-		}}}),
-		bson.D{{Key: "$project", Value: bson.D{
-			{Key: "operationType", Value: int32(1)},
-			{Key: "documentKey", Value: int32(1)},
-			{Key: "fullDocument.grants", Value: int32(1)},
-			{Key: "fullDocument.evidence", Value: int32(1)},
-			{Key: "updateDescription.updatedFields.grants", Value: int32(1)},
-			{Key: "updateDescription.updatedFields.evidence", Value: int32(1)},
-		}}},
+		matching(either(whole, changed, call("operationType", "invalidate"))),
+		call("$project", only("operationType", "documentKey", "fullDocument.grants",
+			"fullDocument.evidence", "updateDescription.updatedFields.grants",
+			"updateDescription.updatedFields.evidence")),
 	}
 }
 
-// errStreamOver is the error of Next after the server closed the stream.
 var errStreamOver = errors.New("the change stream is over")
 
 // Next is documented in [catalog.GrantStream]. Without events it sends one command per second, or

@@ -17,11 +17,10 @@ import (
 // Error codes of the server. The first two report an index that has the same keys but another name
 // or other options.
 const (
-	codeIndexOptionsConflict    = 85
-	codeIndexKeySpecsConflict   = 86
-	codeNamespaceNotFound       = 26
-	codeIndexNotFound           = 27
-	codeCommandNotSupportedView = 166
+	codeIndexOptionsConflict  = 85
+	codeIndexKeySpecsConflict = 86
+	codeNamespaceNotFound     = 26
+	codeIndexNotFound         = 27
 )
 
 // An index describes an index for the queries of this package. Free lock documents stay until they
@@ -148,7 +147,6 @@ func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// creating returns the shell command that creates an index.
 func (i index) creating(database, collection string) string {
 	how := ""
 	if i.only != nil {
@@ -167,7 +165,6 @@ func inShell(database, collection string) string {
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q)", database, collection)
 }
 
-// provide creates a missing index.
 func (c *Catalog) provide(
 	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
 ) (warning string, err error) {

@@ -119,6 +119,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			locks: []bson.D{spec("process_1", up("process"), e("unique", true)), sharers, waiters}},
 		"a config server's own": {want: process + ", " + parties,
 			locks: []bson.D{spec("ts_1", up("ts")), spec("state_1_process_1", up("state", "process"))}},
+		"one that deletes pings": {locks: []bson.D{process1, sharers, waiters,
+			spec("old pings", up("when"), e("expireAfterSeconds", int32(3600)))}, warning: `"old pings"`},
 		"the keys in another order": {want: process,
 			locks: []bson.D{spec("x", up("process", "state")), sharers, waiters}},
 	} {

@@ -262,7 +262,6 @@ func (n *usedNames) of(name string) use {
 	return n.names[name]
 }
 
-// understand parses a returned document.
 func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	l, bad := catalog.ParseLock(doc)
 	if bad != nil {

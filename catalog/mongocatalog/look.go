@@ -3,6 +3,8 @@ package mongocatalog
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,16 +62,8 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalo
 	if err != nil {
 		return nil, err
 	}
-	pings, err := c.pingsOf(ctx, o, locks)
-	if err != nil {
-		return nil, err
-	}
-	for _, raw := range locks {
-		look := catalog.SnapshotOf(raw, pings.of)
-		look.ServerTime, look.Primary = now, primary
-		note(raw, look)
-	}
-	return looks, nil
+	_, err = c.join(ctx, o, locks, catalog.Snapshot{ServerTime: now, Primary: primary}, note)
+	return looks, err
 }
 
 // fewOf returns the first names, and the number of the remaining ones.
@@ -103,10 +97,12 @@ func (p pingDocs) add(raw bson.Raw) {
 	}
 }
 
+// A shower receives a lock document and its snapshot. It returns false to end the reading.
+type shower func(lock bson.Raw, look catalog.Snapshot) bool
+
 // observe passes each row of an observation to the function show, until show returns false.
 func (c *Catalog) observe(
-	ctx context.Context, o operation, filter bson.D, sorted bool,
-	show func(lock bson.Raw, look catalog.Snapshot) bool,
+	ctx context.Context, o operation, filter bson.D, sorted bool, show shower,
 ) error {
 	which, how := bson.A{matching(filter)}, options.Aggregate()
 	if sorted {
@@ -160,4 +156,97 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 		}
 	})
 	return locks, err
+}
+
+// listBatch is the number of locks in one step of a listing on a server that cannot join
+// collections.
+const listBatch = 500
+
+var byID = bson.D{{Key: "_id", Value: int32(1)}}
+
+// List is documented in [catalog.Locks]. On a replica set or a standalone it sends one aggregate.
+// On another server it sends one Hello and two finds per 500 locks.
+func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
+	op, filter := catalog.OpList, bson.D{}
+	if waited {
+		op, filter = catalog.OpListWaited, queued()
+	}
+	return func(yield func(catalog.Snapshot, error) bool) {
+		o := reading(string(op))
+		row := func(_ bson.Raw, look catalog.Snapshot) bool {
+			if look.LockErr != nil {
+				return yield(catalog.Snapshot{}, o.wrap(look.LockErr))
+			}
+			return yield(look, nil)
+		}
+		s, err := c.known(ctx)
+		switch {
+		case err != nil:
+			err = o.wrap(err)
+		case joins(s):
+			err = c.observe(ctx, o, filter, true, row)
+		default:
+			err = c.listInBatches(ctx, o, filter, row)
+		}
+		if err != nil {
+			yield(catalog.Snapshot{}, err)
+		}
+	}
+}
+
+func (c *Catalog) listInBatches(
+	ctx context.Context, o operation, filter bson.D, show shower,
+) error {
+	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))
+	})
+	defer r.close(ctx)
+	for {
+		var batch []bson.Raw
+		for len(batch) < listBatch && r.next(ctx) {
+			batch = append(batch, slices.Clone(r.row()))
+		}
+		if r.err != nil || len(batch) == 0 {
+			return r.err
+		}
+		if _, err := c.Hello(ctx); err != nil {
+			return o.wrap(err)
+		}
+		at := catalog.Snapshot{ServerTime: c.ListingTime()} // just before the read of the pings
+		if more, err := c.join(ctx, o, batch, at, show); err != nil || !more {
+			return err
+		}
+	}
+}
+
+// join reads the pings of all holders and waiters in lock documents, except malformed ones. It
+// passes each lock to the function show, with the time and the term in at, until show returns
+// false.
+func (c *Catalog) join(
+	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show shower,
+) (more bool, err error) {
+	seen := map[string]bool{}
+	for _, raw := range locks {
+		catalog.SnapshotOf(raw, func(process string) catalog.PingState {
+			seen[process] = true
+			return catalog.PingState{}
+		})
+	}
+	delete(seen, "")
+	pings := pingDocs{}
+	if len(seen) > 0 {
+		o.collection = catalog.PingsCollection
+		filter := among("_id", slices.Sorted(maps.Keys(seen)))
+		if err := c.find(ctx, o, c.pings, filter, options.Find(), pings.add); err != nil {
+			return false, err
+		}
+	}
+	for _, lock := range locks {
+		look := catalog.SnapshotOf(lock, pings.of)
+		look.ServerTime, look.Primary = at.ServerTime, at.Primary
+		if !show(lock, look) {
+			return false, nil
+		}
+	}
+	return true, nil
 }

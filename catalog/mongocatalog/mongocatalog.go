@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,22 +87,15 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 		return nil, fmt.Errorf("mongocatalog: CommandTimeout is %v; it must not be negative",
 			opts.CommandTimeout)
 	}
-	if opts.Database == "" {
-		opts.Database = DefaultDatabase
-	}
-	if opts.CommandTimeout == 0 {
-		opts.CommandTimeout = DefaultCommandTimeout
-	}
-	if opts.PingTime == nil {
-		opts.PingTime = new(PingTime)
-	}
+	opts.Database = cmp.Or(opts.Database, DefaultDatabase)
+	opts.PingTime = cmp.Or(opts.PingTime, new(PingTime))
 	db := client.Database(opts.Database, options.Database().
 		SetReadConcern(readconcern.Majority()).
 		SetWriteConcern(writeconcern.Majority()).
 		SetReadPreference(readpref.Primary()))
 	return &Catalog{
 		database: opts.Database,
-		timeout:  opts.CommandTimeout,
+		timeout:  cmp.Or(opts.CommandTimeout, DefaultCommandTimeout),
 		pingTime: opts.PingTime,
 		viewer:   opts.Viewer,
 		db:       db,
@@ -110,14 +104,10 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	}, nil
 }
 
-// begin returns a command's context, which ends after the timeout. It removes the caller's session,
-// so that no write of the store joins a transaction. It returns an error if ctx is done.
-func (c *Catalog) begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	return c.beginIn(ctx, nil)
-}
-
-// beginIn is like begin, but for a session's transaction. A nil session means no transaction.
-func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
+// begin returns a command's context, which ends after the timeout. The command joins the session's
+// transaction. A nil session replaces the caller's, so that the command joins no transaction. begin
+// returns an error if ctx is done.
+func (c *Catalog) begin(ctx context.Context, session *mongo.Session) (
 	context.Context, context.CancelFunc, error,
 ) {
 	if ctx == nil {
@@ -133,7 +123,7 @@ func (c *Catalog) beginIn(ctx context.Context, session *mongo.Session) (
 // run calls the function do, which sends one command of an operation.
 func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Context) error) error {
 	o.database = c.database
-	ctx, cancel, err := c.beginIn(ctx, o.session)
+	ctx, cancel, err := c.begin(ctx, o.session)
 	if err != nil {
 		return o.wrap(err)
 	}
@@ -144,13 +134,11 @@ func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Cont
 	return nil
 }
 
-// write sends one writing command and returns the reply.
 func (c *Catalog) write(ctx context.Context, o operation, command bson.D) (bson.Raw, error) {
 	o.writes = true
 	return c.reply(ctx, o, command)
 }
 
-// reply sends one command and returns the reply.
 func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
 	reply bson.Raw, err error,
 ) {
@@ -180,4 +168,61 @@ func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson
 		return nil, nil
 	}
 	return doc, nil
+}
+
+// rows reads a cursor. Every command of the cursor has its own time limit. The first error ends the
+// reading and stays in err.
+type rows struct {
+	c      *Catalog
+	o      operation
+	start  func(context.Context) (*mongo.Cursor, error)
+	cursor *mongo.Cursor
+	err    error
+}
+
+// open returns the rows of a cursor. The first call of next calls the function start, which opens
+// the cursor.
+func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
+	o.database = c.database
+	return &rows{c: c, o: o, start: start}
+}
+
+// next advances to the next row. It reports false at the end and after an error.
+func (r *rows) next(ctx context.Context) bool {
+	if r.err != nil {
+		return false
+	}
+	ctx, cancel, err := r.c.begin(ctx, r.o.session)
+	if err != nil {
+		r.err = r.o.wrap(err)
+		return false
+	}
+	defer cancel()
+	if r.cursor == nil {
+		r.cursor, err = r.start(ctx)
+		if err != nil {
+			r.err = r.o.failed(err)
+			return false
+		}
+	}
+	if r.cursor.Next(ctx) {
+		return true
+	}
+	if err := r.cursor.Err(); err != nil {
+		r.err = r.o.failed(err)
+	}
+	return false
+}
+
+// row is valid until the next call of next.
+func (r *rows) row() bson.Raw { return r.cursor.Current }
+
+// close frees the cursor on the server. If that fails, the server's timeout closes the cursor.
+func (r *rows) close(ctx context.Context) {
+	if r.cursor == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.c.timeout)
+	defer cancel()
+	_ = r.cursor.Close(ctx)
 }

@@ -15,9 +15,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/memcatalog"
@@ -99,15 +97,13 @@ func TestNew_Options(t *testing.T) {
 func TestCommands_AreAsRecorded(t *testing.T) {
 	t.Parallel()
 	r := request()
-	from := catalog.Holder{Process: "old"}
-	from.TS = bson.ObjectID{11: 2}
 	beat := catalog.Heartbeat{
 		Process: r.Process, Seq: 5, Local: time.UnixMilli(7), Takeover: 15 * time.Minute,
 		Interval: 30 * time.Second,
 	}
 	ping := catalog.Ping{Process: r.Process, Seq: 4, HasSeq: true}
-	commands := mongocatalog.Commands(r, from, beat, ping, bson.ObjectID{11: 3})
-	maps.Copy(commands, mongocatalog.Turns(r, from))
+	commands := mongocatalog.Commands(r, beat, ping)
+	maps.Copy(commands, mongocatalog.Turns(r))
 	for name, command := range commands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,41 +149,22 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	}
 }
 
-func TestCatalog_Acquire_InTransaction_IsNotPartOfIt(t *testing.T) {
-	t.Parallel()
-	s := serve(t, found(held()))
-	client := s.client(t)
-	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{}))(t)
-	session := assert.Value(client.StartSession())(t)
-	defer session.EndSession(t.Context())
-	assert.Must(t, session.StartTransaction(options.Transaction().
-		SetWriteConcern(writeconcern.Majority())))
-	assert.Value(on(c).Acquire(mongo.NewSessionContext(t.Context(), session), request()))(t)
-	for _, key := range []string{"startTransaction", "autocommit", "txnNumber"} {
-		if sent := s.sent()[0]; sent.Lookup(key).Type != 0 {
-			t.Errorf("%s in %v", key, sent)
-		}
-	}
-}
-
-func TestCatalog_Writes_BrokenConnection_UnknownAfterOneTry(t *testing.T) { // D8, I2
+// A write without a reply has an unknown outcome, and is sent once.
+func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, writing(nil))
-			err := catalogtest.Writes(store(t, s, 0), request())[name](t.Context())
-			if !errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
-				t.Errorf("want an unknown outcome, got %v", err)
-			}
-			tries := 0
-			for _, command := range s.sent() {
-				if command.Lookup("writeConcern").Type != 0 {
-					tries++
+		for how, reply := range map[string]bson.D{"broken": nil, "silent": hang} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, writing(reply))
+				c := connected(t, s, map[string]time.Duration{"silent": time.Second}[how])
+				err := catalogtest.Writes(c, request())[name](t.Context())
+				if !errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
+					t.Errorf("want an unknown outcome, got %v", err)
 				}
-			}
-			assert.Equal(t, tries, 1, "want one try, got %d (%d)")
-		})
+				assert.Equal(t, writesIn(s), 1, "sent %d times, want %d")
+			})
+		}
 	}
 }
 
@@ -214,19 +191,6 @@ func writing(reply bson.D) func(bson.Raw) bson.D {
 func page(docs ...any) bson.D {
 	return bson.D{e("ok", 1.0), e("cursor", bson.D{
 		e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", append(bson.A{}, docs...))})}
-}
-
-func TestCatalog_Writes_NoReply_UnknownAtTheLimit(t *testing.T) { // D7
-	t.Parallel()
-	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, writing(hang))
-			c := connected(t, s, time.Second)
-			op := catalogtest.Writes(c, request())[name]
-			assert.Is(t, op(t.Context()), catalog.ErrUnknownOutcome)
-		})
-	}
 }
 
 func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
@@ -294,10 +258,13 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	t.Parallel()
 	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
 		`index: process_1 dup key: { process: "x" }`))
-	_, err := on(store(t, s, 0)).Acquire(t.Context(), request())
-	if err == nil || errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrUnknownOutcome) ||
-		!strings.Contains(err.Error(), "process_1") {
-		t.Errorf("want an error that names the index, got %v", err)
+	for i, how := range []catalog.EnterMode{catalog.TryPlain, catalog.Queue} {
+		_, err := on(store(t, s, 0)).Enter(t.Context(), request(), how)
+		if err == nil || errors.Is(err, catalog.ErrNotFree) ||
+			errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
+			t.Errorf("want an error that names the index, got %v", err)
+		}
+		assert.Equal(t, len(s.sent()), i+1, "%d commands, want %d")
 	}
 }
 

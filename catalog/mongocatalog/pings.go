@@ -65,7 +65,11 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	var now time.Time
 	below := func(field string) bool { return strings.Contains(field, ".") }
 	if err == nil && slices.ContainsFunc(u.Dates, below) {
-		now, err = c.dating(ctx)
+		var s catalog.Server
+		if s, err = c.known(ctx); err == nil && s.Kind == catalog.FerretDB {
+			s, err = c.Hello(ctx)
+			now = s.Time
+		}
 	}
 	if err != nil {
 		return o.wrap(err)
@@ -76,17 +80,6 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 		return o.wrap(catalog.ErrNoMatch)
 	}
 	return err
-}
-
-// dating returns the clock of a FerretDB, which cannot write its clock into a subdocument. It
-// returns zero for another server.
-func (c *Catalog) dating(ctx context.Context) (time.Time, error) {
-	s, err := c.known(ctx)
-	if err != nil || s.Kind != catalog.FerretDB {
-		return time.Time{}, err
-	}
-	s, err = c.Hello(ctx)
-	return s.Time, err
 }
 
 // heldBatch is a batch size that only the server's limit of 16 MiB cuts short.

@@ -2,13 +2,13 @@ package mongocatalog_test
 
 import (
 	"fmt"
-	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/catalogtest"
 )
 
 // This file draws steps and lock documents: of this package, of other programs, and damaged.
@@ -31,16 +31,16 @@ func drawStep(t *rapid.T) step {
 	case 8, 9, 10:
 		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
 		s := evict(n, process.Draw(t, "process"))
-		s.dead.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
+		s.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
 		return s
 	case 11, 12:
 		return drawRenewal(t, n)
 	default:
-		return step{verb: "grant"}
+		return grant
 	}
 }
 
-func drawRenewal(t *rapid.T, n byte) step {
+func drawRenewal(t *rapid.T, n byte) transition.Renew {
 	number, twin := rapid.Int64Range(1, 3).Draw(t, "number"), rapid.IntRange(0, 3).Draw(t, "twin")
 	return renew(n, number, twin == 0)
 }
@@ -124,7 +124,7 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 		}
 		one := enter(n, mode, limit, catalog.Queue)
 		if i > catalog.MaxWaiters/2 {
-			one.request.Process = fmt.Sprint("process-", crowd)
+			one.Process = fmt.Sprint("process-", crowd)
 		}
 		party := entry(one)
 		if field == "sharers" {
@@ -160,45 +160,13 @@ func foreign(t *rapid.T, party bson.D) bson.D {
 	return party
 }
 
-// ninth returns waiter 9 with additional or other fields.
-func ninth(fields ...bson.E) bson.D {
-	w := bson.D{e("ts", id(9)), e("process", "process-9"), e("mode", "")}
-	for _, f := range fields {
-		w = put(w, []string{f.Key}, f.Value)
-	}
-	return w
-}
-
-// damaged returns the document with one invalid field.
+// damaged returns the document with unusual fields, or without one.
 func damaged(t *rapid.T, doc bson.D) bson.D {
-	breaks := []bson.E{
-		e("state", "1"), e("state", int32(-1)), e("state", 1.5), e("state", bson.A{int32(1)}),
-		e("state", nil), e("state", math.NaN()), e("state", math.Inf(1)), e("state", true),
-		e("fence", "7"), e("fence", 7.0), e("fence", int32(-1)), e("fence", bson.A{}), e("fence", nil),
-		e("fence", bson.A{int32(7)}), e("fence", int64(math.MaxInt64)), e("rev", int64(math.MaxInt64)),
-		e("rev", 7.5), e("rev", bson.A{int64(7)}), e("rev", nil), e("rev", int64(-7)),
-		e("process", int32(5)), e("process", bson.A{"process-1"}), e("ts", "7"),
-		e("ts", bson.NilObjectID), e("ts", nil), e("rev", "7"), e("rev", bson.A{}),
-		e("waiters", "none"), e("waiters", bson.D{e("0", int32(1))}), e("waiters", nil),
-		e("waiters", bson.A{int32(5)}), e("waiters", bson.A{bson.D{}}),
-		e("waiters", bson.A{bson.A{bson.D{e("ts", id(1)), e("process", "process-1")}}}),
-		e("waiters", bson.A{bson.D{e("ts", bson.NilObjectID), e("process", "p")}}),
-		e("sharers", bson.D{e("ts", id(1))}), e("sharers", bson.A{bson.D{e("ts", id(1))}}),
-		e("sharers", bson.A{bson.D{e("ts", id(1)), e("process", "")}}),
-		e("sharers", bson.A{bson.D{e("ts", "1"), e("process", "p")}}), e("sharers", nil),
-		e("mode", int32(5)), e("limit", "x"), e("limit", 2.0), e("limit", int64(1)<<40),
-		e("waiters", bson.A{ninth(e("mode", "odd"))}),
-		e("waiters", bson.A{ninth(e("mode", bson.A{"shared"}))}),
-		e("waiters", bson.A{ninth(e("mode", "permit"))}), e("waiters", bson.A{ninth(), ninth()}),
-		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", int32(0)))}),
-		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", math.NaN()))}),
-		e("waiters", bson.A{ninth(e("mode", "permit"), e("limit", bson.A{int32(2)}))}),
-		e("waiters", bson.A{ninth(e("ts", bson.A{id(9)}))}),
-		e("waiters", bson.A{ninth(e("process", bson.A{"p"}))}),
-	}
-	broken := rapid.SampledFrom(breaks).Draw(t, "damage")
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
 		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})
 	}
-	return put(doc, []string{broken.Key}, broken.Value)
+	for _, f := range rapid.SampledFrom(catalogtest.OddFields()).Draw(t, "damage") {
+		doc = put(doc, []string{f.Key}, f.Value)
+	}
+	return doc
 }

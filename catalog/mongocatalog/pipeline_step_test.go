@@ -11,92 +11,55 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A step is one transition.
-type step struct {
-	verb     string // enter, leave, evict, grant, renew
-	request  catalog.Request
-	how      catalog.EnterMode
-	dead     catalog.Holder
-	evidence string
-	renewal  catalog.Renewal
-}
-
-func (s step) String() string {
-	switch s.verb {
-	case "enter":
-		r := s.request
-		return fmt.Sprintf("enter %s %q %d, line %d", r.TS.Hex(), r.Mode, r.Limit, s.how)
-	case "grant":
-		return "grant"
-	case "renew":
-		return fmt.Sprintf("renew %s, %d", s.renewal.TS.Hex(), s.renewal.Number)
-	}
-	return fmt.Sprintf("%s %s of %q", s.verb, s.dead.TS.Hex(), s.dead.Process)
-}
-
-// A form is a short form of a step: its filter and its pipeline.
+// A form is a short form of a transition: its filter and its pipeline.
 type form struct {
 	filter   bson.D
 	pipeline bson.A
 }
 
-// short returns the step's short forms.
-func (s step) short() []form {
+// short returns the short forms of a transition.
+func short(t catalog.Transition) []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
-	switch {
-	case s.verb == "enter" && (s.how == catalog.Queue || s.request.Mode != catalog.Exclusive):
-		return []form{of(mongocatalog.ShortEntry(s.request, s.how))}
-	case s.verb == "leave":
+	switch t := t.(type) {
+	case transition.Enter:
+		if t.How == catalog.Queue || t.Mode != catalog.Exclusive {
+			return []form{of(mongocatalog.ShortEntry(t.Request, t.How))}
+		}
+	case transition.Leave:
 		var forms []form
 		for _, mode := range []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Permit} {
-			forms = append(forms, of(mongocatalog.ShortDeparture(s.dead.Session, mode)))
+			forms = append(forms, of(mongocatalog.ShortDeparture(t.Session, mode)))
 		}
 		return forms
-	case s.verb == "renew":
-		return []form{of(mongocatalog.Renewing(s.renewal))}
-	case s.verb == "evict":
-		return []form{of(mongocatalog.ShortEviction(s.dead, s.evidence))}
+	case transition.Renew:
+		return []form{of(mongocatalog.Renewing(t.Renewal))}
+	case transition.Evict:
+		return []form{of(mongocatalog.ShortEviction(t.Holder, t.Evidence))}
 	}
 	return nil
 }
 
-// rule carries out the step with package transition, and returns the document.
-func (s step) rule(doc bson.D, now time.Time) (bson.D, error) {
-	l := catalog.Lock{Name: "x"}
+// rule carries out a transition with package transition, and returns the document.
+func rule(t catalog.Transition, doc bson.D, now time.Time) (bson.D, error) {
+	var raw bson.Raw
 	if doc != nil {
-		var bad *catalog.MalformedError
-		if l, bad = catalog.ParseLock(encoded(doc)); bad != nil {
+		raw = encoded(doc)
+		if _, bad := catalog.ParseLock(raw); bad != nil {
 			return doc, bad
 		}
 	}
-	var c catalog.Change
-	var err error
-	switch s.verb {
-	case "enter":
-		c, err = transition.Enter{Request: s.request, How: s.how}.Next(l, now)
-	case "grant":
-		c, err = transition.GrantNext{Name: "x"}.Next(l, now)
-	case "evict":
-		c, err = transition.Evict{Holder: s.dead, Evidence: s.evidence}.Next(l, now)
-	case "renew":
-		c, err = transition.Renew{Renewal: s.renewal}.Next(l, now)
-	default:
-		c, err = transition.Leave{Session: s.dead.Session}.Next(l, now)
-		if err == nil && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
-			c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the other fields stay
-		}
-	}
+	l, c, err := transition.Decide(raw, t, now)
 	if err != nil || c.Nothing() {
 		return doc, err
 	}
-	rev, ok := revOf(doc)
-	if !ok {
-		return doc, catalog.ErrMalformed
+	_, leaves := t.(transition.Leave)
+	if leaves && len(l.Waiters) == 0 && elements(doc, "sharers") == 0 {
+		c = catalog.Change{Set: bson.D{e("state", int32(0))}} // the other fields stay
 	}
 	if doc == nil {
 		doc = bson.D{e("_id", "x"), e("state", int32(0))}
 	}
-	for _, set := range append(c.Set, e("rev", rev+1)) {
+	for _, set := range append(c.Set, e("rev", revOf(doc)+1)) {
 		doc = put(doc, []string{set.Key}, set.Value)
 	}
 	for _, field := range c.Unset {
@@ -110,16 +73,10 @@ func elements(doc bson.D, field string) int {
 	return len(list)
 }
 
-func revOf(doc bson.D) (int64, bool) {
-	switch rev := at(doc, []string{"rev"}).(type) {
-	case missing:
-		return 0, true
-	case int32:
-		return int64(rev), true
-	case int64:
-		return rev, true
-	}
-	return 0, false
+// revOf returns the rev of a valid document; 0 if it is missing.
+func revOf(doc bson.D) int64 {
+	rev, _ := encoded(doc).Lookup("rev").AsInt64OK()
+	return rev
 }
 
 func encoded(doc bson.D) bson.Raw {
@@ -141,49 +98,54 @@ func decoded(doc bson.D) bson.D {
 
 func id(n byte) bson.ObjectID { return bson.ObjectID{0x50, 11: n} }
 
-func enter(n byte, mode catalog.Mode, limit int32, how catalog.EnterMode) step {
-	return step{verb: "enter", how: how, request: catalog.Request{
+func enter(n byte, mode catalog.Mode, limit int32, how catalog.EnterMode) transition.Enter {
+	return transition.Enter{How: how, Request: catalog.Request{
 		Session: catalog.Session{Name: "x", TS: id(n)}, Process: fmt.Sprint("process-", n),
 		Who: "who", Why: "why", Takeover: time.Minute, Mode: mode, Limit: limit,
 	}}
 }
 
-func dollars(n byte) step {
-	s := enter(n, catalog.Exclusive, 0, catalog.Queue)
-	s.request.Process, s.request.Who, s.request.Why = "$process", "$$NOW", "$why.x"
-	return s
+func writer(n byte) transition.Enter { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
+func reader(n byte) transition.Enter { return enter(n, catalog.Shared, 0, catalog.Queue) }
+func permit(n byte) transition.Enter { return enter(n, catalog.Permit, 2, catalog.Queue) }
+
+func dollars(n byte) transition.Enter {
+	t := writer(n)
+	t.Process, t.Who, t.Why = "$process", "$$NOW", "$why.x"
+	return t
 }
 
-func leave(n byte) step {
-	return step{verb: "leave", dead: catalog.Holder{Session: catalog.Session{Name: "x", TS: id(n)}}}
+func leave(n byte) transition.Leave {
+	return transition.Leave{Session: catalog.Session{Name: "x", TS: id(n)}}
 }
 
-func evict(n byte, process string) step {
-	s := leave(n)
-	s.verb, s.dead.Process, s.evidence = "evict", process, "$silent since noon"
-	return s
+func evict(n byte, process string) transition.Evict {
+	dead := catalog.Holder{Session: leave(n).Session, Process: process}
+	return transition.Evict{Holder: dead, Evidence: "$silent since noon"}
 }
 
-func renew(n byte, number int64, twin bool) step {
+func renew(n byte, number int64, twin bool) transition.Renew {
 	local := time.UnixMilli(1_700_000_000_000).UTC()
 	if twin {
 		local = local.Add(time.Second)
 	}
-	return step{verb: "renew", renewal: catalog.Renewal{
-		Session: catalog.Session{Name: "x", TS: id(n)}, Number: number, Life: time.Minute, Local: local,
+	return transition.Renew{Renewal: catalog.Renewal{
+		Session: leave(n).Session, Number: number, Life: time.Minute, Local: local,
 	}}
 }
 
-// lease returns the step's lease, written at an earlier time.
-func lease(s step) bson.D {
-	r := s.renewal
+// grant grants the lock to the next waiter.
+var grant = transition.GrantNext{Name: "x"}
+
+// lease returns the lease of a renewal, written at an earlier time.
+func lease(r transition.Renew) bson.D {
 	return bson.D{
 		e("ts", r.TS), e("ms", r.Life.Milliseconds()), e("n", r.Number), e("at", bson.DateTime(5)),
 		e("local", bson.NewDateTimeFromTime(r.Local)),
 	}
 }
 
-// entry returns the step's waiter.
-func entry(s step) bson.D {
-	return transition.Entry(s.request, time.UnixMilli(1_700_000_000_000))
+// entry returns the waiter of an entry.
+func entry(t transition.Enter) bson.D {
+	return transition.Entry(t.Request, time.UnixMilli(1_700_000_000_000))
 }

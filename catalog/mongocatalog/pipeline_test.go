@@ -16,6 +16,9 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
+// A step is a transition of the lock "x".
+type step = catalog.Transition
+
 // A runner applies a filter and a pipeline to a document, which may be nil. It returns the document
 // after the change, whether the filter matched, and the server's clock.
 type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
@@ -43,29 +46,31 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
-}, run runner, s step, doc bson.D, plain bool) (after bson.D, short int) {
+}, run runner, s catalog.Transition, doc bson.D, plain bool) (after bson.D, done int) {
 	t.Helper()
-	after, _ = s.rule(doc, time.UnixMilli(1_800_000_000_000).UTC())
-	for _, f := range s.short() {
-		got, ok, now, err := run(doc, f.filter, f.pipeline, s.verb == "enter")
+	after, _ = rule(s, doc, time.UnixMilli(1_800_000_000_000).UTC())
+	_, enters := s.(transition.Enter)
+	for _, f := range short(s) {
+		got, ok, now, err := run(doc, f.filter, f.pipeline, enters)
 		if err != nil {
-			t.Fatalf("%v\non  %s\nfails: %v", s, text(doc), err)
+			t.Fatalf("%T %+v\non  %s\nfails: %v", s, s, text(doc), err)
 		}
 		if !ok || text(got) == text(doc) {
 			continue
 		}
-		short++
-		want, refusal := s.rule(doc, now)
+		done++
+		want, refusal := rule(s, doc, now)
 		want = asMirrored(doc, want, got)
 		if refusal != nil || !asRuled(want, got, plain) {
-			t.Fatalf("%v (%v)\non   %s\nwant %s\ngot  %s", s, refusal, text(doc), text(want), text(got))
+			t.Fatalf("%T %+v (%v)\non   %s\nwant %s\ngot  %s", s, s, refusal, text(doc), text(want),
+				text(got))
 		}
 		after = got
 	}
-	if short > 1 {
-		t.Fatalf("%v\non  %s\n%d forms do the step", s, text(doc), short)
+	if done > 1 {
+		t.Fatalf("%T %+v\non  %s\n%d forms do the step", s, s, text(doc), done)
 	}
-	return after, short
+	return after, done
 }
 
 // asMirrored returns want with the informational fields that are unchanged in got, if the lock has
@@ -108,9 +113,8 @@ func asRuled(want, got bson.D, bytes bool) bool {
 	}
 	meaning, ended := catalog.ParseLock(encoded(want)) // a fence can reach its limit
 	found, bad := catalog.ParseLock(encoded(got))
-	rev, _ := revOf(want)
-	revised, _ := revOf(got)
-	return reflect.DeepEqual(ended, bad) && rev == revised && reflect.DeepEqual(meaning, found)
+	return reflect.DeepEqual(ended, bad) && revOf(want) == revOf(got) &&
+		reflect.DeepEqual(meaning, found)
 }
 
 // text returns a document with its fields in the order of their names.
@@ -147,10 +151,7 @@ func sorted(v any) any {
 // The pipelines agree with package transition in special cases.
 func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	t.Parallel()
-	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
-	reader := func(n byte) step { return enter(n, catalog.Shared, 0, catalog.Queue) }
-	permit := func(n byte) step { return enter(n, catalog.Permit, 2, catalog.Queue) }
-	with := func(s step, how catalog.EnterMode) step { s.how = how; return s }
+	try := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Try) }
 	state := func(n int32) bson.E { return e("state", n) }
 	for _, c := range []struct {
 		name  string
@@ -158,24 +159,9 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		steps []step
 	}{
 		{"FirstEver", nil, []step{writer(1), writer(1), leave(1), leave(1)}},
-		{"InLine", nil, []step{writer(1), writer(2), writer(3), leave(1), leave(3), leave(2)}},
-		{"WaiterGivesUp", nil, []step{writer(1), writer(2), writer(3), leave(2), leave(1)}},
-		{"Readers", nil, []step{
-			reader(1), reader(2), writer(3), reader(4), leave(1), leave(2), leave(3),
-		}},
-		{"ReadersBehindAWriter", nil, []step{
-			writer(1), reader(2), reader(3), writer(4), leave(1), leave(2),
-		}},
-		{"WriterGivesUpAndReadersPass", nil, []step{
-			reader(1), writer(2), reader(3), reader(4), leave(2),
-		}},
-		{"Permits", nil, []step{
-			permit(1), permit(2), permit(3), permit(4), leave(2), leave(1), leave(3),
-		}},
 		{"OtherLimit", nil, []step{
 			permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1),
 		}},
-		{"Try", nil, []step{writer(1), with(writer(2), catalog.Try), writer(3), leave(1)}},
 		{"Evicted", nil, []step{writer(1), reader(2), evict(1, "wrong"), evict(1, "process-1"),
 			reader(3), evict(2, "process-2"), evict(3, "process-3")}},
 		{"DollarsInTexts", nil, []step{
@@ -183,14 +169,14 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 		}},
 		{"ForeignRelease", bson.D{e("_id", "x"), state(0), e("fence", int64(5)),
 			e("waiters", bson.A{entry(reader(2)), entry(reader(3)), entry(writer(4))})},
-			[]step{with(writer(9), catalog.Try), {verb: "grant"}, leave(2), {verb: "grant"}}},
+			[]step{try(9), grant, leave(2), grant}},
 		{"ForeignOvertake", bson.D{e("_id", "x"), state(2), e("ts", id(7)), e("process", "process-7"),
 			e("mode", "shared"), e("limit", int32(3)), e("sharers", bson.A{entry(reader(1))}),
 			e("waiters", bson.A{entry(reader(2))})},
 			[]step{reader(3), leave(1), evict(1, "process-1"), leave(7)}},
-		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{{verb: "grant"}, leave(1), permit(1)}},
+		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{grant, leave(1), permit(1)}},
 		{"HandMadeFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest)+1),
-			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), {verb: "grant"}, leave(2)}},
+			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), grant, leave(2)}},
 		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest))},
 			[]step{writer(1), writer(2), leave(1), leave(2)}},
 		{"OneWaitsTwice", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
@@ -214,13 +200,10 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 // The grant to a process id with several lines is one line.
 func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	t.Parallel()
-	odd := func(s step) step {
-		s.request.Process = "one\n" + catalog.GrantLine(id(9), 7, "process-9") + "two"
+	odd := func(s transition.Enter) step {
+		s.Process = "one\n" + catalog.GrantLine(id(9), 7, "process-9") + "two"
 		return s
 	}
-	writer := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
-	reader := func(n byte) step { return enter(n, catalog.Shared, 0, catalog.Queue) }
-	permit := func(n byte) step { return enter(n, catalog.Permit, 2, catalog.Queue) }
 	for _, steps := range [][]step{
 		{
 			odd(writer(1)), odd(writer(2)), writer(3), odd(writer(4)),
@@ -238,27 +221,10 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 			l, _ := catalog.ParseLock(encoded(doc))
 			for _, a := range l.Grants {
 				if a.TS == id(9) {
-					t.Errorf("%v: a grant that nobody made: %+v", s, a)
+					t.Errorf("%T: a grant that nobody made: %+v", s, a)
 				}
 			}
 		}
-	}
-}
-
-func TestPipeline_FullLine_TakesNobodyMore(t *testing.T) {
-	t.Parallel()
-	waiters := bson.A{}
-	for i := range catalog.MaxWaiters - 1 {
-		waiters = append(waiters, entry(enter(byte(i+100), catalog.Exclusive, 0, catalog.Queue)))
-	}
-	doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", "process-1"), e("ts", id(1)),
-		e("waiters", waiters)}
-	for _, s := range []step{
-		enter(2, catalog.Exclusive, 0, catalog.Queue), enter(3, catalog.Exclusive, 0, catalog.Queue),
-		enter(2, catalog.Exclusive, 0, catalog.Queue), leave(1),
-		enter(3, catalog.Exclusive, 0, catalog.Queue), enter(4, catalog.Shared, 0, catalog.Queue),
-	} {
-		doc, _ = check(t, evaluated, s, doc, true)
 	}
 }
 
@@ -313,7 +279,7 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 		} {
 			doc, _ = check(t, evaluated, s, doc, false)
 			if n := elements(doc, "sharers"); n > catalog.MaxHolders {
-				t.Fatalf("%v: %d hold it", s, n)
+				t.Fatalf("%T: %d hold it", s, n)
 			}
 		}
 		if elements(doc, "sharers") != catalog.MaxHolders || elements(doc, "waiters") != 0 {
@@ -338,7 +304,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 		}
 		l, bad := catalog.ParseLock(encoded(doc))
 		want := bad == nil && !l.Held && len(l.Waiters) == 0 && !l.OldSharers
-		g := enter(1, catalog.Exclusive, 0, catalog.Try).request
+		g := enter(1, catalog.Exclusive, 0, catalog.Try).Request
 		filter := decoded(mongocatalog.Acquisition(g))
 		got, err := matches(doc, filter, time.UnixMilli(0))
 		if err != nil || got != want {
@@ -375,7 +341,7 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 		return // there are too few steps to try each form
 	}
 	for _, kind := range []string{
-		"enter ", "enter shared", "enter permit", "leave ", "evict ", "renew ",
+		"enter ", "enter shared", "enter permit", "release ", "evict ", "renew ",
 	} {
 		if done[kind] == 0 {
 			t.Errorf("the short form of %q never did anything: the test proves nothing; %v", kind, done)
@@ -389,10 +355,18 @@ func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	for range steps {
 		s, short := drawStep(t), 0
 		if l, _ := catalog.ParseLock(encoded(doc)); l.Held && rapid.Bool().Draw(t, "the holder") {
-			s.dead.TS, s.dead.Process = l.TS, l.Process
+			switch one := s.(type) {
+			case transition.Leave:
+				one.TS = l.TS
+				s = one
+			case transition.Evict:
+				one.TS, one.Process = l.TS, l.Process
+				s = one
+			}
 		}
 		if doc, short = check(t, run, s, doc, true); short > 0 {
-			done[s.verb+" "+string(s.request.Mode)]++
+			entry, _ := s.(transition.Enter)
+			done[string(s.Op())+" "+string(entry.Mode)]++
 		}
 	}
 }
@@ -418,17 +392,17 @@ func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D
 	for _, s := range []step{
-		enter(1, catalog.Exclusive, 0, catalog.Queue), renew(1, 1, false), renew(1, 2, false),
-		enter(2, catalog.Exclusive, 0, catalog.Queue),
+		writer(1), renew(1, 1, false), renew(1, 2, false),
+		writer(2),
 	} {
 		short := 0
 		if doc, short = check(t, evaluated, s, doc, true); short != 1 {
-			t.Fatalf("%v has no short form on %s", s, text(doc))
+			t.Fatalf("%T has no short form on %s", s, text(doc))
 		}
 	}
 	for renewal, want := range map[int64]int{1: 0, 2: 1, 3: 0} {
 		s := evict(1, "process-1")
-		s.dead.Renewal = renewal
+		s.Renewal = renewal
 		if _, short := check(t, evaluated, s, doc, true); short != want {
 			t.Errorf("of renewal %d: %d short forms, want %d", renewal, short, want)
 		}

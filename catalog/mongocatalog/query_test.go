@@ -104,11 +104,6 @@ func (ev evaluator) all(found []any, conditions bson.D) bool {
 }
 
 func (ev evaluator) one(found []any, c bson.E) bool {
-	ordered := func(is func(int) bool) bool {
-		return anyOf(found, func(v any) bool {
-			return rank(v) == rank(c.Value) && is(compare(v, c.Value))
-		})
-	}
 	equal := func(want any) bool {
 		return anyOf(found, func(v any) bool { return compare(v, want) == 0 })
 	}
@@ -122,14 +117,10 @@ func (ev evaluator) one(found []any, c bson.E) bool {
 			names = bson.A{c.Value}
 		}
 		return anyOf(found, func(v any) bool { return slices.Contains(names, any(typeName(v))) })
-	case "$gte":
-		return ordered(func(n int) bool { return n >= 0 })
-	case "$gt":
-		return ordered(func(n int) bool { return n > 0 })
-	case "$lt":
-		return ordered(func(n int) bool { return n < 0 })
-	case "$lte":
-		return ordered(func(n int) bool { return n <= 0 })
+	case "$gt", "$gte", "$lt", "$lte":
+		return anyOf(found, func(v any) bool {
+			return rank(v) == rank(c.Value) && orders[c.Key](compare(v, c.Value))
+		})
 	case "$ne":
 		return !equal(c.Value)
 	case "$in":

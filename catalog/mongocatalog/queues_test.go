@@ -126,16 +126,6 @@ func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	}
 }
 
-func TestCatalog_Enter_ForeignUniqueIndex_NamesIt(t *testing.T) { // F22
-	t.Parallel()
-	s := serve(t, failure(11000, strings.ReplaceAll(firstUpsert, "_id_", "process_1")))
-	_, err := on(store(t, s, 0)).Enter(t.Context(), request(), catalog.Queue)
-	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) || len(s.sent()) != 1 ||
-		!strings.Contains(err.Error(), "process_1") {
-		t.Errorf("want one command and the index, got %d, %v", len(s.sent()), err)
-	}
-}
-
 // A lock that had no waiters is freed by a plain update. The first Leave with waiters costs an
 // additional command, and later Leaves do not.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {

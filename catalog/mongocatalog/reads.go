@@ -12,11 +12,11 @@ import (
 // the locks with holders or waiters. The condition on state must equal the filter of the index on
 // process.
 func standing(process string) bson.D {
-	return bson.D{{Key: "$or", Value: bson.A{
+	return either(
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
 		bson.D{{Key: "sharers.process", Value: process}, {Key: "state", Value: positive}},
-		bson.D{{Key: "waiters.process", Value: process}},
-	}}}
+		call("waiters.process", process),
+	)
 }
 
 // standingIn is the projection of Held. It contains only the waiters of the process.
@@ -37,41 +37,30 @@ func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
 	return append(bson.A(which),
-		bson.D{{Key: "$project", Value: bson.D{
-			{Key: "_id", Value: int32(0)},
-			{Key: "lock", Value: "$$ROOT"},
-		}}},
-		bson.D{{Key: "$addFields", Value: bson.D{{Key: "processes", Value: processes}}}},
-		bson.D{{Key: "$lookup", Value: bson.D{
-			{Key: "from", Value: catalog.PingsCollection},
-			{Key: "localField", Value: "processes"},
-			{Key: "foreignField", Value: "_id"},
-			{Key: "as", Value: "pings"},
-		}}},
-		bson.D{{Key: "$addFields", Value: bson.D{{Key: "now", Value: "$$NOW"}}}},
+		call("$project", bson.D{{Key: "_id", Value: int32(0)}, {Key: "lock", Value: "$$ROOT"}}),
+		call("$addFields", call("processes", processes)),
+		call("$lookup", bson.D{
+			{Key: "from", Value: catalog.PingsCollection}, {Key: "localField", Value: "processes"},
+			{Key: "foreignField", Value: "_id"}, {Key: "as", Value: "pings"},
+		}),
+		call("$addFields", call("now", "$$NOW")),
 	)
 }
 
-func matching(filter bson.D) bson.D { return bson.D{{Key: "$match", Value: filter}} }
+func matching(filter bson.D) bson.D { return call("$match", filter) }
 
 // among is the condition that a field equals one of the texts.
-func among(field string, texts []string) bson.D {
-	return bson.D{{Key: field, Value: bson.D{{Key: "$in", Value: texts}}}}
-}
+func among(field string, texts []string) bson.D { return call(field, call("$in", texts)) }
 
 // queued is the filter for the locks with waiters. It requires a waiter's process, so that the
 // server uses an index.
-func queued() bson.D {
-	return bson.D{{Key: "waiters.process", Value: bson.D{{Key: "$exists", Value: true}}}}
-}
+func queued() bson.D { return call("waiters.process", there) }
 
 // heldOrFree is the filter for those locks in names that are free, held by process, or also in
 // lines.
 func heldOrFree(process string, names, lines []string) bson.D {
 	or := bson.A{
-		bson.D{{Key: "process", Value: process}},
-		bson.D{{Key: "sharers.process", Value: process}},
-		bson.D{{Key: "state", Value: int32(0)}},
+		call("process", process), call("sharers.process", process), call("state", int32(0)),
 	}
 	if len(lines) > 0 {
 		or = append(or, among("_id", lines))
@@ -91,9 +80,8 @@ var withoutWords = bson.D{
 // for the locks that one of them waits for.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}
-	return bson.D{{Key: "$or", Value: bson.A{
-		append(among("process", processes), held), append(among("sharers.process", processes), held),
-	}}}
+	return either(
+		append(among("process", processes), held), append(among("sharers.process", processes), held))
 }
 
 func awaitedByAny(processes []string) bson.D { return among("waiters.process", processes) }

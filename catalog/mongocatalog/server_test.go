@@ -2,9 +2,7 @@ package mongocatalog_test
 
 import (
 	"context"
-	"errors"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"pgregory.net/rapid"
 
-	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
@@ -64,78 +62,60 @@ func open(t *testing.T, client *mongo.Client) catalogtest.Store {
 	return catalogtest.OnServer(c, db)
 }
 
-func TestCatalog_OnServer_Conforms(t *testing.T) {
-	t.Parallel()
-	client := connect(t)
-	t.Run("Suite", func(t *testing.T) {
-		catalogtest.Run(t, func(t *testing.T) catalogtest.Store { return open(t, client) })
-	})
-}
-
 func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	catalogtest.RunDifferential(t, open(t, client), catalogtest.InMemory())
 }
 
-func TestCatalog_OnServer_Prepare_WarnsOfIndexThatExpires(t *testing.T) { // E17
+// The pipelines agree with package transition on a server. The evaluator could have the same
+// mistakes as the pipelines.
+func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
 	db := database(t, client)
-	_, err := db.Collection("lockpings").Indexes().CreateOne(t.Context(), mongo.IndexModel{
-		Keys:    bson.D{{Key: "ping", Value: 1}},
-		Options: options.Index().SetExpireAfterSeconds(3600).SetName("old pings"),
-	})
-	if err != nil {
-		t.Skipf("this server makes no such index: %v", err)
-	}
 	c := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: db.Name()}))(t)
-	warnings, err := c.Prepare(t.Context())
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `"old pings"`) {
-		t.Errorf("want one warning that names the index, got %q, %v", warnings, err)
+	if s := assert.Value(c.Hello(t.Context()))(t); !s.PipelineUpdates {
+		t.Skip("this server has no pipeline updates")
 	}
-}
-
-func TestCatalog_OnServer_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
-	t.Parallel()
-	client := connect(t)
-	db := database(t, client)
-	_, err := db.Collection("locks").Indexes().CreateOne(t.Context(), mongo.IndexModel{
-		Keys:    bson.D{{Key: "process", Value: 1}},
-		Options: options.Index().SetUnique(true),
+	run := func(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
+		return served(t.Context(), db.Collection("locks"), doc, filter, pipeline, upsert)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		walk(t, run)
+		live(t, run, 12, map[string]int{})
 	})
-	if err != nil {
-		t.Skipf("this server makes no such index: %v", err)
-	}
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	assert.Must(t, err)
-	if s, err := c.Hello(t.Context()); err != nil || s.Kind == catalog.FerretDB {
-		t.Skipf("a FerretDB does not name the index: %v", err)
-	}
-	r := request()
-	assert.Value(on(c).Acquire(t.Context(), r))(t)
-	r.Name = "other"
-	_, err = on(c).Acquire(t.Context(), r)
-	if err == nil || errors.Is(err, catalog.ErrNotFree) ||
-		errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
-		t.Errorf("want an error that names the index, got %v", err)
-	}
 }
 
-func TestCatalog_OnServer_Acquire_Validator_IsCertainlyNotApplied(t *testing.T) { // F21
-	t.Parallel()
-	client := connect(t)
-	db := database(t, client)
-	err := db.CreateCollection(t.Context(), "locks", options.CreateCollection().
-		SetValidator(bson.D{{Key: "fence", Value: bson.D{{Key: "$exists", Value: false}}}}))
+// served is a runner on a server. An additional field returns the server's clock.
+func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
+	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
+	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {
+		return nil, false, now, err
+	}
+	if doc != nil {
+		if _, err := locks.InsertOne(ctx, doc); err != nil {
+			return nil, false, now, err
+		}
+	}
+	clock := bson.D{e("$set", bson.D{e("now", "$$NOW")})}
+	reply, err := locks.Database().RunCommand(ctx, bson.D{
+		e("findAndModify", locks.Name()), e("query", filter), e("upsert", upsert), e("new", true),
+		e("update", append(append(bson.A{}, pipeline...), clock)),
+	}).Raw()
+	if mongo.IsDuplicateKeyError(err) {
+		return doc, false, now, nil
+	}
 	if err != nil {
-		t.Skipf("this server has no validators: %v", err)
+		return nil, false, now, err
 	}
-	c, err := mongocatalog.New(client, mongocatalog.Options{Database: db.Name()})
-	assert.Must(t, err)
-	_, err = on(c).Acquire(t.Context(), request())
-	if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
-		!strings.Contains(err.Error(), "validation") {
-		t.Errorf("want the server's refusal, got %v", err)
+	raw, ok := reply.Lookup("value").DocumentOK()
+	if !ok {
+		return doc, false, now, nil
 	}
+	if err := bson.Unmarshal(raw, &after); err != nil {
+		return nil, false, now, err
+	}
+	ms, _ := raw.Lookup("now").DateTimeOK()
+	return remove(after, []string{"now"}), true, time.UnixMilli(ms).UTC(), nil
 }

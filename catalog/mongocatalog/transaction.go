@@ -156,7 +156,6 @@ func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	return err
 }
 
-// touch raises rev of the lock document inside the transaction that within carries.
 func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) error {
 	result, err := c.locks.UpdateOne(within, holdsWith(s), bson.D{{Key: "$inc", Value: revised}})
 	if err != nil {
@@ -276,9 +275,12 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	if l.Held || len(l.Waiters) > 0 {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
-	now, err := c.fencing(ctx, o, l)
-	if err != nil {
-		return catalog.Lock{}, err
+	var now time.Time
+	if l.Fence < transition.Seeded { // the next fence depends on the clock
+		if server, err = c.Hello(ctx); err != nil {
+			return catalog.Lock{}, o.wrap(err)
+		}
+		now = c.seedTime(server)
 	}
 	reply, err := c.db.RunCommand(within, passage(r, l, raw, now).inTransaction(o.collection)).Raw()
 	if err != nil {
@@ -291,27 +293,13 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	return o.understand(doc)
 }
 
-// fencing returns the server's clock if the next fence depends on the clock, else zero.
-func (c *Catalog) fencing(ctx context.Context, o operation, l catalog.Lock) (time.Time, error) {
-	if l.Fence >= transition.Seeded {
-		return time.Time{}, nil
-	}
-	s, err := c.Hello(ctx)
-	if err != nil {
-		return time.Time{}, o.wrap(err)
-	}
-	return c.seedTime(s), nil
-}
-
 // passage returns the write of a session that holds the lock only for its transaction.
 func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) modification {
 	change := transition.Passage(l, r, now)
 	change.Set = slices.DeleteFunc(change.Set, func(e bson.E) bool { return e.Key == "when" })
 	m := swap(r.Name, read, change)
 	update, _ := m.update.(bson.D) // swap never returns a pipeline
-	m.update = append(update, bson.E{
-		Key: "$currentDate", Value: bson.D{{Key: "when", Value: true}},
-	})
+	m.update = append(update, bson.E{Key: "$currentDate", Value: call("when", true)})
 	return m
 }
 

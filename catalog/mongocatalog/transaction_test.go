@@ -102,6 +102,18 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
+// A transaction whose session does not hold the lock is not committed.
+func TestTransact_LockLost_IsNotCommitted(t *testing.T) {
+	t.Parallel()
+	none := bson.D{e("ok", 1.0), e("n", int32(0)), e("nModified", int32(0))}
+	c, server := transacting(t, script{"update": {none}, "find": {page(held())}})
+	err := c.Transact(t.Context(), request().Session, func(context.Context) error { return nil })
+	assert.Is(t, err, catalog.ErrNoMatch)
+	if kinds := server.kinds(); slices.Contains(kinds, "commitTransaction") {
+		t.Errorf("sent %v", kinds)
+	}
+}
+
 // A commit with an unknown outcome is reported as unknown. Work runs again only after the server
 // reported that the transaction was aborted. The driver itself sends a commit a second time.
 func TestTransact_CommitOutcome(t *testing.T) {

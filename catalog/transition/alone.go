@@ -9,15 +9,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the transitions of the holder in the top-level fields. Some have their own command
-// in mongocatalog, with the same conditions.
+// This file has the transitions of one holder. Some have their own command in mongocatalog, with
+// the same conditions.
 
 // Confirm determines the unknown outcome of an exclusive acquisition. It is a write, so that its
 // result is durable. It returns ErrNoMatch if the session is not the holder in the top-level
 // fields.
 type Confirm struct{ catalog.Request }
 
-// Next implements [catalog.Transition].
 func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	if !l.Held || l.TS != t.TS {
 		return catalog.Change{}, catalog.ErrNoMatch
@@ -32,7 +31,6 @@ type SeedFence struct {
 	AtLeast int64
 }
 
-// Next implements [catalog.Transition].
 func (t SeedFence) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	if !l.Held || l.TS != t.TS {
 		return catalog.Change{}, catalog.ErrNoMatch
@@ -49,7 +47,6 @@ type PutFirst struct {
 	To bson.ObjectID
 }
 
-// Next implements [catalog.Transition].
 func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	at := slices.IndexFunc(l.Waiters, func(p catalog.Participant) bool { return p.TS == t.To })
 	if !heldAlone(l, t.TS) || at < 0 {
@@ -64,7 +61,6 @@ func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 // no exclusive holder.
 type RequestYield struct{ Name, By, Why string }
 
-// Next implements [catalog.Transition].
 func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if !heldAlone(l, l.TS) {
 		return catalog.Change{}, catalog.ErrNoMatch
@@ -87,7 +83,6 @@ type Break struct {
 	New bson.ObjectID
 }
 
-// Next implements [catalog.Transition].
 func (t Break) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	if !l.Held || l.Fence != t.Fence || len(l.Waiters)+len(l.Sharers) > 0 || l.OldSharers ||
 		!t.TS.IsZero() && l.TS != t.TS {
@@ -105,7 +100,6 @@ func heldAlone(l catalog.Lock, ts bson.ObjectID) bool {
 	return l.Held && len(l.Sharers) == 0 && l.TS == ts
 }
 
-// taken returns the change of an acquisition.
 func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	return catalog.Change{Set: bson.D{
 		{Key: "fence", Value: l.Fence + 1},
@@ -117,4 +111,41 @@ func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 		{Key: "who", Value: r.Who},
 		{Key: "why", Value: r.Why},
 	}}
+}
+
+// Renew begins or renews the lease of a session that holds the lock in any mode. It writes the
+// renewal's number, lifetime and local time, and the server's clock. It removes the leases of
+// former holders. A repeated renewal is acknowledged again. Renew returns ErrNoMatch if the session
+// does not hold the lock, or if the renewal does not supersede the session's lease. It may be part
+// of a transaction, see [catalog.Transactions].
+type Renew struct{ catalog.Renewal }
+
+func (t Renew) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
+	r := t.Renewal
+	seen, has := l.LeaseOf(r.TS)
+	if _, holds := l.HeldBy(r.TS); !holds || has && !r.Supersedes(seen) {
+		return catalog.Change{}, catalog.ErrNoMatch
+	}
+	leases := bson.A{}
+	for _, other := range l.Leases {
+		if other.TS != r.TS {
+			leases = append(leases, lease(other))
+		}
+	}
+	return catalog.Change{Set: bson.D{{Key: "leases", Value: append(leases, lease(catalog.Lease{
+		TS: r.TS, Life: r.Life, Number: r.Number, At: now, Local: r.Local,
+	}))}}}, nil
+}
+
+// LeaseMS returns a lifetime in milliseconds, rounded up, as it is stored.
+func LeaseMS(life time.Duration) int64 {
+	return (life + time.Millisecond - time.Nanosecond).Milliseconds()
+}
+
+func lease(l catalog.Lease) bson.D {
+	return bson.D{
+		{Key: "ts", Value: l.TS}, {Key: "ms", Value: LeaseMS(l.Life)}, {Key: "n", Value: l.Number},
+		{Key: "at", Value: bson.NewDateTimeFromTime(l.At)},
+		{Key: "local", Value: bson.NewDateTimeFromTime(l.Local)},
+	}
 }

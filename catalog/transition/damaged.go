@@ -19,7 +19,7 @@ import (
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
-	held := !isZero(raw.Lookup("state"))
+	held := !stateIs(raw, 0)
 	top := held && sessionOf(raw) == ts
 	next := coHolder(raw, sharers)
 	var c catalog.Change
@@ -35,28 +35,18 @@ func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, er
 		}
 	case top:
 		for _, field := range []string{"process", "takeoverMS", "ts", "when", "who", "why"} {
-			put(&c, field, next.Lookup(field))
+			v := next.Lookup(field)
+			put(&c, field, v, v.Type != 0)
 		}
 	}
 	if shares {
-		put(&c, "sharers", sharers)
+		put(&c, "sharers", sharers, len(sharers) > 0)
 	}
 	if waits {
-		put(&c, "waiters", waiters)
+		put(&c, "waiters", waiters, len(waiters) > 0)
 	}
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	return c, nil
-}
-
-// put sets a field, or removes it if the value is missing or an empty list.
-func put(c *catalog.Change, field string, value any) {
-	v, isValue := value.(bson.RawValue)
-	list, isList := value.(bson.A)
-	if isValue && v.Type == 0 || isList && len(list) == 0 {
-		c.Unset = append(c.Unset, field)
-		return
-	}
-	c.Set = append(c.Set, bson.E{Key: field, Value: value})
 }
 
 // sessionOf returns the session of a document or an entry. A missing or invalid session is zero.
@@ -86,7 +76,8 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
-	if ts := sessionOf(first); !ts.IsZero() && ts != sessionOf(raw) && (!ours(raw) || exclusive(raw)) {
+	if ts := sessionOf(first); !ts.IsZero() && ts != sessionOf(raw) &&
+		(!stateIs(raw, 1) || exclusive(raw)) {
 		return nil
 	}
 	for _, v := range others {
@@ -106,31 +97,25 @@ func unreadable(raw bson.Raw) bool {
 	values, _ := list.Values()
 	mode, _ := raw.Lookup("mode").StringValueOK()
 	several := mode == string(catalog.Shared) || mode == string(catalog.Permit)
-	return !exclusive(raw) && !absent(sharers) && !isList || ours(raw) && several && len(values) == 0
+	return !exclusive(raw) && !absent(sharers) && !isList ||
+		stateIs(raw, 1) && several && len(values) == 0
 }
 
-// exclusive reports whether the mode is Exclusive.
 func exclusive(raw bson.Raw) bool {
 	mode := raw.Lookup("mode")
 	text, isText := mode.StringValueOK()
 	return absent(mode) || isText && text == string(catalog.Exclusive)
 }
 
-// ours reports whether the state is 1, the state of a held lock of this package.
-func ours(raw bson.Raw) bool {
+// stateIs reports whether the state is this number: 0 in a free lock, 1 in a lock that this package
+// holds.
+func stateIs(raw bson.Raw, want int64) bool {
 	state := raw.Lookup("state")
-	n, isInt := state.AsInt64OK()
 	f, isDouble := state.DoubleOK()
-	return isInt && !isDouble && n == 1 || isDouble && f == 1
+	n, isInt := state.AsInt64OK()
+	return isDouble && f == float64(want) || !isDouble && isInt && n == want
 }
 
 func absent(v bson.RawValue) bool {
 	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
-}
-
-// isZero reports whether the state is 0, the state of a free lock.
-func isZero(v bson.RawValue) bool {
-	n, ok := v.AsInt64OK()
-	f, isDouble := v.DoubleOK()
-	return ok && !isDouble && n == 0 || isDouble && f == 0
 }

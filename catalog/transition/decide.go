@@ -1,7 +1,6 @@
 package transition
 
 import (
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -37,20 +36,13 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 		}
 	}
 	if e, ok := t.(Enter); ok && e.How == catalog.TryPlain {
-		c, err = e.plain(l, now)
-		return l, c, err
+		if l.Held || len(l.Waiters) > 0 || l.OldSharers {
+			return l, c, catalog.ErrNotFree
+		}
+		return l, taken(l, e.Request, now), nil
 	}
 	c, err = t.Next(l, now)
 	return l, c, err
-}
-
-// plain is Enter by [catalog.TryPlain]. The lock must be free, without waiters and sharers. plain
-// does not check sessions.
-func (t Enter) plain(l catalog.Lock, now time.Time) (catalog.Change, error) {
-	if l.Held || len(l.Waiters) > 0 || l.OldSharers {
-		return catalog.Change{}, catalog.ErrNotFree
-	}
-	return taken(l, t.Request, now), nil
 }
 
 // damaged returns the change of a document that [catalog.ParseLock] rejects.
@@ -66,13 +58,13 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 	return catalog.Change{}, why
 }
 
-// withSession returns the document with another session.
+// withSession returns the document with another session, in a second field ts. ParseLock reads the
+// last field of a name.
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	var doc bson.D
 	if bson.Unmarshal(raw, &doc) != nil {
 		return raw // raw is malformed
 	}
-	doc = slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "ts" })
 	changed, err := bson.Marshal(append(doc, bson.E{Key: "ts", Value: ts}))
 	if err != nil {
 		return raw

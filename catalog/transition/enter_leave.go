@@ -26,7 +26,6 @@ type Enter struct {
 	How catalog.EnterMode
 }
 
-// Next implements [catalog.Transition].
 func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	g := t.Request
 	_, holds := l.HeldBy(g.TS)
@@ -39,10 +38,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 		why := &catalog.PermitMismatchError{Name: l.Name, Recorded: s.limit, Asked: g.Limit}
 		return catalog.Change{}, why
 	}
-	entry := catalog.Participant{
-		TS: g.TS, Process: g.Process, Who: g.Who, Why: g.Why, Mode: g.Mode, Limit: g.Limit,
-		Takeover: g.Takeover, Since: now,
-	}
+	entry := participant(g, now)
 	place := len(s.waiters)
 	if !g.Since.Before(now) { // a clock was set back
 		g.Since = time.Time{}
@@ -56,7 +52,7 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	}
 	s.waiters = slices.Insert(slices.Clone(s.waiters), place, entry)
 	s.grant(now, "")
-	if _, got := find(s.holders, g.TS); !got {
+	if len(others(s.holders, g.TS)) == len(s.holders) {
 		if t.How != catalog.Queue {
 			return catalog.Change{}, catalog.ErrNotFree
 		}
@@ -73,7 +69,6 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 // neither holds the lock nor waits.
 type Leave struct{ catalog.Session }
 
-// Next implements [catalog.Transition].
 func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if heldAlone(l, t.TS) && !l.OldSharers && len(l.Waiters) == 0 {
 		return catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}}, nil
@@ -90,7 +85,6 @@ type Evict struct {
 	Evidence string
 }
 
-// Next implements [catalog.Transition].
 func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	p, waits := l.WaitedBy(t.TS)
 	if t.Waits && !waits {
@@ -102,7 +96,6 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, t.Evidence)
 }
 
-// others returns the parties without the session.
 func others(parties []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
 	return slices.DeleteFunc(slices.Clone(parties), gone)
@@ -124,7 +117,6 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 // grant. It returns ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
-// Next implements [catalog.Transition].
 func (t GrantNext) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	s := stateOf(l)
 	if !l.Held {
@@ -219,11 +211,10 @@ func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	return c
 }
 
-// change returns the fields to write, in the order of their names.
+// change returns the fields to write, in the order of their names. A free lock keeps the fields of
+// its last holder.
 func (s *state) change() catalog.Change {
-	var c catalog.Change
-	set := func(key string, v any) { c.Set = append(c.Set, bson.E{Key: key, Value: v}) }
-	unset := func(key string) { c.Unset = append(c.Unset, key) }
+	c := catalog.Change{Grants: s.grants}
 	limit, mode := int32(0), catalog.Exclusive
 	switch {
 	case len(s.holders) > 0:
@@ -232,56 +223,38 @@ func (s *state) change() catalog.Change {
 		limit = s.waiters[0].Limit
 	}
 	if len(s.grants) > 0 {
-		if s.evidence != "" {
-			set("evidence", s.evidence)
-		} else {
-			unset("evidence")
-		}
-		set("fence", s.fence)
-		set("grants", grantLines(s.grants))
+		put(&c, "evidence", s.evidence, s.evidence != "")
+		put(&c, "fence", s.fence, true)
+		put(&c, "grants", grantLines(s.grants), true)
 	}
-	if limit != 0 {
-		set("limit", limit)
-	} else {
-		unset("limit")
-	}
+	put(&c, "limit", limit, limit != 0)
 	if s.moved {
-		s.setHolders(mode, set, unset)
+		put(&c, "state", int32(min(len(s.holders), 1)), true)
+		put(&c, "mode", string(mode), mode != catalog.Exclusive)
+		put(&c, "sharers", parties(s.holders, true), mode != catalog.Exclusive)
 	}
-	if len(s.waiters) > 0 {
-		set("waiters", parties(s.waiters, false))
-	} else {
-		unset("waiters")
+	if s.moved && len(s.holders) > 0 {
+		first := s.holders[0]
+		put(&c, "process", first.Process, true)
+		put(&c, "takeoverMS", first.Takeover.Milliseconds(), true)
+		put(&c, "ts", first.TS, true)
+		put(&c, "when", bson.NewDateTimeFromTime(first.Since), true)
+		put(&c, "who", first.Who, true)
+		put(&c, "why", first.Why, true)
 	}
+	put(&c, "waiters", parties(s.waiters, false), len(s.waiters) > 0)
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	slices.Sort(c.Unset)
-	c.Grants = s.grants
 	return c
 }
 
-// setHolders writes the holders. A free lock keeps its last holder.
-func (s *state) setHolders(mode catalog.Mode, set func(string, any), unset func(string)) {
-	if len(s.holders) == 0 {
-		set("state", int32(0))
-		unset("mode")
-		unset("sharers")
-		return
+// put sets a field if present is true, and otherwise removes it.
+func put(c *catalog.Change, field string, value any, present bool) {
+	if present {
+		c.Set = append(c.Set, bson.E{Key: field, Value: value})
+	} else {
+		c.Unset = append(c.Unset, field)
 	}
-	first := s.holders[0]
-	set("state", int32(1))
-	set("process", first.Process)
-	set("takeoverMS", first.Takeover.Milliseconds())
-	set("ts", first.TS)
-	set("when", bson.NewDateTimeFromTime(first.Since))
-	set("who", first.Who)
-	set("why", first.Why)
-	if mode == catalog.Exclusive {
-		unset("mode")
-		unset("sharers")
-		return
-	}
-	set("mode", string(mode))
-	set("sharers", parties(s.holders, true))
 }
 
 // parties returns the documents of holders or waiters. A holder's document has no mode or limit:
@@ -312,11 +285,13 @@ func party(p catalog.Participant, holder bool) bson.D {
 }
 
 // Entry returns the document of a waiter in the queue.
-func Entry(r catalog.Request, since time.Time) bson.D {
-	return party(catalog.Participant{
+func Entry(r catalog.Request, since time.Time) bson.D { return party(participant(r, since), false) }
+
+func participant(r catalog.Request, since time.Time) catalog.Participant {
+	return catalog.Participant{
 		TS: r.TS, Process: r.Process, Who: r.Who, Why: r.Why, Mode: r.Mode, Limit: r.Limit,
 		Takeover: r.Takeover, Since: since,
-	}, false)
+	}
 }
 
 func grantLines(grants []catalog.Grant) string {
@@ -325,12 +300,4 @@ func grantLines(grants []catalog.Grant) string {
 		b.WriteString(catalog.GrantLine(g.TS, g.Fence, g.Process))
 	}
 	return b.String()
-}
-
-func find(parties []catalog.Participant, ts bson.ObjectID) (catalog.Participant, bool) {
-	i := slices.IndexFunc(parties, func(p catalog.Participant) bool { return p.TS == ts })
-	if i < 0 {
-		return catalog.Participant{}, false
-	}
-	return parties[i], true
 }

@@ -2,16 +2,15 @@ package transition
 
 import "mongodlm/catalog"
 
-// This file has the methods Op and On. The transitions of a session inherit On from
+// This file has the methods Op, and those methods On that are not inherited from
 // [catalog.Session].
 
-// On implements [catalog.Transition].
-func (t GrantNext) On() string { return t.Name }
-
-// On implements [catalog.Transition].
+func (t GrantNext) On() string    { return t.Name }
 func (t RequestYield) On() string { return t.Name }
+func (c Condemn) On() string      { return c.Process }
+func (c Witness) On() string      { return c.Watched.Process }
+func (c RemovePing) On() string   { return c.Process }
 
-// Op implements [catalog.Transition].
 func (t Enter) Op() catalog.Op {
 	if t.How == catalog.TryPlain {
 		return catalog.OpAcquire
@@ -19,38 +18,15 @@ func (t Enter) Op() catalog.Op {
 	return catalog.OpEnter
 }
 
-// Op implements [catalog.Transition].
-func (Leave) Op() catalog.Op { return catalog.OpLeave }
-
-// Op implements [catalog.Transition].
-func (Evict) Op() catalog.Op { return catalog.OpEvict }
-
-// Op implements [catalog.Transition].
-func (GrantNext) Op() catalog.Op { return catalog.OpGrantNext }
-
-// Op implements [catalog.Transition].
-func (Confirm) Op() catalog.Op { return catalog.OpConfirm }
-
-// Op implements [catalog.Transition].
-func (SeedFence) Op() catalog.Op { return catalog.OpSeedFence }
-
-// Op implements [catalog.Transition].
-func (Renew) Op() catalog.Op { return catalog.OpRenew }
-
-// Op implements [catalog.Transition].
-func (PutFirst) Op() catalog.Op { return catalog.OpPutFirst }
-
-// Op implements [catalog.Transition].
+func (Leave) Op() catalog.Op        { return catalog.OpLeave }
+func (Evict) Op() catalog.Op        { return catalog.OpEvict }
+func (GrantNext) Op() catalog.Op    { return catalog.OpGrantNext }
+func (Confirm) Op() catalog.Op      { return catalog.OpConfirm }
+func (SeedFence) Op() catalog.Op    { return catalog.OpSeedFence }
+func (Renew) Op() catalog.Op        { return catalog.OpRenew }
+func (PutFirst) Op() catalog.Op     { return catalog.OpPutFirst }
 func (RequestYield) Op() catalog.Op { return catalog.OpRequestYield }
-
-// Op implements [catalog.Transition].
-func (Break) Op() catalog.Op { return catalog.OpBreak }
-
-// Op implements [catalog.PingChange].
-func (Condemn) Op() catalog.Op { return catalog.OpCondemn }
-
-// Op implements [catalog.PingChange].
-func (Witness) Op() catalog.Op { return catalog.OpWitness }
-
-// Op implements [catalog.PingChange].
-func (RemovePing) Op() catalog.Op { return catalog.OpRemovePing }
+func (Break) Op() catalog.Op        { return catalog.OpBreak }
+func (Condemn) Op() catalog.Op      { return catalog.OpCondemn }
+func (Witness) Op() catalog.Op      { return catalog.OpWitness }
+func (RemovePing) Op() catalog.Op   { return catalog.OpRemovePing }

@@ -19,10 +19,6 @@ type Condemn struct {
 	How     catalog.Condemnation
 }
 
-// On implements [catalog.PingChange].
-func (c Condemn) On() string { return c.Process }
-
-// Update implements [catalog.PingChange].
 func (c Condemn) Update() (catalog.PingUpdate, error) {
 	u := catalog.PingUpdate{
 		Set: bson.D{
@@ -47,10 +43,6 @@ type Witness struct {
 	Sight   catalog.Sight
 }
 
-// On implements [catalog.PingChange].
-func (c Witness) On() string { return c.Watched.Process }
-
-// Update implements [catalog.PingChange].
 func (c Witness) Update() (catalog.PingUpdate, error) {
 	s := c.Sight
 	u := catalog.PingUpdate{Set: bson.D{{Key: "sight", Value: bson.D{
@@ -80,10 +72,6 @@ func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 // document is not an error. A condemned document stays.
 type RemovePing struct{ Process string }
 
-// On implements [catalog.PingChange].
-func (c RemovePing) On() string { return c.Process }
-
-// Update implements [catalog.PingChange].
 func (c RemovePing) Update() (catalog.PingUpdate, error) {
 	return catalog.PingUpdate{Removes: true}, nil
 }

@@ -2,19 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/adapters/prometheus"
-	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
@@ -37,7 +34,6 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 			cancel()
 		}()
 	}
-	b := balancer.New(o.number, teller(out))
 	collector, err := prometheus.New(prometheus.Options{})
 	if err != nil {
 		return err
@@ -50,8 +46,6 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 		defer page.Close()
 		fmt.Fprintf(errOut, "metrics are at %s\n", page.URL())
 	}
-	cfg := distlock.Config{URI: o.uri, Database: o.database, Ping: o.ping, Takeover: o.takeover,
-		Poll: o.poll(), PollMax: o.poll()}
 	meta, err := openMetadata(ctx, o)
 	if err != nil {
 		return err
@@ -61,31 +55,22 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	cfg.Observer = distlock.Observers(b, collector, past)
-	manager, err := distlock.New(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	collector.Watch(manager)
 	settings, err := singleton.NewStore(meta.client.Database(o.database))
 	if err != nil {
 		return err
 	}
-	err = b.Run(ctx, manager, meta.Store, settings)
+	b := balancer.New(o.number, meta.Store, out)
+	manager, err := distlock.New(ctx, distlock.Config{URI: o.uri, Database: o.database, Ping: o.ping,
+		Takeover: o.takeover, Poll: o.poll(), PollMax: o.poll(),
+		Observer: distlock.Observers(b, collector, past)})
+	if err != nil {
+		return err
+	}
+	collector.Watch(manager)
+	err = b.Run(ctx, manager, settings)
 	end, cancelEnd := context.WithTimeout(context.Background(), closeLimit)
 	defer cancelEnd()
-	return errors.Join(err, manager.Close(end), past.Close(end))
-}
-
-// teller returns a function that writes events as lines of JSON and ignores write errors.
-func teller(out io.Writer) func(balancer.Event) {
-	var mu sync.Mutex // keeps lines whole
-	enc := json.NewEncoder(out)
-	return func(e balancer.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		_ = enc.Encode(e)
-	}
+	return errors.Join(err, past.Close(end))
 }
 
 // metadata gives access to the cluster's metadata and to the lock documents.
@@ -101,18 +86,18 @@ func openMetadata(ctx context.Context, o opts) (*metadata, error) {
 		return nil, err
 	}
 	m := &metadata{client: client}
-	var server catalog.Server
-	where := mongocatalog.Options{Database: o.database}
-	if m.catalog, err = mongocatalog.New(client, where); err == nil {
-		server, err = m.catalog.Hello(ctx)
-	}
+	m.catalog, err = mongocatalog.New(client, mongocatalog.Options{Database: o.database})
 	if err == nil {
-		err = mongocatalog.Supported(server, o.database)
+		server, asked := m.catalog.Hello(ctx)
+		if err = asked; err == nil {
+			err = mongocatalog.Supported(server, o.database)
+		}
+		m.Store = balancer.NewStore(client, o.database, server.ConfigServer)
 	}
 	if err != nil {
-		return nil, errors.Join(err, client.Disconnect(ctx))
+		m.close()
+		return nil, err
 	}
-	m.Store = balancer.NewStore(client, o.database, server.ConfigServer)
 	return m, nil
 }
 

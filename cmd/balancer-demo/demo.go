@@ -30,7 +30,7 @@ type demo struct {
 	clock     clock.Clock
 	start     clock.Reading
 	before    cluster.Cluster
-	processes []*process
+	processes []*process // by number - 1
 	ledger    ledger
 	faults    *faults
 	events    chan balancer.Event
@@ -71,34 +71,26 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	if err := d.meta.Load(ctx, cluster); err != nil {
 		return false, err
 	}
-	return d.withPage(whole, func() (bool, error) {
-		report, err := d.play(ctx)
-		if err != nil {
-			return false, err
-		}
-		_, err = io.WriteString(out, report.text())
-		return report.ok(), err
-	})
+	return d.withPage(whole, func() (bool, error) { return d.play(ctx) })
 }
 
-// play runs the balancers until the demo is complete, and returns the verdict.
-func (d *demo) play(ctx context.Context) (report, error) {
-	var err error
+// play runs the balancers until the demo is complete, prints the report, and returns the verdict.
+func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	if d.before, err = d.meta.Read(ctx); err != nil {
-		return report{}, err
+		return false, err
 	}
 	d.faults = newFaults(d)
 	d.say(0, "start", "%d balancers, %d chunks on %d shards; timing shortened: ping %v, takeover %v",
 		d.o.processes, len(d.before.Chunks), len(d.before.Shards), d.o.ping, d.o.takeover)
 	err = d.work(ctx, d.handle, func() bool {
 		d.faults.tick()
-		return d.balanced && d.faults.over()
+		return d.balanced && d.faults.next() == nil
 	})
 	judge, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit*3)
 	defer cancel()
 	r, unread := d.report(judge)
 	if unread != nil {
-		return r, errors.Join(err, unread)
+		return false, errors.Join(err, unread)
 	}
 	var signal interrupted
 	if errors.As(err, &signal) {
@@ -107,17 +99,18 @@ func (d *demo) play(ctx context.Context) (report, error) {
 		r.violations = append(r.violations, referee.Violation{
 			Breach: "unfinished", Subject: "demo", Evidence: err.Error()})
 	}
-	return r, nil
+	_, err = io.WriteString(d.out, r.text())
+	return r.ok(), err
 }
 
 // work starts the balancers, handles their events, and ends the balancers. It calls done after each
 // event and tick, and stops when done returns true.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
-	d.events, d.processes = make(chan balancer.Event, 1024), nil
+	d.events, d.processes = make(chan balancer.Event, 1024), make([]*process, d.o.processes)
 	defer d.endAll()
-	for n := 1; n <= d.o.processes; n++ {
-		if err := d.spawn(n); err != nil {
+	for n := range d.processes {
+		if err := d.spawn(n + 1); err != nil {
 			return err
 		}
 	}
@@ -196,23 +189,18 @@ func line(at time.Duration, number int, kind, text string) string {
 // short returns a duration rounded for display.
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-func (d *demo) spawn(number int) error {
-	p, err := spawn(d.o, number, d.events)
-	if err != nil {
-		return err
-	}
-	if number > len(d.processes) {
-		d.processes = append(d.processes, nil)
-	}
-	d.processes[number-1] = p
-	return nil
+func (d *demo) spawn(number int) (err error) {
+	d.processes[number-1], err = spawn(d.o, number, d.events)
+	return err
 }
 
 // revive restarts balancers. It restarts those that the demo has killed, and up to mostDeaths
 // others that died. A further death is an error.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
-		if p.running() {
+		select {
+		case <-p.exited:
+		default:
 			continue
 		}
 		if !p.killed {
@@ -233,7 +221,9 @@ func (d *demo) revive() error {
 func (d *demo) endAll() {
 	var ending sync.WaitGroup
 	for _, p := range d.processes {
-		ending.Go(func() { p.end() })
+		if p != nil {
+			ending.Go(p.end)
+		}
 	}
 	go func() { // ends with the last process
 		ending.Wait()

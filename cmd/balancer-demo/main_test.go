@@ -105,21 +105,13 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 // (From 20 chunks on the balancer leaves a difference of fewer than four, like mongos.)
 func smallCluster(t *testing.T) string {
 	t.Helper()
-	const chunks = 24
-	var b strings.Builder
-	b.WriteString(`{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}` + "\n")
-	low := `{"$minKey":1}`
-	for i := range chunks {
-		high := fmt.Sprint(i + 1)
-		if i == chunks-1 {
-			high = `{"$maxKey":1}`
-		}
-		fmt.Fprintf(&b, `{"_id":"c%d","ns":"db.x","min":{"x":%s},"max":{"x":%s},"shard":"a",`+
-			`"lastmod":{"$timestamp":{"t":1,"i":%d}}}`+"\n", i, low, high, i)
-		low = high
+	text := `{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}`
+	for i := range 24 {
+		text += fmt.Sprintf(`{"_id":"c%d","ns":"db.x","min":{"x":%d},"max":{"x":%d},"shard":"a",`+
+			`"lastmod":{"$timestamp":{"t":1,"i":%d}}}`, i, i, i+1, i)
 	}
 	path := filepath.Join(t.TempDir(), "small.json")
-	assert.Must(t, os.WriteFile(path, []byte(b.String()), 0o600))
+	assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

@@ -38,23 +38,22 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	if d.o.http == "" {
 		return play()
 	}
-	cfg := distlock.Config{Client: d.meta.client, Database: d.o.database}
-	past := func(ctx context.Context, q history.Query) (
-		[]history.Entry, []*distlock.MalformedError, error) {
-		return history.Read(ctx, cfg.Client, cfg.Database, q)
-	}
-	inspector, err := distlock.NewInspector(ctx, cfg)
+	client, database := d.meta.client, d.o.database
+	inspector, err := distlock.NewInspector(ctx, distlock.Config{Client: client, Database: database})
 	if err != nil {
 		return false, err
+	}
+	past := func(ctx context.Context, q history.Query) (
+		[]history.Entry, []*distlock.MalformedError, error) {
+		return history.Read(ctx, client, database, q)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() { // ends with ctx; all later returns wait for it
-		ended <- ui.Run(ctx, d.o.access(), ui.Config{
-			Inspector: inspector, Past: past, Client: d.meta.client, Hosts: d.server,
-			Database: d.o.database, Interval: demoPing,
-		}, func(url string) { ready <- url })
+		ended <- ui.Run(ctx, d.o.access(), ui.Config{Inspector: inspector, Past: past, Client: client,
+			Hosts: d.server, Database: database, Interval: demoPing},
+			func(url string) { ready <- url })
 	}()
 	var url string
 	select {
@@ -76,16 +75,16 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 // linger keeps the balancers running until ctx ends, and kills the holder every lingerKill. So a
 // visitor of the page finds a held lock and a takeover in the last half minute.
 func (d *demo) linger(ctx context.Context) error {
-	f, harm, due := d.faults, d.faults.kill.planned, d.since()+lingerKill
-	f.kill, f.stop = fault{}, fault{}
+	harm, due := len(d.faults.plan) > 0, d.since()+lingerKill
+	d.faults.plan = nil
 	err := d.work(ctx, func(ctx context.Context, e balancer.Event) {
 		if e.Kind == balancer.TookOver {
 			d.tell(e)
 		}
-		f.note(ctx, e)
+		d.faults.note(ctx, e)
 	}, func() bool {
 		if harm && d.since() >= due {
-			due, f.kill = d.since()+lingerKill, fault{kind: "kill", planned: true}
+			due, d.faults.plan = d.since()+lingerKill, []fault{{kind: "kill"}}
 		}
 		return false
 	})

@@ -84,15 +84,6 @@ func (p *process) kill() {
 	p.killed = true
 }
 
-func (p *process) running() bool {
-	select {
-	case <-p.exited:
-		return false
-	default:
-		return true
-	}
-}
-
 // end makes the process release its lock and exit. It kills a process that does not exit.
 func (p *process) end() {
 	_ = p.stdin.Close()

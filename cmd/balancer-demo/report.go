@@ -37,7 +37,7 @@ func (d *demo) report(ctx context.Context) (report, error) {
 	}
 	judged := referee.Judge(referee.History{
 		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes})
-	return report{took: d.since(), told: d.ledger, faults: d.faults.planned(), before: d.before,
+	return report{took: d.since(), told: d.ledger, faults: d.faults.plan, before: d.before,
 		after: after, changes: changes, violations: slices.Concat(d.ledger.breaches, judged)}, nil
 }
 

@@ -35,9 +35,9 @@ func clean() report {
 			refused: 1,
 		},
 		faults: []fault{
-			{kind: "kill", planned: true, process: "host:4711:1460419200:77aa", at: 6 * time.Second,
+			{kind: "kill", process: "host:4711:1460419200:77aa", at: 6 * time.Second,
 				survived: true},
-			{kind: "stop", planned: true, process: "host:4712:1460419200:5f0c", at: 15 * time.Second,
+			{kind: "stop", process: "host:4712:1460419200:5f0c", at: 15 * time.Second,
 				survived: true},
 		},
 		before:  chunks("shard0", "shard4", "shard4"),
@@ -98,8 +98,7 @@ func wantParts(t *testing.T, text string, parts ...string) {
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
-	r.interrupted, r.faults[0].survived, r.faults[1] = "interrupt", false, fault{kind: "stop",
-		planned: true}
+	r.interrupted, r.faults[0].survived, r.faults[1] = "interrupt", false, fault{kind: "stop"}
 	text := r.text()
 	wantParts(t, text, "ended early (interrupt)", "faults survived 0 of 1", "not come to: stop",
 		"not seen to its end: kill of host:4711:1460419200:77aa at 6s")
@@ -116,7 +115,7 @@ func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
 	for name, change := range map[string]func(*report){
 		"not balanced":           func(r *report) { r.after = r.before },
 		"a fault not survived":   func(r *report) { r.faults[0].survived = false },
-		"a fault that never was": func(r *report) { r.faults[1] = fault{kind: "stop", planned: true} },
+		"a fault that never was": func(r *report) { r.faults[1] = fault{kind: "stop"} },
 		"a violation":            func(r *report) { r.violations = bad().violations },
 	} {
 		r := clean()
@@ -142,7 +141,8 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 }
 
 // The waits of each process are added up under its process id. A restarted balancer has a new id.
-func TestLedger_Waits_AreAddedUp(t *testing.T) {
+// A stale write that succeeded is a breach in the report. A refused stale write is counted.
+func TestLedger_SumsUpTheEvents(t *testing.T) {
 	t.Parallel()
 	var l ledger
 	for _, e := range []balancer.Event{
@@ -150,6 +150,8 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 		{Kind: balancer.Started, Number: 2, Process: "host:2:1:b"},
 		{Kind: balancer.Entered, Number: 1, Process: "host:1:1:a", Waited: 3 * time.Second},
 		{Kind: balancer.Entered, Number: 1, Process: "host:3:1:c", Waited: time.Minute},
+		{Kind: balancer.Refused, Number: 1, Process: "host:1:1:a", Fence: 7},
+		{Kind: balancer.Breach, Number: 1, Process: "host:1:1:a", Fence: 7, Chunk: "c1"},
 	} {
 		l.note(e)
 	}
@@ -159,18 +161,7 @@ func TestLedger_Waits_AreAddedUp(t *testing.T) {
 		t.Errorf("%d members, %d rounds, want 2 and 3; want\n%+v\ngot\n%+v", len(l.members), l.rounds,
 			want, l.members[0])
 	}
-}
-
-// A stale write that succeeded is a breach in the report. A refused stale write is counted.
-func TestLedger_WritesOfStaleHolders_AreToldApart(t *testing.T) {
-	t.Parallel()
-	var l ledger
-	l.note(balancer.Event{Kind: balancer.Refused, Number: 1, Process: "p", Fence: 7})
-	if l.refused != 1 || len(l.breaches) != 0 {
-		t.Errorf("after a refusal: %+v", l)
-	}
-	l.note(balancer.Event{Kind: balancer.Breach, Number: 1, Process: "p", Fence: 7, Chunk: "c1"})
 	if l.refused != 1 || len(l.breaches) != 1 || l.breaches[0].Subject != "c1" {
-		t.Errorf("after a breach: %+v", l)
+		t.Errorf("%d refused, breaches %+v", l.refused, l.breaches)
 	}
 }

@@ -20,10 +20,33 @@ import (
 // which is part of the balancer's id.
 var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
 
+// startDemo starts a whole demo in a process, and returns when its three balancers are ready.
+func startDemo(t *testing.T, folder string) (cmd *exec.Cmd, out *os.File, lines *bufio.Scanner,
+	pids []int) {
+	t.Helper()
+	cmd = exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
+	cmd.Env = append(os.Environ(), "TMPDIR="+folder, "MONGODLM_URI=")
+	cmd.Stderr = os.Stderr
+	out, in, err := os.Pipe()
+	assert.Must(t, err)
+	cmd.Stdout = in
+	assert.Must(t, cmd.Start())
+	_ = in.Close()
+	lines = bufio.NewScanner(out)
+	for len(pids) < 3 && lines.Scan() {
+		if found := started.FindStringSubmatch(lines.Text()); found != nil {
+			pid, _ := strconv.Atoi(found[1]) // digits only
+			pids = append(pids, pid)
+		}
+	}
+	assert.MustEqual(t, len(pids), 3, "%d balancers told that they are ready, want %d")
+	return cmd, out, lines, pids
+}
+
 // A signal, a closed terminal or a reader that goes away leaves no process and no folder. None of
 // them is a violation.
 func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
-	t.Setenv("MONGODLM_URI", "")
+	t.Parallel()
 	for _, how := range []struct {
 		name string
 		end  func(demo *os.Process, out *os.File)
@@ -37,23 +60,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
-			cmd.Env = append(os.Environ(), "TMPDIR="+folder)
-			cmd.Stderr = os.Stderr
-			out, in, err := os.Pipe()
-			assert.Must(t, err)
-			cmd.Stdout = in
-			assert.Must(t, cmd.Start())
-			_ = in.Close()
-			var pids []int
-			lines := bufio.NewScanner(out)
-			for len(pids) < 3 && lines.Scan() {
-				if found := started.FindStringSubmatch(lines.Text()); found != nil {
-					pid, _ := strconv.Atoi(found[1]) // digits only
-					pids = append(pids, pid)
-				}
-			}
-			assert.MustEqual(t, len(pids), 3, "%d balancers told that they are ready, want %d")
+			cmd, out, lines, pids := startDemo(t, folder)
 			how.end(cmd.Process, out)
 			if how.code != 141 {
 				for lines.Scan() { // otherwise the demo could not write its report
@@ -78,30 +85,18 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 
 // A demo that is killed with SIGKILL leaves no balancer, even if a balancer was stopped.
 func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
-	t.Setenv("MONGODLM_URI", "")
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
-	out := assert.Value(cmd.StdoutPipe())(t)
-	assert.Must(t, cmd.Start())
-	pid := 0
-	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
-		if found := started.FindStringSubmatch(lines.Text()); found != nil {
-			pid, _ = strconv.Atoi(found[1]) // digits only
-		}
-	}
-	if pid == 0 {
-		t.Fatal("no balancer told that it is ready")
-	}
-	assert.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	t.Parallel()
+	cmd, _, _, pids := startDemo(t, t.TempDir())
+	assert.Must(t, syscall.Kill(pids[0], syscall.SIGSTOP))
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(pids[0], 0); errors.Is(err, syscall.ESRCH) {
 			return
 		}
 		if time.Now().After(limit) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("the stopped balancer %d is left", pid)
+			_ = syscall.Kill(pids[0], syscall.SIGKILL)
+			t.Fatalf("the stopped balancer %d is left", pids[0])
 		}
 	}
 }

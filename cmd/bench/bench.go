@@ -31,6 +31,10 @@ type bench struct {
 	uri, database string
 	each          time.Duration
 	json          bool
+
+	client *mongo.Client
+	pair   [2]*distlock.Manager
+	rows   int // the maximum number of claimed rows
 }
 
 // The maximum number of claimed rows. It is lower for an embedded server, where the cost of a
@@ -49,21 +53,21 @@ const (
 
 // run measures and prints the figures. It drops the database even if ctx has ended.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
-	client, err := mongocatalog.Dial(options.Client(), v.uri, 0, "")
-	if err != nil {
+	var err error
+	if v.client, err = mongocatalog.Dial(options.Client(), v.uri, 0, ""); err != nil {
 		return err
 	}
 	defer func() {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		_ = client.Disconnect(undo) // best effort
+		_ = v.client.Disconnect(undo) // best effort
 	}()
 	fmt.Fprintf(errOut, "bench: writes into the new database %s on %s for about %v, "+
 		"locks and at most %d rows, and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
-	figures, err := v.measure(ctx, client)
+	figures, err := v.measure(ctx)
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
 	defer cancel()
-	if dropped := client.Database(v.database).Drop(undo); dropped != nil {
+	if dropped := v.client.Database(v.database).Drop(undo); dropped != nil {
 		err = errors.Join(err, fmt.Errorf("drop the database %s yourself: %w", v.database, dropped))
 	}
 	if err != nil {
@@ -101,8 +105,8 @@ type figures struct {
 	Figures []figure `json:"figures"`
 }
 
-func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, error) {
-	asked, err := mongocatalog.New(client, mongocatalog.Options{Database: v.database})
+func (v *bench) measure(ctx context.Context) (figures, error) {
+	asked, err := mongocatalog.New(v.client, mongocatalog.Options{Database: v.database})
 	if err != nil {
 		return figures{}, err
 	}
@@ -114,29 +118,21 @@ func (v *bench) measure(ctx context.Context, client *mongo.Client) (figures, err
 		return figures{}, errors.New("a config server lets nobody create a database; measure a " +
 			"replica set like it")
 	}
-	rows := benchRows
-	if server.Kind == catalog.FerretDB {
-		rows = embeddedRows
+	if v.rows = benchRows; server.Kind == catalog.FerretDB {
+		v.rows = embeddedRows
 	}
 	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind,
 		catalog.Printable(server.Version, 40))}
-	var pair [2]*distlock.Manager
-	for i := range pair {
-		m, err := distlock.New(ctx,
+	for i := range v.pair {
+		v.pair[i], err = distlock.New(ctx,
 			distlock.Config{URI: v.uri, Database: v.database, CommandTimeout: benchPatience})
 		if err != nil {
 			return f, err
 		}
-		defer v.end(ctx, m)
-		pair[i] = m
+		defer v.end(ctx, v.pair[i])
 	}
 	for _, one := range []func(context.Context) (figure, error){
-		func(ctx context.Context) (figure, error) { return v.roundTrip(ctx, client) },
-		func(ctx context.Context) (figure, error) { return v.leastWrite(ctx, client) },
-		func(ctx context.Context) (figure, error) { return v.lock(ctx, pair[0]) },
-		func(ctx context.Context) (figure, error) { return v.handOver(ctx, pair) },
-		func(ctx context.Context) (figure, error) { return v.claims(ctx, client, pair[0], rows) },
-	} {
+		v.roundTrip, v.leastWrite, v.lock, v.handOver, v.claims} {
 		got, err := one(ctx)
 		if err != nil {
 			return f, fmt.Errorf("%s: %w", got.What, err)
@@ -180,16 +176,16 @@ func figureOf(what string, n int, total, each time.Duration) figure {
 		MedianMS: float64(max(each, 1)) / float64(time.Millisecond)}
 }
 
-func (v *bench) roundTrip(ctx context.Context, client *mongo.Client) (figure, error) {
+func (v *bench) roundTrip(ctx context.Context) (figure, error) {
 	return v.repeat(ctx, "round trip", func(ctx context.Context) error {
-		return client.Database(v.database).RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
+		return v.client.Database(v.database).RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
 	})
 }
 
 // leastWrite measures one update of one document, with the write concern of a lock.
-func (v *bench) leastWrite(ctx context.Context, client *mongo.Client) (figure, error) {
+func (v *bench) leastWrite(ctx context.Context) (figure, error) {
 	journaled := true
-	on := client.Database(v.database).Collection("least", options.Collection().
+	on := v.client.Database(v.database).Collection("least", options.Collection().
 		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: &journaled}))
 	return v.repeat(ctx, "least write", func(ctx context.Context) error {
 		_, err := on.UpdateByID(ctx, "x", bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}},
@@ -198,9 +194,9 @@ func (v *bench) leastWrite(ctx context.Context, client *mongo.Client) (figure, e
 	})
 }
 
-func (v *bench) lock(ctx context.Context, m *distlock.Manager) (figure, error) {
+func (v *bench) lock(ctx context.Context) (figure, error) {
 	return v.repeat(ctx, "lock and release", func(ctx context.Context) error {
-		guard, err := m.Lock("bench").TryLock(ctx)
+		guard, err := v.pair[0].Lock("bench").TryLock(ctx)
 		if err != nil {
 			return err
 		}
@@ -210,16 +206,16 @@ func (v *bench) lock(ctx context.Context, m *distlock.Manager) (figure, error) {
 
 // handOver measures a lock that two processes hold in turn: each release grants the lock to the
 // other process.
-func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (figure, error) {
+func (v *bench) handOver(ctx context.Context) (figure, error) {
 	const what = "hand-over"
 	clk := clock.From(ctx)
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var n atomic.Int64
-	var errs [len(managers)]error
+	var errs [2]error
 	var both sync.WaitGroup
 	begun := clk.Now().Mono
-	for i, m := range managers {
+	for i, m := range v.pair {
 		both.Go(func() {
 			defer cancel()
 			for turns := 0; turns == 0 || clk.Now().Mono-begun < v.each; turns++ {
@@ -246,15 +242,14 @@ func (v *bench) handOver(ctx context.Context, managers [2]*distlock.Manager) (fi
 }
 
 // claims measures 16 workers that claim and complete rows.
-func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Manager,
-	most int) (figure, error) {
+func (v *bench) claims(ctx context.Context) (figure, error) {
 	f := figure{What: "claim and done"}
-	rows := client.Database(v.database).Collection("rows")
-	q, err := claim.New[bson.M](ctx, m, rows, claim.Config{Workers: 16})
+	rows := v.client.Database(v.database).Collection("rows")
+	q, err := claim.New[bson.M](ctx, v.pair[0], rows, claim.Config{Workers: 16})
 	if err != nil {
 		return f, err
 	}
-	docs := make([]any, most)
+	docs := make([]any, v.rows)
 	for i := range docs {
 		docs[i] = bson.D{{Key: "_id", Value: i}}
 	}
@@ -269,7 +264,7 @@ func (v *bench) claims(ctx context.Context, client *mongo.Client, m *distlock.Ma
 	err = q.Run(limited, func(context.Context, *claim.Row[bson.M]) error {
 		now := clk.Now().Mono - begun
 		last.Store(int64(now))
-		if n.Add(1) == int64(most) || now > v.each {
+		if n.Add(1) == int64(v.rows) || now > v.each {
 			cancel()
 		}
 		return nil

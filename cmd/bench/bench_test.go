@@ -64,13 +64,12 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	if !strings.Contains(out, "LEAST WRITES") || strings.Count(out, "\n") != 7 {
 		t.Errorf("printed:\n%s", out)
 	}
-	var pair [2]*distlock.Manager
-	for i := range pair {
-		pair[i] = assert.Value(distlock.New(t.Context(), distlock.Config{URI: server.URI()}))(t)
-		defer func() { assert.NoErr(t, pair[i].Close(context.Background())) }()
-	}
 	late := &bench{} // its time is over when it begins
-	if f := assert.Value(late.handOver(t.Context(), pair))(t); f.Count == 0 {
+	for i := range late.pair {
+		late.pair[i] = assert.Value(distlock.New(t.Context(), distlock.Config{URI: server.URI()}))(t)
+		defer func() { assert.NoErr(t, late.pair[i].Close(context.Background())) }()
+	}
+	if f := assert.Value(late.handOver(t.Context()))(t); f.Count == 0 {
 		t.Errorf("figure %+v", f)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

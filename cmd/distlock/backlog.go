@@ -15,10 +15,10 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
-// rowsOf names the rows of a queue.
 type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
@@ -89,17 +89,16 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
 			return bad
 		}
-		of, is := strings.CutPrefix(l.Name, "claim:")
-		of, _, whole := strings.Cut(of, ":")
-		home, collection, _ := strings.Cut(of, ".")
+		home, collection, is := words.Queue(l.Name)
 		switch {
-		case is && whole && of == v.collection: // in the form that a listing prints
+		case !is:
+		case home+"."+collection == v.collection: // in the form that a listing prints
 			v.home, v.collection = home, collection
 			return nil
-		case is && home != v.database:
-		case is && whole && collection == v.collection:
+		case home != v.database:
+		case collection == v.collection:
 			return nil
-		case is && whole && !slices.Contains(queues, collection):
+		case !slices.Contains(queues, collection):
 			queues = append(queues, collection)
 		}
 	}
@@ -110,10 +109,17 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 	return err
 }
 
+// name returns the name of the queue's collection, with the database.
+func (q backlog) name() string { return q.Database + "." + q.Collection }
+
+func (q *backlog) set(n claim.Counts) {
+	q.Ready, q.Later, q.Claimed = n.Ready, n.Later, n.Claimed
+	q.Retrying, q.Dead, q.Done = n.Retrying, n.Dead, n.Done
+}
+
 // manyRows is the maximum number of rows that hasField searches.
 const manyRows = 10_000
 
-// hasField reports whether a row has the field.
 func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$limit", Value: manyRows}},
@@ -137,11 +143,10 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
 			return q, bad
 		}
-		if !strings.HasPrefix(l.Name, "claim:"+cmp.Or(v.home, v.database)+"."+v.collection+":") {
-			continue
+		if strings.HasPrefix(l.Name, "claim:"+q.name()+":") {
+			as := claim.ConfigOf(l.Why)
+			q.Due, cfg.Key = cmp.Or(q.Due, as.Due), cmp.Or(cfg.Key, as.Key)
 		}
-		as := claim.ConfigOf(l.Why)
-		q.Due, cfg.Key = cmp.Or(q.Due, as.Due), cmp.Or(cfg.Key, as.Key)
 	}
 	cfg.Due = q.Due
 	coll := v.rows(st)
@@ -150,8 +155,8 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 		return q, err
 	}
 	n, err := admin.Count(ctx)
-	q.OddRows, q.Ready, q.Later, q.Claimed, q.Retrying, q.Dead, q.Done = n.Odd, n.Ready, n.Later, n.Claimed,
-		n.Retrying, n.Dead, n.Done
+	q.set(n)
+	q.OddRows = n.Odd
 	if err == nil && q.Ready > 0 && q.Claimed+q.Retrying+q.Dead+q.Done == 0 {
 		has, bad := v.hasField(ctx, coll)
 		if err = bad; bad == nil && !has {
@@ -174,7 +179,7 @@ func (v *rowsOf) rows(st *store) *mongo.Collection {
 func (q backlog) print(w io.Writer, _ layout) {
 	if q.NoField != "" {
 		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n",
-			q.Ready, named(q.Database+"."+q.Collection), named(q.NoField))
+			q.Ready, named(q.name()), named(q.NoField))
 	} else {
 		q.printCounts(w)
 	}
@@ -195,5 +200,76 @@ func (q backlog) printCounts(w io.Writer) {
 		later = fmt.Sprintf("%d later by %s, ", q.Later, named(q.Due))
 	}
 	fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later,
-		q.Claimed, q.Retrying, q.Dead, q.Done, named(q.Database+"."+q.Collection))
+		q.Claimed, q.Retrying, q.Dead, q.Done, named(q.name()))
+}
+
+const maxQueues = 100
+
+// A queueList lists the queues whose workers keep their locks in a database.
+type queueList struct {
+	Database string    `json:"database"`
+	Queues   []backlog `json:"queues"`
+	More     bool      `json:"more"` // more queues exist than were counted
+
+	void string // printed instead of an empty table
+}
+
+// queues counts the rows of all queues that have a lock document.
+func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
+	l := queueList{Database: v.database, Queues: []backlog{}}
+	due := map[string]string{} // due fields by queue name
+	for lock, err := range st.Locks(ctx) {
+		if err != nil && !errors.Is(err, distlock.ErrMalformed) {
+			return l, err
+		}
+		if database, collection, is := words.Queue(lock.Name); is {
+			q := backlog{Database: database, Collection: collection}
+			if _, known := due[q.name()]; !known {
+				l.Queues = append(l.Queues, q)
+			}
+			due[q.name()] = cmp.Or(due[q.name()], claim.ConfigOf(lock.Why).Due)
+		}
+	}
+	l.More = len(l.Queues) > maxQueues
+	l.Queues = l.Queues[:min(len(l.Queues), maxQueues)]
+	for i := range l.Queues {
+		q := &l.Queues[i]
+		q.Due = due[q.name()]
+		var n claim.Counts
+		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
+			claim.Config{Due: q.Due})
+		if err == nil {
+			n, err = admin.Count(ctx)
+		}
+		if err != nil {
+			return l, fmt.Errorf("count the rows of %s: %w", named(q.name()), err)
+		}
+		q.set(n)
+	}
+	slices.SortStableFunc(l.Queues, func(a, b backlog) int {
+		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
+	})
+	if len(l.Queues) == 0 {
+		l.void = st.nothing(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
+			"name a COLLECTION to count its rows", l.Database))
+	}
+	return l, nil
+}
+
+func (l queueList) print(w io.Writer, how layout) {
+	if l.void != "" {
+		fmt.Fprintln(w, l.void)
+		return
+	}
+	t := table{columns: []column{{title: "QUEUE", least: 8}, {title: "READY"}, {title: "LATER",
+		idle: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
+	for _, q := range l.Queues {
+		t.rows = append(t.rows,
+			[]string{how.label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
+				fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
+	}
+	t.print(w, how)
+	if l.More {
+		fmt.Fprintf(w, "and more; the first %d are counted\n", maxQueues)
+	}
 }

@@ -18,7 +18,6 @@ import (
 // maxBreakWhy is the most bytes of a reason. It leaves room for the prefix that is stored before.
 const maxBreakWhy = maxText - len("broken: ")
 
-// breaker frees a lock by force.
 type breaker struct {
 	connection
 	logging
@@ -158,7 +157,6 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-// describe prints a lock's holders and its next waiter.
 func describe(w io.Writer, holders, line []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
@@ -181,48 +179,58 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		if !h.Held {
-			fmt.Fprintf(w, "  last by   %s\n", shown(h.Process, longText))
-		} else {
-			fmt.Fprintf(w, "  by        %s\n", shown(h.Process, longText))
-			fmt.Fprintf(w, "  caller    %s\n", shown(caller(h), longText))
-			fmt.Fprintf(w, "  mode      %s\n", modeOf(h.Mode, h.Limit))
-		}
-		describeWhy(w, how, h)
-		fmt.Fprintf(w, "  since     %s\n", instant(h.Since))
-		if h.Held {
-			fmt.Fprintf(w, "  held for  %s\n", age(h.Age))
-		}
-		fmt.Fprintf(w, "  ping age  %s\n", age(h.PingAge))
-		if h.Lease > 0 {
-			fmt.Fprintf(w, "  lease     %v, renewed %s ago\n", h.Lease, age(h.LeaseAge))
-		}
-		fmt.Fprintf(w, "  fence     %d\n", h.Fence)
-		for _, mark := range marks(h) {
-			fmt.Fprintf(w, "  mark      %s\n", mark)
-		}
+		describeOne(w, how, h)
 	}
 }
 
-// describeLine prints the next waiter to get the lock.
 func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
 	if len(line) == 0 {
 		fmt.Fprintln(w, "no process waits for it")
 		return
 	}
 	fmt.Fprintf(w, "%d queued for it, the next is\n", len(line))
-	next := line[0]
-	fmt.Fprintf(w, "  process   %s\n", shown(next.Process, longText))
-	fmt.Fprintf(w, "  caller    %s\n", shown(caller(next), longText))
-	fmt.Fprintf(w, "  mode      %s\n", modeOf(next.Mode, next.Limit))
-	describeWhy(w, how, next)
-	fmt.Fprintf(w, "  waited    %s\n", age(next.Age))
-	fmt.Fprintf(w, "  ping age  %s\n", age(next.PingAge))
-	for _, mark := range marks(next) {
-		fmt.Fprintf(w, "  mark      %s\n", mark)
-	}
+	describeOne(w, how, line[0])
 	if gone := words.NextIsGone(line); gone != "" {
 		fmt.Fprintln(w, gone)
+	}
+}
+
+// describeOne prints a holder, a waiter, or the last holder of a free lock.
+func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
+	say := func(what, format string, args ...any) {
+		fmt.Fprintf(w, "  %-10s%s\n", what, fmt.Sprintf(format, args...))
+	}
+	waits := i.Place > 0
+	switch process := shown(i.Process, longText); {
+	case waits:
+		say("process", "%s", process)
+	case i.Held:
+		say("by", "%s", process)
+	default:
+		say("last by", "%s", process)
+	}
+	if i.Held || waits {
+		say("caller", "%s", shown(caller(i), longText))
+		say("mode", "%s", modeOf(i.Mode, i.Limit))
+	}
+	describeWhy(w, how, i)
+	if waits {
+		say("waited", "%s", age(i.Age))
+	} else {
+		say("since", "%s", instant(i.Since))
+	}
+	if i.Held {
+		say("held for", "%s", age(i.Age))
+	}
+	say("ping age", "%s", age(i.PingAge))
+	if i.Lease > 0 && !waits {
+		say("lease", "%v, renewed %s ago", i.Lease, age(i.LeaseAge))
+	}
+	if !waits {
+		say("fence", "%d", i.Fence)
+	}
+	for _, mark := range marks(i) {
+		say("mark", "%s", mark)
 	}
 }
 

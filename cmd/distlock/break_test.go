@@ -2,7 +2,6 @@ package main
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,51 +18,20 @@ func (b *base) ours(name string, fence int64) {
 	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(1)})
 }
 
-func TestBreak_WithoutYes_ShowsAndChangesNothing(t *testing.T) {
+// A break needs the fence that was shown and --yes. Otherwise it shows the lock and changes nothing.
+func TestBreak_OnlyWithYesAndTheRightFence(t *testing.T) {
 	b := newBase(t)
 	b.ours("balancer", 41)
 	before := b.lock("balancer")
-	b.cli("break", "balancer", "--fence", "41", "--why", "stuck").
-		want(t, exitFailed, "host:1:1700000000:id", "doing a balance round", "ping age", "--yes",
-			"only with its next ping")
-	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
-		t.Errorf("lock is %+v, was %+v", after, before)
-	}
-}
-
-// The output before a break shows that the next waiter is dead.
-func TestBreak_NextIsDead_IsSaid(t *testing.T) {
-	b := newBase(t)
-	seq := bson.E{Key: "seq", Value: int64(1)}
-	b.ping("alive:1:1:a", time.Second, seq)
-	b.ping("dead:2:1:b", time.Hour, seq)
-	for name, waiter := range map[string]string{"bad": "dead:2:1:b", "good": "alive:1:1:a"} {
-		b.share(name, catalog.Exclusive, 0, bson.A{party("alive:1:1:a", "", catalog.Exclusive,
-			0, time.Hour, bson.E{Key: "fence", Value: int64(7)})},
-			bson.A{party(waiter, "", catalog.Exclusive, 0, time.Minute)})
-		r := b.cli("break", name, "--fence", "7", "--why", "x").want(t, exitFailed, waiter)
-		if strings.Contains(r.out, "The next waiter seems to be dead") != (name == "bad") {
-			t.Errorf("%s: it says\n%s", name, r.out)
-		}
-	}
-}
-
-func TestBreak_WrongFence_ShowsTheStateAndChangesNothing(t *testing.T) {
-	b := newBase(t)
-	b.ours("balancer", 41)
-	before := b.lock("balancer")
-	b.cli("break", "balancer", "--fence", "40", "--why", "stuck", "--yes").
+	args := b.flags("break", "balancer", "--why", "stuck since noon")
+	cli(t, append(args, "--fence", "41")...).want(t, exitFailed, "host:1:1700000000:id",
+		"doing a balance round", "ping age", "--yes", "only with its next ping")
+	cli(t, append(args, "--fence", "40", "--yes")...).
 		want(t, exitFailed, "has fence 41, not 40", "host:1:1700000000:id")
 	if after := b.lock("balancer"); !reflect.DeepEqual(after, before) {
 		t.Errorf("lock is %+v, was %+v", after, before)
 	}
-}
-
-func TestBreak_RightFence_Frees(t *testing.T) {
-	b := newBase(t)
-	b.ours("balancer", 41)
-	before := b.lock("balancer")
-	args := b.flags("break", "--yes", "--fence", "41", "balancer", "--why", "stuck since noon")
+	args = append(args, "--fence", "41", "--yes")
 	cli(t, args...).want(t, 0, "is free now, fence 42", "only with its next ping")
 	after := b.lock("balancer")
 	if after.Held || after.Fence != 42 || after.TS == before.TS ||

@@ -26,7 +26,6 @@ import (
 // that hold the command's pipes open would prolong the wait.
 const pipeDelay = time.Second
 
-// groupPoll is the pause between two checks for the exit of a process group.
 const groupPoll = 10 * time.Millisecond
 
 // runSupported returns nil, because run has what it needs on this system.

@@ -103,7 +103,6 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.count)
 }
 
-// A morgue lists the dead rows of a collection.
 type morgue struct {
 	Database   string    `json:"database"`
 	Collection string    `json:"collection"`
@@ -196,7 +195,6 @@ func (m morgue) print(w io.Writer, how layout) {
 	}
 }
 
-// A changed is the result of a change by claims.
 type changed struct {
 	Database   string `json:"database"`
 	Collection string `json:"collection"`
@@ -224,7 +222,6 @@ func (c changed) print(w io.Writer, _ layout) {
 	printLacking(w, c.NoField)
 }
 
-// admin returns the Admin of the collection.
 func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
 	cfg.Field, cfg.Queue = v.field, v.queue
 	return claim.NewAdmin(v.rows(st), cfg)

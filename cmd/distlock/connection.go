@@ -14,8 +14,10 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -23,14 +25,17 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// envURI is the environment variable that replaces --uri.
-const envURI = "MONGODLM_URI"
+// The environment variables that replace --uri and --database.
+const (
+	envURI      = "MONGODLM_URI"
+	envDatabase = "MONGODLM_DATABASE"
+)
 
-// envDatabase is the environment variable that replaces --database.
-const envDatabase = "MONGODLM_DATABASE"
-
-// closeLimit bounds the cleanup at the end of a command.
-const closeLimit = 10 * time.Second
+const (
+	closeLimit = 10 * time.Second // for the cleanup at the end of a command
+	maxText    = 1024             // bytes of a lock's name or a reason
+	maxURIFile = 64 << 10
+)
 
 // The defaults of package distlock, except defaultDatabase. A separate database supports all
 // features of the server, unlike mongosDatabase.
@@ -40,12 +45,6 @@ const (
 	defaultPing     = 30 * time.Second
 	defaultTakeover = 15 * time.Minute
 )
-
-// maxText is the maximum number of bytes in a lock's name or a reason.
-const maxText = 1024
-
-// maxURIFile is the size limit of a file with a connection string.
-const maxURIFile = 64 << 10
 
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
@@ -171,7 +170,6 @@ func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
 		Logger: log, Host: who, Observer: recorder(s.past, s.database)})
 }
 
-// read returns entries of the history.
 func (s *store) read(ctx context.Context, q history.Query) (
 	[]history.Entry, []*distlock.MalformedError, error) {
 	return history.Read(ctx, s.client, s.database, q)
@@ -205,7 +203,6 @@ func (c *connection) explain(err error) error {
 	return err
 }
 
-// logging has the flag for the log file.
 type logging struct{ path string }
 
 func (l *logging) flags(f *pflag.FlagSet) {
@@ -246,4 +243,66 @@ func redact(text, uri string) string {
 		}
 	}
 	return text
+}
+
+// maxSearched limits the search for other databases with locks: a server with more is not searched.
+const maxSearched = 50
+
+// void explains that the database has no locks: an operator may have named the wrong database. It
+// returns never = true only if the database never had locks and the user may list its collections.
+func (s *store) void(ctx context.Context) (text string, never bool) {
+	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
+	defer cancel()
+	has, err := keepsLocks(ctx, s.client, s.database)
+	if err != nil || has {
+		return fmt.Sprintf("database %q has no locks", s.database), false
+	}
+	s.never = true
+	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
+		catalog.LocksCollection)
+	if others := s.others(ctx); len(others) > 0 {
+		text += "; databases here that have one: " + strings.Join(others, ", ")
+	}
+	return text, true
+}
+
+// The method nothing returns text, or the text of void if the database never had locks.
+func (s *store) nothing(ctx context.Context, text string) string {
+	if why, never := s.void(ctx); never {
+		return why
+	}
+	return text
+}
+
+// others returns the other databases that have locks, if the user may list them.
+func (s *store) others(ctx context.Context) []string {
+	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
+	if err != nil || len(names) > maxSearched {
+		return nil
+	}
+	var found []string
+	for _, name := range names {
+		if name == s.database {
+			continue
+		}
+		if has, err := keepsLocks(ctx, s.client, name); err == nil && has {
+			found = append(found, catalog.Printable(name, 100))
+		}
+	}
+	return found
+}
+
+func keepsLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
+	names, err := client.Database(database, options.Database().SetReadPreference(readpref.Primary())).
+		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
+	return len(names) > 0, err
+}
+
+// absent returns the error for a lock that does not exist, with the possible cause.
+func (s *store) absent(ctx context.Context, name string) error {
+	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
+	if text, never := s.void(ctx); never {
+		err = fmt.Errorf("there is no lock %s: %s", named(name), text)
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"text/tabwriter"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -99,6 +100,14 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
+// An examination is a report in the making.
+type examination struct {
+	*doctor
+	*report
+	st    *store
+	asked *mongocatalog.Catalog
+}
+
 // examine makes the report. It returns an error if the server does not answer.
 func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	asked, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
@@ -121,14 +130,14 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	}
 	refused := mongocatalog.Supported(server, d.database)
 	d.createIndexes = d.createIndexes && refused == nil
-	for _, check := range []func(context.Context, *store, *mongocatalog.Catalog, *report) error{
-		d.harmfulIndexes, d.missingIndexes, d.queueIndexes, d.privileges, d.members, d.parties,
-		func(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-			return idleLocks(ctx, st.client.Database(d.database), manyIdle, r)
+	x := &examination{d, &r, st, asked}
+	for _, check := range []func(context.Context) error{
+		x.harmfulIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.parties,
+		func(ctx context.Context) error {
+			return idleLocks(ctx, st.client.Database(d.database), manyIdle, &r)
 		},
 	} {
-		if err := d.limited(ctx,
-			func(ctx context.Context) error { return check(ctx, st, asked, &r) }); err != nil {
+		if err := d.limited(ctx, check); err != nil {
 			r.warn("%s", redact(err.Error(), d.uri))
 		}
 	}
@@ -136,7 +145,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 		r.Refused = append(r.Refused, refused.Error())
 		return r, nil
 	}
-	return r, d.race(ctx, st, &r)
+	return r, x.race(ctx)
 }
 
 // Bounds of idleLocks.
@@ -174,27 +183,27 @@ func (d *doctor) limited(ctx context.Context, step func(context.Context) error) 
 }
 
 // race measures whether conditional updates are atomic.
-func (d *doctor) race(ctx context.Context, st *store, r *report) error {
-	found, err := configserver.Check(ctx, st.client, configserver.CheckOptions{
-		Database: d.database, Contenders: d.contenders, Rounds: d.rounds,
+func (x *examination) race(ctx context.Context) error {
+	found, err := configserver.Check(ctx, x.st.client, configserver.CheckOptions{
+		Database: x.database, Contenders: x.contenders, Rounds: x.rounds,
 	})
 	var server mongo.ServerError
 	switch {
 	case found.Contenders == 0 && errors.As(err, &server) && server.HasErrorCode(codeUnauthorized):
-		r.Fit = r.Kind != string(catalog.FerretDB)
-		r.warn("the races were not run: the user may not write into scratch collections of "+
-			"database %s; --features doctor --role prints what that needs", named(d.database))
+		x.Fit = x.Kind != string(catalog.FerretDB)
+		x.warn("the races were not run: the user may not write into scratch collections of "+
+			"database %s; --features doctor --role prints what that needs", named(x.database))
 		return nil
 	case err != nil && found.Contenders == 0:
-		return d.explain(err)
+		return x.explain(err)
 	}
 	if err != nil { // the report is complete, but the scratch collection remains
-		r.warn("%s", redact(err.Error(), d.uri))
+		x.warn("%s", redact(err.Error(), x.uri))
 	}
-	r.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
-	r.Fit = found.Atomic
+	x.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
+	x.Fit = found.Atomic
 	if !found.Atomic {
-		r.Refused = append(r.Refused, "conditional updates are NOT atomic: two processes would "+
+		x.Refused = append(x.Refused, "conditional updates are NOT atomic: two processes would "+
 			"hold one lock; use MongoDB 4.4 or newer")
 	}
 	return nil
@@ -251,4 +260,124 @@ func weaker(s catalog.Server, database string) []string {
 		say("no pipeline updates: some steps take a read and a compare-and-set instead of one command")
 	}
 	return w
+}
+
+type report struct {
+	Fit             bool     `json:"fit"`
+	Hosts           string   `json:"hosts"`
+	Database        string   `json:"database"`
+	Kind            string   `json:"kind"`
+	Version         string   `json:"version"`
+	Embedded        bool     `json:"embedded"`
+	ConfigServer    bool     `json:"configServer"`
+	Transactions    bool     `json:"transactions"`
+	ChangeStreams   bool     `json:"changeStreams"`
+	PipelineUpdates bool     `json:"pipelineUpdates"`
+	Clock           *clocks  `json:"clock,omitempty"`
+	Race            *race    `json:"race,omitempty"` // absent without a race
+	Weaker          []string `json:"weaker"`
+	Warnings        []string `json:"warnings"`
+	// MissingIndexes are the commands that create the missing indexes. Each has a warning, too.
+	MissingIndexes []string `json:"missingIndexes"`
+	// CreatedIndexes are the commands that --create-indexes has carried out.
+	CreatedIndexes    []string `json:"createdIndexes"`
+	MissingPrivileges []lack   `json:"missingPrivileges"`
+	Members           []member `json:"members"`      // for a replica set only
+	WriteConcern      string   `json:"writeConcern"` // replica set: the acknowledgment of a write
+	Refused           []string `json:"refused"`
+}
+
+type clocks struct {
+	AheadMS     int64 `json:"serverAheadMS"`
+	RoundTripMS int64 `json:"roundTripMS"`
+}
+
+type race struct {
+	Contenders    int   `json:"contenders"`
+	Acquire       tally `json:"acquire"`
+	CompareAndSet tally `json:"compareAndSet"`
+}
+
+// tally is [configserver.Tally] with names for JSON.
+type tally struct {
+	Rounds  int `json:"rounds"`
+	One     int `json:"oneWinner"`
+	Several int `json:"severalWinners"`
+	None    int `json:"noWinner"`
+}
+
+func (r *report) warn(format string, args ...any) {
+	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+}
+
+func newReport(s catalog.Server, hosts, database string) report {
+	return report{
+		Hosts: hosts, Database: database,
+		Kind: string(s.Kind), Version: catalog.Printable(s.Version, 40), Embedded: s.Front,
+		ConfigServer: s.ConfigServer, Transactions: s.Transactions,
+		ChangeStreams: s.ChangeStreams, PipelineUpdates: s.PipelineUpdates,
+		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{},
+		MissingIndexes: []string{}, CreatedIndexes: []string{}, MissingPrivileges: []lack{},
+		Members: []member{},
+	}
+}
+
+func (r report) print(w io.Writer, how layout) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("server", "%s", r.Hosts)
+	kind := r.Kind
+	if r.Embedded {
+		kind += " behind the front of the embedded config server"
+	}
+	line("kind", "%s", kind)
+	line("version", "%s", r.Version)
+	line("config server", "%s", yesNo(r.ConfigServer))
+	line("database", "%s", r.Database)
+	line("transactions", "%s", yesNo(r.Transactions))
+	line("change streams", "%s", yesNo(r.ChangeStreams))
+	line("pipeline updates", "%s", yesNo(r.PipelineUpdates))
+	if r.Clock != nil {
+		ahead := time.Duration(r.Clock.AheadMS) * time.Millisecond
+		side := "ahead of"
+		if ahead < 0 {
+			side = "behind"
+		}
+		line("clock", "%v %s this machine, round trip %d ms", ahead.Abs(), side, r.Clock.RoundTripMS)
+	}
+	if r.WriteConcern != "" {
+		line("writes wait for", "%s", r.WriteConcern)
+	}
+	for _, m := range r.Members {
+		line("member", "%s", m)
+	}
+	if r.Race != nil {
+		line("contenders", "%d", r.Race.Contenders)
+		line("acquire", "%v", configserver.Tally(r.Race.Acquire))
+		line("compare-and-set", "%v", configserver.Tally(r.Race.CompareAndSet))
+	} else {
+		line("races", "not run")
+	}
+	_ = t.Flush() // a reader that is gone needs no report
+	list(w, how, "weaker than a replica set with a database of its own", r.Weaker)
+	list(w, how, "indexes created", r.CreatedIndexes)
+	list(w, how, "warnings", r.Warnings)
+	list(w, how, "refused", r.Refused)
+	verdict := "fit to keep locks"
+	if !r.Fit {
+		verdict = "NOT fit to keep locks"
+	}
+	fmt.Fprintf(w, "\nverdict: %s\n", verdict)
+}
+
+func list(w io.Writer, how layout, title string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s:\n", title)
+	for _, item := range items {
+		wrap(w, how, "  - "+item, "    ")
+	}
 }

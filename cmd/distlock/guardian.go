@@ -89,7 +89,6 @@ type guardian struct {
 	died  bool      // the guardian process failed; set before ended is closed
 }
 
-// guard starts the guardian of a process group.
 func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 	reading, writing, err := os.Pipe()
 	if err != nil {
@@ -139,14 +138,12 @@ func (g *guardian) tell(line string) {
 	_, _ = io.WriteString(g.pipe, line+"\n")
 }
 
-// dismiss ends the guardian of a group that has exited.
 func (g *guardian) dismiss() {
 	_ = g.cmd.Process.Kill() // the process may have exited, or be stopped
 	<-g.ended
 	_ = g.pipe.Close() // last, because the guardian waits for the pipe's end
 }
 
-// A vigil is the state of the guardian process.
 type vigil struct {
 	pgid        int
 	grace, late time.Duration
@@ -223,7 +220,6 @@ func (v *vigil) watch(told <-chan string) string {
 	}
 }
 
-// hear processes a message of run.
 func (v *vigil) hear(line string) {
 	if line == endingWord {
 		v.ending = true

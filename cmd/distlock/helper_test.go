@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,10 +77,6 @@ func helper(what string, args []string) int {
 		return 0
 	case "alive": // prints the live processes
 		return tellAlive(args)
-	case "meet": // waits for all helpers in a folder, and then becomes distlock
-		if meet(args[0], args[1], strings.Split(args[2], ",")) {
-			return helper("distlock", args[3:])
-		}
 	case "distlock":
 		os.Args = append([]string{"distlock"}, args...)
 		main()
@@ -108,25 +102,6 @@ func tellEnvironment() int {
 	given, _ := os.ReadFile("/proc/self/environ") // on Linux
 	fmt.Println(string(given))
 	return 0
-}
-
-// meet reports an arrival and waits for all others.
-func meet(folder, one string, all []string) bool {
-	if os.WriteFile(filepath.Join(folder, one), nil, 0o600) != nil {
-		return false
-	}
-	system := clock.System()
-	for begun := system.Now().Mono; system.Now().Mono-begun < helperLimit; {
-		missing := slices.ContainsFunc(all, func(name string) bool {
-			_, err := os.Stat(filepath.Join(folder, name))
-			return err != nil
-		})
-		if !missing {
-			return true
-		}
-		clock.Sleep(system, 5*time.Millisecond, nil)
-	}
-	return false
 }
 
 func tellAlive(pids []string) int {

@@ -39,8 +39,8 @@ func (v *past) flags(f *pflag.FlagSet) {
 
 func (v *past) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
-		var err error
-		if v.name, err = lockName(args); err != nil {
+		name, err := lockName(args)
+		if v.name = name; err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,6 @@ func (v *past) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-// A chronicle is a list of events, newest first.
 type chronicle struct {
 	Database  string      `json:"database"`
 	Events    []pastRow   `json:"events"`
@@ -84,6 +83,8 @@ type pastRow struct {
 	Cause    string    `json:"cause"`
 	WaitedMS int64     `json:"waitedMS"` // the wait of an acquisition
 	HeldMS   int64     `json:"heldMS"`
+
+	entry history.Entry
 }
 
 func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
@@ -131,6 +132,7 @@ func pastRowOf(e history.Entry) pastRow {
 		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
 		Mode: e.Mode, Leads: e.Label == "election", Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
 		Cause: e.Cause, WaitedMS: e.WaitedMS, HeldMS: e.HeldMS,
+		entry: e,
 	}
 	if !e.Session.IsZero() {
 		r.Session = e.Session.Hex()
@@ -188,10 +190,7 @@ func (r pastRow) sentence(how layout) string {
 	if r.Leads {
 		leads = " (leader)"
 	}
-	return words.Happening{Kind: r.Event,
-		Process: r.Process, Previous: r.Previous, Rule: r.Rule, Evidence: r.Evidence, Cause: r.Cause,
-		Why: r.Why, Fence: r.Fence, Held: words.Span(r.HeldMS), Waited: words.Span(r.WaitedMS),
-	}.Sentence(how.process) + leads
+	return words.Happened(r.entry).Sentence(how.process) + leads
 }
 
 // columns returns the cells of a row, safe for a terminal.
@@ -237,7 +236,6 @@ func operator() string {
 	return host
 }
 
-// hostname returns the name of this machine, or an empty string.
 func hostname() string {
 	host, _ := os.Hostname()
 	return host

@@ -14,8 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/claim"
+	"mongodlm/cmd/internal/words"
 )
 
 // queueFlags names a queue of package claim, whose indexes doctor checks.
@@ -47,16 +47,15 @@ func (s *store) primary(database string) *mongo.Database {
 }
 
 // missingIndexes records the missing indexes of the locks, and warns of superfluous ones.
-func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatalog.Catalog,
-	r *report) error {
-	missing := func() ([]string, error) { return asked.MissingIndexes(ctx) }
-	lacking := d.indexes(r, "the locks", missing, func() error {
-		_, err := asked.Prepare(ctx)
+func (x *examination) missingIndexes(ctx context.Context) error {
+	missing := func() ([]string, error) { return x.asked.MissingIndexes(ctx) }
+	lacking := x.indexes("the locks", missing, func() error {
+		_, err := x.asked.Prepare(ctx)
 		return err
 	})
-	commands, err := asked.SuperfluousIndexes(ctx)
+	commands, err := x.asked.SuperfluousIndexes(ctx)
 	for _, command := range commands {
-		r.warn("an index of an earlier version of distlock is written at each change and serves nothing "+
+		x.warn("an index of an earlier version of distlock is written at each change and serves nothing "+
 			"here; when no process of that version is left, drop it: %s", command)
 	}
 	return errors.Join(lacking, err)
@@ -64,11 +63,11 @@ func (d *doctor) missingIndexes(ctx context.Context, _ *store, asked *mongocatal
 
 // indexes records missing indexes. With --create-indexes it creates them, and records the created
 // indexes.
-func (d *doctor) indexes(r *report, what string, missing func() ([]string, error),
+func (x *examination) indexes(what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
-	if err != nil || len(before) == 0 || !d.createIndexes {
-		r.lacks(what, before)
+	if err != nil || len(before) == 0 || !x.createIndexes {
+		x.lacks(what, before)
 		return err
 	}
 	failed := create()
@@ -76,15 +75,14 @@ func (d *doctor) indexes(r *report, what string, missing func() ([]string, error
 	if err == nil {
 		for _, command := range before {
 			if !slices.Contains(after, command) {
-				r.CreatedIndexes = append(r.CreatedIndexes, command)
+				x.CreatedIndexes = append(x.CreatedIndexes, command)
 			}
 		}
 	}
-	r.lacks(what, after)
+	x.lacks(what, after)
 	return errors.Join(failed, err)
 }
 
-// lacks records the commands that create missing indexes.
 func (r *report) lacks(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
@@ -93,37 +91,34 @@ func (r *report) lacks(what string, commands []string) {
 	}
 }
 
-// queueIndexes records the missing indexes of the queues of package claim.
-func (d *doctor) queueIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
-	r *report) error {
-	if d.queues.collection != "" {
-		return d.queue(ctx, st, d.database, claim.Config{Field: d.queues.field, Due: d.queues.due},
-			d.queues.collection, r)
+func (x *examination) queueIndexes(ctx context.Context) error {
+	if q := x.queues; q.collection != "" {
+		return x.queue(ctx, x.database, q.collection, claim.Config{Field: q.field, Due: q.due})
 	}
-	found, err := queuesSeen(ctx, st.primary(d.database).Collection(catalog.LocksCollection))
+	found, err := queuesSeen(ctx, x.st.primary(x.database).Collection(catalog.LocksCollection))
 	if err != nil {
-		return fmt.Errorf("find queues in %s.%s: %w", d.database, catalog.LocksCollection, err)
+		return fmt.Errorf("find queues in %s.%s: %w", x.database, catalog.LocksCollection, err)
 	}
 	var errs []error
 	for _, namespace := range found {
 		database, collection, _ := strings.Cut(namespace, ".")
-		there, err := st.primary(database).ListCollectionNames(ctx,
+		there, err := x.st.primary(database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: collection}})
 		if err == nil && len(there) > 0 { // otherwise the rows of the queue are on another server
-			err = d.queue(ctx, st, database, claim.Config{}, collection, r)
+			err = x.queue(ctx, database, collection, claim.Config{})
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (d *doctor) queue(ctx context.Context, st *store, database string, cfg claim.Config,
-	collection string, r *report) error {
-	admin, err := claim.NewAdmin(st.primary(database).Collection(collection), cfg)
+func (x *examination) queue(ctx context.Context, database, collection string,
+	cfg claim.Config) error {
+	admin, err := claim.NewAdmin(x.st.primary(database).Collection(collection), cfg)
 	if err != nil {
 		return err
 	}
-	return d.indexes(r, "the queue "+named(database+"."+collection),
+	return x.indexes("the queue "+named(database+"."+collection),
 		func() ([]string, error) { return admin.MissingIndexes(ctx) },
 		func() error { return admin.CreateIndexes(ctx) })
 }
@@ -143,36 +138,33 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 	var found []string
 	for cursor.Next(ctx) {
 		name, _ := cursor.Current.Lookup("_id").StringValueOK()
-		namespace, _, whole := strings.Cut(strings.TrimPrefix(name, head), ":")
-		if whole && strings.Contains(namespace, ".") && !slices.Contains(found, namespace) &&
-			len(found) < mostQueues {
+		database, collection, is := words.Queue(name)
+		namespace := database + "." + collection
+		if is && !slices.Contains(found, namespace) && len(found) < mostQueues {
 			found = append(found, namespace)
 		}
 	}
 	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
 }
 
-// codeNamespaceNotFound is the error code for a missing collection.
 const codeNamespaceNotFound = 26
 
 // harmfulIndexes warns of indexes that delete documents by their age. It only reads.
-func (d *doctor) harmfulIndexes(ctx context.Context, st *store, _ *mongocatalog.Catalog,
-	r *report) error {
-	db := st.primary(d.database)
+func (x *examination) harmfulIndexes(ctx context.Context) error {
+	db := x.st.primary(x.database)
 	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
 		found, err := expiring(ctx, db.Collection(name))
 		if err != nil {
-			return fmt.Errorf("list the indexes of %s.%s: %w", d.database, name, err)
+			return fmt.Errorf("list the indexes of %s.%s: %w", x.database, name, err)
 		}
 		for _, index := range found {
-			r.warn("index %q on %s.%s deletes documents by their age, and with them the locks of living "+
-				"processes; drop it", catalog.Printable(index, 100), d.database, name)
+			x.warn("index %q on %s.%s deletes documents by their age, and with them the locks of living "+
+				"processes; drop it", catalog.Printable(index, 100), x.database, name)
 		}
 	}
 	return nil
 }
 
-// expiring returns the names of the TTL indexes of a collection.
 func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
 	cursor, err := on.Indexes().List(ctx)
 	var server mongo.ServerError

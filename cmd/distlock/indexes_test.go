@@ -63,6 +63,12 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 		bsontest.D("_id", "claim:"+b.name+".jobs:mail:queue:3", "state", int32(0)))
 	b.insert("jobs", bsontest.D("_id", 1))
 	want := missing(t, b)
+	for _, index := range []string{`"locks").createIndex({"process": 1}`,
+		`"lockpings").createIndex({"ping": 1}`} {
+		if !strings.Contains(strings.Join(want, "\n"), index) {
+			t.Errorf("%s is not told: %q", index, want)
+		}
+	}
 	got := examined(t, b, "--create-indexes")
 	if len(want) < 5 || !slices.Equal(got.CreatedIndexes, want) || len(got.MissingIndexes) > 0 {
 		t.Errorf("missing were\n%s\ncreated\n%s\nstill missing %q", strings.Join(want, "\n"),
@@ -113,40 +119,9 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 }
 
-// Missing indexes of the locks are reported, except in a database that was never used.
-func TestDoctor_LocksWithoutIndexes_NamesTheCommands(t *testing.T) {
-	b := newBase(t)
-	if got := missing(t, b); len(got) > 0 {
-		t.Errorf("a database without locks misses %q", got)
-	}
-	b.hold("job", 3)
-	got := strings.Join(missing(t, b), "\n")
-	for _, want := range []string{`"locks").createIndex({"process": 1}`,
-		`"lockpings").createIndex({"ping": 1}`} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%s is not told:\n%s", want, got)
-		}
-	}
-	prepare(t, b)
-	if got := missing(t, b); len(got) > 0 {
-		t.Errorf("nothing is missing, but %q is told", got)
-	}
-}
-
 // prepare creates the indexes on locks, as every Manager does.
 func prepare(t *testing.T, b *base) {
 	t.Helper()
 	store := assert.Value(mongocatalog.New(b.db.Client(), mongocatalog.Options{Database: b.name}))(t)
 	assert.Value(store.Prepare(t.Context()))(t)
-}
-
-func TestQueueFlags_WrongCalls_AreRefused(t *testing.T) {
-	t.Parallel()
-	for _, q := range []queueFlags{
-		{due: "a", field: "claim"}, {field: "mine"}, {collection: "a$b", field: "claim"},
-	} {
-		if err := q.accept(); err == nil {
-			t.Errorf("%+v is accepted", q)
-		}
-	}
 }

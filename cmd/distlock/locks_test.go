@@ -16,7 +16,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/configserver"
-	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 )
@@ -101,15 +101,6 @@ func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 	}
 }
 
-func TestLocks_Listing_WritesNothing(t *testing.T) {
-	b := newBase(t)
-	b.cli("locks").want(t, exitFailed, "nothing was ever locked there")
-	names := assert.Value(b.db.ListCollectionNames(t.Context(), bson.D{}))(t)
-	if len(names) > 0 {
-		t.Errorf("listing made %q", names)
-	}
-}
-
 func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T) {
 	t.Parallel()
 	const tag = "a\U000e0041b\U0001f600" // a tag character is not printable, a smiley is
@@ -148,17 +139,6 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
-func TestLocks_Name_ShowsAllOfThatLock(t *testing.T) {
-	b := newBase(t)
-	fillLines(b)
-	b.cli("locks", "odd").want(t, 0, `lock "odd" cannot be understood`, "waiters.0.ts")
-	var got listing
-	out := b.cli("locks", "pool", "--json").want(t, 0).out
-	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Locks) != 2 {
-		t.Errorf("%d locks (%v) in\n%s", len(got.Locks), err, out)
-	}
-}
-
 // A leader's metadata is not shown as the reason of a plain lock. The last leader is not shown as
 // the present leader.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
@@ -177,18 +157,59 @@ func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b.cli("locks", "was").want(t, 0, "why       10.0.0.7:8080")
 }
 
-// A lease has one mark before its expiry and another mark afterwards. A free lock has neither mark.
-func TestMarks_Lease(t *testing.T) {
-	t.Parallel()
-	for want, i := range map[string]distlock.LockInfo{
-		"lease of 1m0s": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: time.Minute},
-		"lease ran out": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: 61 * time.Second},
-		"":              {Held: true, HasPing: true, LeaseAge: -1},
-		"leader":        {Held: true, HasPing: true, Who: "h:1:2:id:election:abc"},
-		"candidate":     {Place: 1, HasPing: true, Who: "h:1:2:id:election:abc"},
-	} {
-		if got := strings.Join(marks(i), ", "); got != want {
-			t.Errorf("want %q, got %q", want, got)
-		}
+func TestLocks_Name_EverySortOfLock(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	fillShared(b)
+	b.happened(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC), history.Entry{Kind: "taken over",
+		Name: "alive", Process: "alive:1:1:a", Previous: foreign, Rule: "watch", Mode: "exclusive",
+		Evidence: foreign, WaitedMS: 60_000}, history.Entry{Kind: "released", Name: "other",
+		Process: "alive:1:1:a"})
+	for _, name := range []string{"alive", "condemned", "foreign", "no-ping", "silent", "free",
+		"bad-ping", "table", "pool"} {
+		golden(t, "show-"+name+".golden", b.cli("locks", name).want(t, 0).out)
 	}
+	b.cli("locks", "nothing").want(t, exitFailed, `there is no lock "nothing"`)
+	b.cli("locks", "bad-state").want(t, 0, "cannot be understood", "remedy")
+}
+
+// JSON contains foreign strings completely, with escapes for control characters.
+func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	fillShared(b)
+	out := b.cli("locks", "table", "--json").want(t, 0).out
+	var got listing
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	if len(got.Locks) != 2 || len(got.Line.Waiters) != 3 || len(got.Outlooks) != 2 ||
+		got.Outlooks[0].Rule != "witnesses" || got.Outlooks[0].Next != "bad:5:1:e" ||
+		got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
+		t.Fatalf("got %+v from\n%s", got, out)
+	}
+	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
+		t.Errorf("a terminal could obey %q", out[i:])
+	}
+	first, last := got.Line.Waiters[0], got.Line.Waiters[2]
+	if first.Place != 1 || first.Why != foreign || first.Mode != exclusive || first.Since == nil ||
+		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
+		t.Errorf("the first waiter is %+v", first)
+	}
+	if last.Place != 3 || last.PingAgeMS != nil || len(last.Marks) != 1 {
+		t.Errorf("the last waiter is %+v", last)
+	}
+	out = b.cli("locks", "condemned", "--json").want(t, 0).out
+	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Condemned) != 1 ||
+		got.Condemned[0].By != "x" || got.Condemned[0].Evidence != foreign {
+		t.Errorf("got %+v (%v) from\n%s", got.Condemned, err, out)
+	}
+}
+
+// fillShared adds locks with several holders to the locks that fill writes.
+func fillShared(b *base) {
+	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
+	b.share("pool", catalog.Permit, 3,
+		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})
+	b.shareTable()
 }

@@ -53,7 +53,6 @@ func (v *loops) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.rounds)
 }
 
-// A forgotten is the result of --forget-future.
 type forgotten struct {
 	Database string `json:"database"`
 	Name     string `json:"name"`
@@ -104,13 +103,17 @@ type loopRow struct {
 	Malformed string     `json:"malformed"` // the problem with the loop's documents
 }
 
-func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
-	found := rota{Database: v.database, Loops: []loopRow{}}
+func (v *loops) all(ctx context.Context, st *store) ([]singleton.Status, error) {
 	records, err := singleton.NewStore(st.client.Database(v.database))
 	if err != nil {
-		return found, err
+		return nil, err
 	}
-	all, err := singleton.List(ctx, records)
+	return singleton.List(ctx, records)
+}
+
+func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
+	found := rota{Database: v.database, Loops: []loopRow{}}
+	all, err := v.all(ctx, st)
 	if err != nil {
 		return found, err
 	}
@@ -203,11 +206,7 @@ type roundRow struct {
 
 func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	found := roundList{Database: v.database, Name: v.name, Runs: []roundRow{}}
-	records, err := singleton.NewStore(st.client.Database(v.database))
-	if err != nil {
-		return found, err
-	}
-	all, err := singleton.List(ctx, records)
+	all, err := v.all(ctx, st)
 	if err != nil {
 		return found, err
 	}

@@ -158,6 +158,8 @@ type base struct {
 	uri  string
 	name string
 	db   *mongo.Database
+
+	token string // for the page
 }
 
 func newBase(t *testing.T) *base {
@@ -174,7 +176,7 @@ func newBaseOf(t *testing.T, uri string) *base {
 		assert.NoErr(t, client.Disconnect(context.Background()))
 	})
 	name := "test_" + bson.NewObjectID().Hex()
-	return &base{t, uri, name, client.Database(name)}
+	return &base{t: t, uri: uri, name: name, db: client.Database(name)}
 }
 
 // flags adds the arguments that name the database.

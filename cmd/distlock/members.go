@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A member is a member of a replica set.
 type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
@@ -36,20 +36,18 @@ func (m member) String() string {
 		signed(duration(m.AheadMS)), *m.RoundTripMS)
 }
 
-// memberLimit bounds the commands to one member.
 const memberLimit = 5 * time.Second
 
 // members reads the clock of each member of a replica set, and checks the write concern.
-func (d *doctor) members(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-	if r.Kind != string(catalog.ReplicaSet) {
+func (x *examination) members(ctx context.Context) (err error) {
+	if x.Kind != string(catalog.ReplicaSet) {
 		return nil
 	}
-	var err error
-	if r.Members, err = d.askMembers(ctx, st); err != nil || len(r.Members) == 0 {
+	if x.Members, err = x.askMembers(ctx, x.st); err != nil || len(x.Members) == 0 {
 		return err
 	}
-	r.judgeMembers()
-	return d.writeConcern(ctx, st, r)
+	x.judgeMembers()
+	return x.writeConcern(ctx)
 }
 
 // askMembers reads the clock of each member. The result is empty for other deployments.
@@ -82,7 +80,6 @@ func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error
 	return all, nil
 }
 
-// ask reads the clock of one member.
 func (c *connection) ask(ctx context.Context, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberLimit)
 	defer cancel()
@@ -127,26 +124,17 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 // judgeMembers warns of three problems: members that do not answer, clocks that would jump with an
 // election, and a majority that tolerates no failure.
 func (r *report) judgeMembers() {
-	var first, last *member
-	voting, data := 0, 0
-	for i := range r.Members {
-		m := &r.Members[i]
-		voting++
+	var timed []member
+	voting, data := len(r.Members), 0
+	for _, m := range r.Members {
 		if m.State != "arbiter" {
 			data++
 		}
 		switch {
 		case m.Problem != "":
 			r.warn("member %v", m)
-			continue
-		case m.State == "arbiter":
-			continue
-		}
-		if first == nil || *m.AheadMS < *first.AheadMS {
-			first = m
-		}
-		if last == nil || *m.AheadMS > *last.AheadMS {
-			last = m
+		case m.State != "arbiter":
+			timed = append(timed, m)
 		}
 	}
 	if voting > data && data <= voting/2+1 {
@@ -155,9 +143,11 @@ func (r *report) judgeMembers() {
 			voting-data, voting)
 	}
 	const allowed = defaultTakeover / 30
-	if first == nil {
+	if len(timed) == 0 {
 		return
 	}
+	byClock := func(a, b member) int { return cmp.Compare(*a.AheadMS, *b.AheadMS) }
+	first, last := slices.MinFunc(timed, byClock), slices.MaxFunc(timed, byClock)
 	apart := duration(last.AheadMS) - duration(first.AheadMS)
 	slack := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
 	if apart-slack > allowed {
@@ -169,22 +159,22 @@ func (r *report) judgeMembers() {
 
 // writeConcern warns of a replica set that may lose majority writes. It reports if the user lacks
 // the privilege to read the set's configuration.
-func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
-	reply, err := st.primary("admin").RunCommand(ctx,
+func (x *examination) writeConcern(ctx context.Context) error {
+	reply, err := x.st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):
-		r.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
+		x.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
 			"takes replSetGetConfig on the cluster to ask"
 		return nil
 	case err != nil:
 		return fmt.Errorf("ask for the configuration of the replica set: %w", err)
 	}
-	r.WriteConcern = "majority, journaled"
+	x.WriteConcern = "majority, journaled"
 	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok &&
 		!journals {
-		r.warn("the replica set has writeConcernMajorityJournalDefault: " +
+		x.warn("the replica set has writeConcernMajorityJournalDefault: " +
 			"false: a majority that loses power at once may lose locks that it acknowledged; set it to true")
 	}
 	return nil
@@ -193,17 +183,15 @@ func (d *doctor) writeConcern(ctx context.Context, st *store, r *report) error {
 // staleAfter is the age of an abandoned ping. By default package distlock prunes pings of that age.
 const staleAfter = 4 * 24 * time.Hour
 
-// mostNamed bounds the number of processes in a warning.
 const mostNamed = 5
 
 // parties warns of processes with pings or locks that need attention.
-func (d *doctor) parties(ctx context.Context, st *store, _ *mongocatalog.Catalog, r *report) error {
-	all, err := (&processes{lister{connection: d.connection}}).collect(ctx, st)
-	if err != nil {
-		return err
+func (x *examination) parties(ctx context.Context) error {
+	all, err := (&processes{lister{connection: x.connection}}).collect(ctx, x.st)
+	if err == nil {
+		x.judgeParties(all)
 	}
-	r.judgeParties(all)
-	return nil
+	return err
 }
 
 func declared(dead bool) string {

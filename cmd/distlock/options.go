@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,7 +72,6 @@ func topics() []topic {
 	return all
 }
 
-// of returns the topic of a command.
 func of[T any, C interface {
 	*T
 	command
@@ -135,7 +136,6 @@ var moved = map[string]string{
 	"study": "go run ./study, in a checkout of this module",
 }
 
-// unknown returns the error for a word that is not a command.
 func unknown(top *cobra.Command, word string) error {
 	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
 	if now, ok := moved[word]; ok {
@@ -148,7 +148,6 @@ func unknown(top *cobra.Command, word string) error {
 	return exit{exitUsage, errors.New(text)}
 }
 
-// command returns the cobra command that runs the topic's command.
 func (t topic) command(s stdio) *cobra.Command {
 	v := t.make()
 	told := func(code int, err error) error { // removes the password of the connection string
@@ -180,7 +179,6 @@ func (t topic) command(s stdio) *cobra.Command {
 	return c
 }
 
-// callOf returns the arguments that package pflag has parsed.
 func callOf(f *pflag.FlagSet) call {
 	c := call{args: f.Args(), given: f.Changed}
 	if i := f.ArgsLenAtDash(); i >= 0 {
@@ -210,7 +208,6 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	return err
 }
 
-// similar returns the flag names that resemble a mistyped name.
 func similar(flags *pflag.FlagSet, typed string) []string {
 	names := &cobra.Command{SuggestionsMinimumDistance: 2}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -264,3 +261,68 @@ func lockName(args []string) (string, error) {
 	}
 	return args[0], nil
 }
+
+// forever is the value of --wait for a wait without a limit. The flag without a value means the
+// same.
+const forever = "forever"
+
+// patience is the flag for the wait limit. Its value is optional.
+type patience struct {
+	limit   time.Duration
+	forever bool
+}
+
+// String returns the value in the syntax of the flag. It is empty if the limit is 0.
+func (p *patience) String() string {
+	switch {
+	case p.forever:
+		return forever
+	case p.limit == 0:
+		return ""
+	}
+	return p.limit.String()
+}
+
+// Set parses a value.
+func (p *patience) Set(value string) (err error) {
+	p.forever, p.limit = value == forever, 0
+	if !p.forever {
+		p.limit, err = time.ParseDuration(value)
+	}
+	return err
+}
+
+// A days is a duration that may begin with days, such as 7d or 1d12h.
+type days time.Duration
+
+// String returns the value in the syntax of the flag. It is empty for 0.
+func (d *days) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return time.Duration(*d).String()
+}
+
+// Set parses a value.
+func (d *days) Set(value string) error {
+	whole, rest, found := strings.Cut(value, "d")
+	if !found {
+		whole, rest = "0", value
+	}
+	n, err := strconv.ParseInt(whole, 10, 32)
+	part := time.Duration(0)
+	if err == nil && (rest != "" || !found) {
+		part, err = time.ParseDuration(rest)
+	}
+	if most := int64(100 * 365); err == nil && (n > most || n < -most) {
+		err = strconv.ErrRange
+	}
+	*d = days(time.Duration(n)*24*time.Hour + part)
+	return err
+}
+
+// Type returns the name of the type for [wrongFlag].
+func (d *days) Type() string { return "days" }
+
+// Type returns the name of the type for [wrongFlag].
+func (p *patience) Type() string { return "patience" }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -67,6 +69,27 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"serve metrics nowhere", "serve --dir d --metrics host", "--metrics"},
 		{"run metrics nowhere", "run a --uri mongodb://h --metrics 70000 -- true", "--metrics"},
 		{"serve without folder", "serve", "--dir is missing"},
+		{"run with a time of another form", "run --uri mongodb://h --wait 5min -- true",
+			"--wait must be a time such as 30s, or forever"},
+		{"run with a time in days", "run --uri mongodb://h --wait 1d -- true", "must be a time"},
+		{"due without a queue", "doctor --uri mongodb://h --due a", "--queue"},
+		{"field without a queue", "doctor --uri mongodb://h --field a", "--queue"},
+		{"queue with a dollar", "doctor --uri mongodb://h --queue a$b", "no name of a collection"},
+		{"ui for others without a token", "ui --uri mongodb://h --listen :8087", "--token-file"},
+		{"ui with half of TLS", "ui --uri mongodb://h --tls-key k", "go together"},
+		{"ui without a pause", "ui --uri mongodb://h --interval 1ms", "at least"},
+		{"ui with an argument", "ui extra --uri mongodb://h", "unexpected"},
+		{"dead rows of no collection", "claims --uri mongodb://h --dead", "collection is missing"},
+		{"claims of two", "claims a b --uri mongodb://h", "one collection"},
+		{"two changes", "claims a --uri mongodb://h --dead --retry 1", "one of"},
+		{"two changes of rows", "claims a --uri mongodb://h --retry 1 --discard 1", "one of"},
+		{"limit of no list", "claims a --uri mongodb://h --limit 5", "--dead"},
+		{"list of no row", "claims a --uri mongodb://h --dead --limit 0", "at least 1"},
+		{"half of a text", `claims a --uri mongodb://h --retry "x`, "no text in quotes"},
+		{"half of a document", "claims a --uri mongodb://h --retry {x", "no extended JSON"},
+		{"dotted field", "claims a --uri mongodb://h --field claim.err", "--field"},
+		{"field of no collection", "claims --uri mongodb://h --field a", "COLLECTION"},
+		{"queue that is not paused", "claims a --uri mongodb://h --queue x", "--queue"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,9 +135,6 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 		{"locks", "--uri", with("h:port")},
 		{"locks", "--uri", with("h/%zz?%zz")},
 		{"locks", "--uri", with("h") + "/?w=%zz"},
-		{"doctor", "--uri", unreachable},
-		{"locks", "--uri", unreachable},
-		{"break", "a", "--fence", "1", "--why", "x", "--uri", unreachable},
 		{"run", "a", "--uri", unreachable, "--", "true"},
 	}
 	for _, args := range cases {
@@ -250,11 +270,47 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	}
 }
 
-// A misplaced time for --wait is a usage error, not the name of a lock.
-func TestRun_WaitWithAWrongTime_IsNoName(t *testing.T) {
+// offered returns the completion candidates for the last word.
+func offered(t *testing.T, words ...string) string {
+	t.Helper()
+	out := cli(t, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...).want(t, 0).out
+	// The text after the colon is the directive for the shell.
+	lines := strings.Fields(out[:strings.LastIndex(out, ":")])
+	slices.Sort(lines)
+	return strings.Join(lines, " ")
+}
+
+// Commands and flags are completed, and each shell has a completion script.
+func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
+	t.Setenv(envURI, "")
+	for line, want := range map[string]string{
+		"ver":                          "version",
+		"locks --hel":                  "--held --help",
+		"doctor --ro":                  "--role --rounds",
+		"run job --sh":                 "--shared",
+		"locks --uri mongodb://h --js": "--json",
+	} {
+		if got := offered(t, strings.Split(line, " ")...); got != want {
+			t.Errorf("%q: want %q, got %q", line, want, got)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		cli(t, "completion", shell).want(t, 0, "distlock", cobra.ShellCompRequestCmd)
+	}
+	for _, wrong := range [][]string{{}, {"tcsh"}} {
+		if r := cli(t, append([]string{"completion"}, wrong...)...).want(t, exitUsage); r.out != "" {
+			t.Errorf("%q: a shell would carry out %q", wrong, r.out)
+		}
+	}
+}
+
+// A password on the command line is not shown, although package cobra prints the typed words when
+// it cannot complete them.
+func TestCompletion_PasswordOnTheLine_IsNotShown(t *testing.T) {
 	t.Parallel()
-	for _, time := range []string{"5min", "1d", "30sec", "2hours"} {
-		cli(t, "run", "--uri", "mongodb://127.0.0.1:1", "--wait", time, "--", "true").want(t,
-			exitWrongCall, "--wait must be a time such as 30s, or forever")
+	args := self(t, "distlock", cobra.ShellCompRequestCmd, "mongodb://operator:s3cret@h", "")
+	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "s3cret") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -103,7 +103,6 @@ func (o *overseer) look() []prom.Metric {
 	return all
 }
 
-// holders counts the holders of locks by state.
 func (o *overseer) holders(ctx context.Context, into map[string]int) error {
 	for lock, err := range o.st.Locks(ctx) {
 		switch {

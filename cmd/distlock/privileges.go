@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/internal/role"
 )
 
@@ -65,7 +65,6 @@ func (d *doctor) printRole(w io.Writer) error {
 	return err
 }
 
-// A lack is a privilege that the user does not have.
 type lack struct {
 	Collection string   `json:"collection"` // with the database
 	Actions    []string `json:"actions"`
@@ -73,14 +72,13 @@ type lack struct {
 }
 
 // privileges tries the actions that each feature needs, with commands that change no data.
-func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Catalog,
-	r *report) error {
-	if r.Kind == string(catalog.FerretDB) {
+func (x *examination) privileges(ctx context.Context) error {
+	if x.Kind == string(catalog.FerretDB) {
 		return nil // it has no users, and would create a collection for each command
 	}
-	db := st.primary(d.database)
+	db := x.st.primary(x.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()
-	for _, p := range role.Of(d.queues.collection, d.role.features...) {
+	for _, p := range role.Of(x.queues.collection, x.role.features...) {
 		on := cmp.Or(p.Collection, scratch)
 		var missing []string
 		for _, action := range p.Actions {
@@ -89,7 +87,7 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 			}
 			denied, err := try(ctx, db, on, scratch, action)
 			if err != nil {
-				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, d.database, on, err)
+				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, x.database, on, err)
 			}
 			if denied {
 				missing = append(missing, action)
@@ -98,9 +96,9 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 		if missing == nil {
 			continue
 		}
-		l := lack{d.database + "." + cmp.Or(p.Collection, "*"), missing, d.needing(p.Collection, missing)}
-		r.MissingPrivileges = append(r.MissingPrivileges, l)
-		r.warn("the user of this connection lacks %s on %s, "+
+		l := lack{x.database + "." + cmp.Or(p.Collection, "*"), missing, x.needing(p.Collection, missing)}
+		x.MissingPrivileges = append(x.MissingPrivileges, l)
+		x.warn("the user of this connection lacks %s on %s, "+
 			"for %s; \"distlock doctor --role\" prints a role that has it", strings.Join(missing, ", "),
 			named(l.Collection), strings.Join(l.Features, ", "))
 	}
@@ -108,10 +106,10 @@ func (d *doctor) privileges(ctx context.Context, st *store, _ *mongocatalog.Cata
 }
 
 // needing returns the features that need one of the actions on the collection.
-func (d *doctor) needing(collection string, actions []string) []string {
+func (x *examination) needing(collection string, actions []string) []string {
 	var found []string
-	for _, f := range d.role.features {
-		if slices.ContainsFunc(role.Of(d.queues.collection, f), func(p role.Privilege) bool {
+	for _, f := range x.role.features {
+		if slices.ContainsFunc(role.Of(x.queues.collection, f), func(p role.Privilege) bool {
 			return p.Collection == collection && slices.ContainsFunc(actions, func(action string) bool {
 				return slices.Contains(p.Actions, action)
 			})
@@ -122,47 +120,36 @@ func (d *doctor) needing(collection string, actions []string) []string {
 	return found
 }
 
-// codeUnauthorized is the error code for a missing privilege.
 const codeUnauthorized = 13
 
+// tries has a command for each action. COLL stands for the collection, and NEW for a new name. The
+// commands change nothing: they match no document, or every server refuses them after it has checked
+// the privilege, because of an _id that is an array or a kind of index that does not exist.
+var tries = map[string]string{
+	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
+	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
+	"update": `{"update": "COLL", "updates": [
+		{"q": {"_id": "NEW"}, "u": {"$set": {"x": 1}}}]}`,
+	"remove":         `{"delete": "COLL", "deletes": [{"q": {"_id": "NEW"}, "limit": 1}]}`,
+	"createIndex":    `{"createIndexes": "COLL", "indexes": [{"key": {"x": "none"}, "name": "NEW"}]}`,
+	"listIndexes":    `{"listIndexes": "COLL"}`,
+	"dropCollection": `{"drop": "NEW"}`,
+}
+
 // try reports whether the server denies an action on a collection. It ignores all other answers.
-// Its commands change nothing: they match no document, or every server refuses them after it has
-// checked the privilege.
 func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
-	nothing := bson.D{{Key: "_id", Value: scratch}}
-	var command bson.D
-	switch action {
-	case "find":
-		command = bson.D{{Key: "find", Value: on}, {Key: "filter", Value: nothing},
-			{Key: "limit", Value: 1}}
-	case "insert": // an array is not a valid _id
-		command = bson.D{{Key: "insert", Value: on},
-			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.A{scratch}}}}}}
-	case "update":
-		command = bson.D{{Key: "update", Value: on}, {Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: nothing},
-			{Key: "u", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}},
-		}}}}
-	case "remove":
-		command = bson.D{{Key: "delete", Value: on}, {Key: "deletes", Value: bson.A{bson.D{
-			{Key: "q", Value: nothing}, {Key: "limit", Value: 1},
-		}}}}
-	case "createIndex": // the index kind does not exist
-		command = bson.D{{Key: "createIndexes", Value: on}, {Key: "indexes", Value: bson.A{bson.D{
-			{Key: "key", Value: bson.D{{Key: "x", Value: "none"}}}, {Key: "name", Value: scratch},
-		}}}}
-	case "listIndexes":
-		command = bson.D{{Key: "listIndexes", Value: on}}
-	case "dropCollection":
-		command = bson.D{{Key: "drop", Value: scratch}}
-	case "changeStream":
+	if action == "changeStream" {
 		stream, err := db.Collection(on).Watch(ctx, bson.A{})
 		if err == nil {
 			err = stream.Close(ctx)
 		}
 		return refused(ctx, err)
-	default:
+	}
+	quoted, _ := json.Marshal(on) // a string can always be written
+	text := strings.NewReplacer(`"COLL"`, string(quoted), "NEW", scratch).Replace(tries[action])
+	var command bson.D
+	if err := bson.UnmarshalExtJSON([]byte(text), true, &command); err != nil {
 		return false, fmt.Errorf("there is no test of the action %q", action)
 	}
 	return refused(ctx, db.RunCommand(ctx, command).Err())

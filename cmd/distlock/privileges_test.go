@@ -25,7 +25,6 @@ import (
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/role"
-	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/singleton"
@@ -291,18 +290,6 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, errors.Join(q.Admin().SetPaused(t.Context(), true),
 		q.Admin().SetPaused(t.Context(), false)))
 	assert.NoErr(t, m.Close(t.Context()))
-}
-
-// The role names the collections that the packages use.
-func TestRole_Collections_AreThoseOfThePackages(t *testing.T) {
-	t.Parallel()
-	known := []string{catalog.LocksCollection, catalog.PingsCollection, history.Collection,
-		singleton.SettingsCollection, singleton.RecordsCollection, rows.SettingsCollection, "rows", ""}
-	for _, p := range role.Of("rows", role.Features()...) {
-		if !slices.Contains(known, p.Collection) {
-			t.Errorf("nobody uses %q", p.Collection)
-		}
-	}
 }
 
 // doctor --role needs no server. It prints a command that can be pasted, or the document of that

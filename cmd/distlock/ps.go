@@ -17,6 +17,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
@@ -35,7 +36,6 @@ func (v *processes) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-// A census lists the processes of a database.
 type census struct {
 	Database  string       `json:"database"`
 	Processes []processRow `json:"processes"`
@@ -121,12 +121,7 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 		}
 		p := into[one.Process]
 		if p == nil {
-			p = &processRow{
-				Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
-				TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
-				EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
-				Marks: processMarks(one),
-			}
+			p = newProcessRow(one)
 			into[one.Process] = p
 		}
 		to := &p.Waits
@@ -140,11 +135,17 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 	return nil
 }
 
-// processMarks returns the marks that apply to the process, not to one of its locks.
-func processMarks(one distlock.LockInfo) []string {
-	return slices.DeleteFunc(marks(one), func(m string) bool {
-		return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
-	})
+// newProcessRow returns the row of a process, with the marks that apply to it and not to one of its
+// locks.
+func newProcessRow(one distlock.LockInfo) *processRow {
+	return &processRow{
+		Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
+		TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
+		EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
+		Marks: slices.DeleteFunc(marks(one), func(m string) bool {
+			return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
+		}),
+	}
 }
 
 // pings adds the data of the ping documents to the map, including processes without locks.
@@ -167,14 +168,7 @@ func (s *store) pings(ctx context.Context, into map[string]*processRow,
 		}
 		p := into[ping.Process]
 		if p == nil {
-			info := distlock.LockInfo{Place: 1, HasPing: true, PingAge: -1, Takeover: ping.Takeover,
-				Foreign: !ping.HasSeq && ping.Condemned == nil, Condemned: ping.Condemned != nil}
-			if !now.IsZero() {
-				info.PingAge = max(0, now.Sub(ping.At))
-			}
-			p = &processRow{Process: ping.Process, PingAgeMS: milliseconds(info.PingAge), Marks: marks(info),
-				TakeoverMS: milliseconds(cmp.Or(ping.Takeover, -1)),
-				EveryMS:    milliseconds(cmp.Or(ping.Interval, -1)), Holds: []string{}, Waits: []string{}}
+			p = newProcessRow(words.Pinging(ping, now))
 			into[ping.Process] = p
 		}
 		if !ping.Local.IsZero() {
@@ -235,7 +229,6 @@ func signed(d time.Duration) string {
 	return d.String()
 }
 
-// mostListed bounds the number of names in a cell.
 const mostListed = 50
 
 // listed joins names for a sentence. It returns a dash for no names.

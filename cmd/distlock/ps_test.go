@@ -2,18 +2,12 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"mongodlm/catalog"
-	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/bsontest"
 )
 
 // Every process is listed once, with all its locks and queue entries. The list includes processes
@@ -53,33 +47,6 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	}
 	if !slices.IsSorted(weights) || weights[0] == 0 || weights[len(weights)-1] != 0 {
 		t.Errorf("the processes in trouble do not come first: %v", weights)
-	}
-}
-
-// A process with many locks fits into 40 columns. Its names cannot control the terminal.
-func TestPs_NarrowTerminal_FitsItsWidth(t *testing.T) {
-	b := newBase(t)
-	fill(b)
-	for i := range mostListed + 5 {
-		b.insert(catalog.LocksCollection, bsontest.D("_id", fmt.Sprintf("%s %d", foreign, i),
-			"state", int32(1), "process", "alive:1:1:a", "ts", bson.NewObjectID()))
-	}
-	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
-	assert.Must(t, err)
-	defer st.close()
-	found, err := (&processes{lister{connection: connection{database: b.name}}}).collect(t.Context(),
-		st)
-	assert.Must(t, err)
-	found.Malformed = nil
-	for _, width := range []int{120, 80, 40} {
-		var out strings.Builder
-		found.print(&out, layout{width: width})
-		narrow(t, out.String(), width)
-	}
-	var out strings.Builder
-	found.print(&out, layout{whole: true})
-	if !strings.Contains(out.String(), "and 6 more") {
-		t.Errorf("nothing says how many are left out:\n%s", out.String())
 	}
 }
 

@@ -17,10 +17,8 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	ready(t, out)
 	b.run("--permits 2", "env", "0").want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
-		for _, wait := range []string{" --wait 1m"} {
-			b.run(other+wait, "env", "0").
-				want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
-		}
+		b.run(other+" --wait 1m", "env", "0").
+			want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 	}
 	out2, ended2 := start(t.Context(), t, b.under("--permits 2 --why second", "polite")...)
 	ready(t, out2)

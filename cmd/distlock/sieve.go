@@ -5,38 +5,32 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
 )
 
 // A sieve selects and sorts the locks of a listing, like the page.
 type sieve struct {
 	waited, silent bool
-	part           string // part of the name; empty matches all names
 	order          string
 }
 
-// orders are the sort orders. The first is the default. The function "of" returns the weight of a
-// row. Heavier locks come first. Locks with the same weight are sorted by name.
+// orders are the sort orders. The first is the default, and sorts by trouble. The function "of"
+// returns the weight of a row for the others. Heavier locks come first. Locks with the same weight
+// are sorted by name.
 var orders = []struct {
 	name string
-	of   func(row) int64
+	of   func(row) time.Duration
 }{
-	{"trouble", func(row) int64 { return 0 }}, // the function troubles computes these weights
-	{"name", func(row) int64 { return 0 }},
-	{"held", func(r row) int64 { return milli(r.HeldForMS) }},
-	{"ping", func(r row) int64 { return milli(r.PingAgeMS) }},
-	{"queue", func(r row) int64 { return int64(r.Waiters) }},
-}
-
-// milli returns a number of milliseconds, or -1 when unknown.
-func milli(ms *int64) int64 {
-	if ms == nil {
-		return -1
-	}
-	return *ms
+	{"trouble", nil},
+	{"name", func(row) time.Duration { return 0 }},
+	{"held", func(r row) time.Duration { return duration(r.HeldForMS) }},
+	{"ping", func(r row) time.Duration { return duration(r.PingAgeMS) }},
+	{"queue", func(r row) time.Duration { return time.Duration(r.Waiters) }},
 }
 
 func (v *sieve) flags(f *pflag.FlagSet) {
@@ -57,78 +51,57 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// queueing returns, for each lock with waiters, how many of them wait for their turn.
-func queueing(l listing) map[string]int {
-	turns := map[string]int{}
+// A standing is what a sieve needs of one lock.
+type standing struct {
+	holders, line []distlock.LockInfo
+	trouble       int           // see [words.Trouble]
+	weight        time.Duration // by the requested order
+}
+
+func (v *sieve) standings(l *listing) map[string]*standing {
+	all := map[string]*standing{}
+	of := func(name string) *standing {
+		if all[name] == nil {
+			all[name] = &standing{}
+		}
+		return all[name]
+	}
 	for _, w := range l.Line.Waiters {
-		if _, known := turns[w.Name]; !known {
-			turns[w.Name] = 0
-		}
-		if !w.standsBy {
-			turns[w.Name]++
-		}
-	}
-	return turns
-}
-
-// troubles returns the weights of the locks in trouble (see [words.Trouble]). If two locks have the
-// same trouble, the one with more waiters is heavier.
-func troubles(l listing, turns map[string]int) map[string]int64 {
-	trouble := map[string]int64{}
-	for _, r := range l.Locks {
-		if r.suspect {
-			trouble[r.Name] = silentWeight + int64(r.Waiters)
-		} else if n := turns[r.Name]; n >= words.LongQueue {
-			trouble[r.Name] = max(trouble[r.Name], int64(n))
-		}
-	}
-	return trouble
-}
-
-// silentWeight is the minimum weight of a lock with a suspect holder. It exceeds the length of
-// every queue.
-const silentWeight = 1 << 40
-
-// pick returns the names of the selected locks, with their weights.
-func (v *sieve) pick(l listing) map[string]int64 {
-	turns := queueing(l)
-	trouble := troubles(l, turns)
-	weight := func(row) int64 { return 0 }
-	for _, o := range orders {
-		if o.name == v.order {
-			weight = o.of
-		}
-	}
-	picked := map[string]int64{}
-	for name := range turns { // includes locks without a holder
-		if !v.silent && strings.Contains(name, v.part) {
-			picked[name] = 0
-		}
+		s := of(w.Name)
+		s.line = append(s.line, w.info)
 	}
 	for _, r := range l.Locks {
-		_, waited := turns[r.Name]
-		if v.waited && !waited || v.silent && trouble[r.Name] < silentWeight || !strings.Contains(r.Name, v.part) {
-			continue
-		}
-		picked[r.Name] = max(picked[r.Name], weight(r))
-		if v.order == orders[0].name {
-			picked[r.Name] = trouble[r.Name]
+		s := of(r.Name)
+		s.holders = append(s.holders, r.info)
+		for _, o := range orders[1:] {
+			if o.name == v.order {
+				s.weight = max(s.weight, o.of(r))
+			}
 		}
 	}
-	return picked
+	for _, s := range all {
+		if len(s.holders) > 0 { // otherwise the lock is not listed
+			s.trouble = words.Trouble(s.holders, s.line)
+		}
+		if s.trouble > 0 && v.order == orders[0].name { // no queue is as long as 1<<40
+			s.weight = time.Duration(s.trouble)<<40 + time.Duration(len(s.line))
+		}
+	}
+	return all
 }
 
 // sift reduces a listing to the selected locks, sorted.
 func (v *sieve) sift(l *listing) {
-	picked := v.pick(*l)
-	not := func(name string) bool { _, is := picked[name]; return !is }
-	heavier := func(a, b string) int { return cmp.Compare(picked[b], picked[a]) }
-	whole := l.count()
-	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return not(r.Name) })
+	all, whole := v.standings(l), l.count()
+	drop := func(name string) bool {
+		return v.waited && len(all[name].line) == 0 || v.silent && all[name].trouble < 2
+	}
+	heavier := func(a, b string) int { return cmp.Compare(all[b].weight, all[a].weight) }
+	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return drop(r.Name) })
 	l.Line.Waiters = slices.DeleteFunc(slices.Clone(l.Line.Waiters),
-		func(w waiterRow) bool { return not(w.Name) })
-	for _, r := range troubles(*l, queueing(*l)) {
-		if r > 0 {
+		func(w waiterRow) bool { return drop(w.Name) })
+	for name, s := range all {
+		if s.trouble > 0 && !drop(name) {
 			l.troubled++
 		}
 	}

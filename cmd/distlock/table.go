@@ -17,7 +17,6 @@ import (
 // unknownWidth is the assumed width of a terminal that does not report its width.
 const unknownWidth = 80
 
-// A layout is the format of a listing.
 type layout struct {
 	width int  // columns of the terminal; 0 without a bound
 	whole bool // process ids are not shortened
@@ -78,7 +77,6 @@ type column struct {
 	wide  bool   // shown only without a bound
 }
 
-// A table has rows with one cell for each column.
 type table struct {
 	columns []column
 	rows    [][]string
@@ -109,7 +107,6 @@ func (t table) print(w io.Writer, l layout) {
 	}
 }
 
-// gap is the space between two columns.
 const gap = 2
 
 // fit returns the width of each column, and whether a part is missing. The width of a dropped
@@ -187,7 +184,6 @@ func (t table) shrink(widths []int, limit, times int) bool {
 	return true
 }
 
-// total returns the width of a row.
 func total(widths []int) int {
 	sum := -gap
 	for _, w := range widths {
@@ -198,7 +194,6 @@ func total(widths []int) int {
 	return sum
 }
 
-// idles reports whether column i contains no information.
 func (t table) idles(i int) bool {
 	for _, row := range t.rows {
 		if row[i] != t.columns[i].idle && row[i] != "-" {

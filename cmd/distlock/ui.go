@@ -13,7 +13,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// page serves the locks to a browser.
 type page struct {
 	connection
 	logging
@@ -93,7 +92,6 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	})
 }
 
-// members reads the clocks of a replica set's members.
 func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
 	all, err := p.askMembers(ctx, st)
 	shown := make([]ui.Member, len(all))

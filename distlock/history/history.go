@@ -43,12 +43,12 @@ const (
 	most    = 1000             // entries on a server without TTL indexes
 )
 
-// An Entry is a document of the collection. Fields that do not apply are zero and not stored. Texts
-// are as stored: escape them before printing them.
+// An Entry is a document of the collection. Fields that do not apply are zero and not stored.
+// Escape the texts before you print them.
 type Entry struct {
 	ID bson.ObjectID `bson:"_id"`
-	// At is the time by the server's clock, as the last ping measured it. Before a ping it is the time
-	// by the machine's clock.
+	// At is the time by the server's clock, as the last ping measured it. Before the first ping it
+	// is the time by the machine's clock.
 	At       time.Time     `bson:"at"`
 	Kind     string        `bson:"kind"` // the word of the [distlock.EventKind]
 	Name     string        `bson:"name"` // of the lock
@@ -69,8 +69,8 @@ type Entry struct {
 // Options are the options of a [Log]. The zero value means the defaults.
 type Options struct {
 	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30 days. The
-	// first process creates the index. A process with another Keep does not change the index: it logs
-	// a warning.
+	// first process creates the index for it. A later process with another Keep only logs a
+	// warning.
 	Keep   time.Duration
 	Logger zerolog.Logger // default silent
 }
@@ -192,8 +192,8 @@ func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Close inserts the pending entries. Close the Manager first: the Log drops later events. If it
-// returns an error, from an insert or from ctx, some entries are not inserted.
+// Close inserts the pending entries. Close the Manager first: the Log drops later events. After an
+// error some entries are not inserted.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -295,7 +295,7 @@ func Read(ctx context.Context, client *mongo.Client, database string, q Query) (
 		malformed = append(malformed, &distlock.MalformedError{Collection: Collection, Field: "at",
 			ID: raw.Lookup("_id").String(), Problem: "or another field is missing or has a wrong type"})
 	}
-	// The server returns the entries of one millisecond in any order.
+	// The server does not order entries of the same millisecond.
 	slices.SortStableFunc(entries, func(a, b Entry) int {
 		return cmp.Or(b.At.Compare(a.At), bytes.Compare(b.ID[:], a.ID[:]))
 	})

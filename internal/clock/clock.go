@@ -1,11 +1,10 @@
 // Package clock is the only place of the module that reads the time of day.
 //
-// A [Reading] keeps the wall clock and the monotonic clock of one instant separate, because the two
-// sides of a lock must err in opposite directions. A holder must not count too little time before
-// it stops trusting its lock. It counts the LARGER of the two clocks ([HolderElapsed]): a suspended
+// A [Reading] keeps the wall clock and the monotonic clock of one instant separate. A holder must
+// not count too little time, so it counts the LARGER of the two ([HolderElapsed]): a suspended
 // machine stops the monotonic clock, and an operator may set the wall clock back. A contender must
-// not count too much silence of the holder. It counts the SMALLER of the monotonic clock and the
-// server's clock; package takeover has that rule.
+// not count too much time. It counts the SMALLER of its monotonic clock and the server's clock, see
+// package takeover.
 //
 // This package never compares the wall clocks of two machines.
 package clock
@@ -67,12 +66,12 @@ func HolderElapsed(then, now Reading) time.Duration {
 	return max(now.Mono-then.Mono, now.Wall.Sub(then.Wall), 0)
 }
 
-// system counts its monotonic readings from start. Every call of System sets a new start, so a
-// clock that is made inside a testing/synctest bubble belongs to that bubble.
+// system is the machine's clock. Its monotonic readings count from start. Every call of System sets
+// a new start, so a clock that is made inside a testing/synctest bubble belongs to that bubble.
 type system struct{ start time.Time }
 
 // System returns the machine's clock. Inside a testing/synctest bubble it is the bubble's clock.
-// Readings of two clocks must not be mixed: keep the clock that you made.
+// Every call returns another clock, and readings of two clocks must not be mixed.
 func System() Clock { return system{start: time.Now()} }
 
 func (s system) Now() Reading {
@@ -113,7 +112,7 @@ func Over(done <-chan struct{}) bool {
 	}
 }
 
-// Until returns a context that ends when done is closed, so that a command under way is given up.
+// Until returns a context that ends when done is closed.
 func Until(done <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { // ends with ctx

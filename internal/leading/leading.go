@@ -13,14 +13,13 @@ var (
 	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
 	// ErrNotQueued is returned by PutFirst when the session is not queued.
 	ErrNotQueued = errors.New("distlock: no such waiter in the queue")
-	// ErrSlow is matched by the ErrBadOption of a Lease whose first round trips took too long. A later
-	// attempt may succeed.
+	// ErrSlow is matched by the error of an acquisition with a Lease if the server is too slow for
+	// the lease. A later attempt may succeed.
 	ErrSlow = errors.New("the server is too slow for it")
 )
 
-// Asked calls the Error, Is and As methods of an error that a user's function returned, and returns
-// the error. A method that panics, for example on a nil pointer, panics here, where panics are
-// recovered.
+// Asked returns err, the error of a user's function, after a call of its Error, Is and As methods.
+// If such a method panics, for example on a nil pointer, it panics here, where the caller recovers.
 func Asked(err error) error {
 	if err != nil {
 		var none interface{ none() }

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Asked holds the functions that return samples for an adapter, and their recent answers. The zero
-// value is ready. It is safe for concurrent use.
+// Asked calls the functions that return samples for an adapter, and keeps their recent answers. The
+// zero value is ready. It is safe for concurrent use.
 type Asked struct {
 	mu   sync.Mutex // guards asks
 	asks []*ask
@@ -40,8 +40,8 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	}
 }
 
-// All calls all functions at the same time, and returns within AskTimeout. It does not call a
-// function again within AskedEvery. The labels of the samples are those that names shows.
+// All calls all functions at the same time, and returns their samples within AskTimeout. It reuses
+// an answer for AskedEvery. The samples have the labels that names shows.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)
@@ -90,14 +90,14 @@ func (a *ask) answer(ctx context.Context) []Sample {
 	return a.last
 }
 
-// Names distinguishes the first MostNames names. Its zero value is ready. It is safe for concurrent
-// use.
+// Names limits the names in labels to the first MostNames. Its zero value is ready. It is safe for
+// concurrent use.
 type Names struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]bool
 }
 
-// Shown returns the label values of s for display. A name after the first MostNames becomes empty.
+// Shown returns the label values of s. It replaces a name after the first MostNames by "".
 func (n *Names) Shown(s Sample) []string {
 	last := len(s.Labels) - 1
 	name := s.Labels[last]

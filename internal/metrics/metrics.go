@@ -17,7 +17,8 @@ const (
 	Histogram                 // the value is one of many, in seconds
 )
 
-// A Metric is one name. Names follow Prometheus: the unit comes last, and counters end in _total.
+// A Metric describes one metric. Names follow Prometheus: the unit comes last, and counters end in
+// _total.
 type Metric struct {
 	Name, Help string
 	Kind       Kind
@@ -79,8 +80,7 @@ var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 
 // The others share one series without a name.
 const MostNames = 100
 
-// AskedEvery is the time for which an answer is reused, so that frequent reads send no further
-// commands.
+// AskedEvery is the time for which an answer is reused. More frequent reads send no commands.
 const AskedEvery = 15 * time.Second
 
 // AskTimeout is the longest wait for all answers.
@@ -94,8 +94,8 @@ type Sample struct {
 	Value  float64
 }
 
-// Zeros returns the first samples of a name's series, because Prometheus does not count the first
-// value of a series as an increase.
+// Zeros returns samples with the value zero for all series of a name. Without them Prometheus would
+// not count the first event.
 func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	for _, m := range all {
 		if m.Outcomes == nil {
@@ -108,8 +108,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading reports that this process leads. It reports the end when ctx has ended, or when over is
-// called. over returns after the report of the end.
+// Leading reports that this process leads. It reports the end when ctx ends or over is called. over
+// returns after that report.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
@@ -136,13 +136,13 @@ func StandsBy(o Observer, kind, name string) (over func()) {
 type Observer interface {
 	// Sampled receives samples.
 	Sampled(all ...Sample)
-	// Asks receives a function that returns samples when the metrics are read, until stop is
-	// called.
+	// Asks receives a function that returns samples. The Observer calls it when the metrics are
+	// read, until stop is called.
 	Asks(ask func(context.Context) []Sample) (stop func())
 }
 
-// Of returns the observer of a Manager as an Observer of this package, or [None]. Panics of the
-// observer are recovered.
+// Of returns the observer of a Manager as an Observer of this package, or [None] if it is not one.
+// The result recovers from panics of the observer.
 func Of(observer any) Observer {
 	if o, ok := observer.(Observer); ok {
 		return safe{o}

@@ -2,6 +2,4 @@
 // the lock documents. One loop serves all sessions. It receives grants by one change stream, or
 // polls for them. It reads the holders and the waiters ahead of its sessions, and a [watch.Judge]
 // evicts those that are dead.
-//
-// The package knows neither guards nor managers.
 package queue

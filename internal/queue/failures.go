@@ -7,8 +7,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A FailureLog logs a series of failures of one action twice: when it begins and when it ends. It
-// is for failures after which the process still waits.
+// A FailureLog logs a series of failures of one action twice: at its beginning and at its end.
 type FailureLog struct {
 	Log    zerolog.Logger
 	Action string
@@ -24,8 +23,8 @@ func (f *FailureLog) Failing() bool {
 	return f.failures > 0
 }
 
-// Record records one attempt. err is nil if the attempt succeeded, or if its caller returns the
-// error. An attempt after the end of its context is ignored.
+// Record records one attempt. err is nil after a success, and after a failure that the caller
+// returns. An attempt after the end of its context is ignored.
 func (f *FailureLog) Record(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

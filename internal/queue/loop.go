@@ -16,26 +16,25 @@ import (
 
 // A loop serves all waiters of a process. A process has at most one loop. It runs while a session
 // is queued and for one ping interval afterwards. The number of its commands does not depend on the
-// number of waiters:
+// number of waiters. In the following, progress means a grant or a new waiter:
 //
-//   - A change stream delivers the grants, if the server has change streams. Its delay is measured,
-//     see stream.go. While the stream delivers in time, the loop polls only to verify that. The
-//     pause is then PollMax, or a quarter of the time without progress if that is longer.
-//   - Without such a stream the loop polls: one command reads the grants. The pause is a small part
-//     of the time without progress, and a smaller part if a waiter is near the front. So polls
-//     lengthen all waits by the same share. Once a grant is due, the pause is a small part of the
-//     pace, see pace.go. Every pause is at most PollMax. It is at least two round trips, or one for
-//     the first waiter, so a slow server is polled less.
-//   - Once per ping interval one command reads the locks with the pings of holders and waiters. For
-//     a new waiter the read comes after a sixth of the interval, or after half of a short waiting
-//     time, see MarkQueued. The read starts or continues the watch, and finds grants that were not
-//     delivered.
+//   - If the server has change streams, a stream delivers the grants. While it delivers in time,
+//     see quality, the loop polls only to verify that. The pause between two polls is PollMax, or a
+//     quarter of the time without progress if that is longer.
+//   - Otherwise the loop polls: one command reads the grants. The pause is a small part of the time
+//     without progress, and a smaller part if a waiter is near the front of its queue. Once a grant
+//     is due, the pause is a small part of the pace, see pace.go. Every pause is at most PollMax.
+//     It is at least two round trips, or one for the first waiter in a queue.
+//   - Once per ping interval one command reads the locks with the pings of holders and waiters. The
+//     read starts or continues the watch of silent processes, and finds grants that were not
+//     delivered. For a new waiter it comes after a sixth of the interval, or after half of a short
+//     waiting time, see MarkQueued.
 type loop struct {
 	q *Queue
 
-	// interval is the time between two reads. It is the ping interval, or less, so that a late read
-	// does not restart the watch. patience is the time after which the lock of a new waiter is
-	// read. Most waits are over by then, and cost no read.
+	// interval is the time between two reads. It is at most half of MaxWatchGap, so that a late
+	// read does not restart a watch. patience is the time after which the lock of a new waiter is
+	// read. Most waits are shorter, and cost no read.
 	interval, patience time.Duration
 
 	lastPoll  time.Duration // monotonic
@@ -47,7 +46,7 @@ type loop struct {
 	timer     clock.Timer // timer of sleep; nil before the first sleep
 }
 
-// Bounds of the pause between two polls. See loop.
+// Constants of the pause between two polls, see loop.
 const (
 	roundTrips   = 2
 	nearFront    = 64 // the pause is this part of the time without progress
@@ -127,7 +126,7 @@ func (l *loop) sleep(pause time.Duration) {
 }
 
 // next returns the time until the next command. It is zero or less if the command is due. read is
-// set if the command is a read of the locks, not a poll.
+// set if the command is a read of the locks. Otherwise it is a poll.
 func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	now := l.q.Clock.Now().Mono
 	readAt := l.nextRead
@@ -161,8 +160,9 @@ func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	return at - now, now >= readAt
 }
 
-// nextPoll returns the time of the next poll, or of the next check of the stream. first is the time
-// at which the first waiter was queued. next is the soonest grant.
+// nextPoll returns the time of the next poll, or of the next check of the stream. near is set if a
+// waiter is near the front of its queue. first is the time at which the first waiter was queued.
+// next is the soonest grant.
 func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
 	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()
@@ -192,18 +192,18 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
 }
 
-// pollPause returns a pause with jitter, between the given minimum and PollMax.
+// pollPause returns pause with jitter. It is at least minPause(least) and at most PollMax.
 func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
 	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
 }
 
-// minPause returns the shortest pause between two polls, which is at least trips.
+// minPause returns the shortest pause between two polls. It is at least trips.
 func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll reads the granted locks of this process, the free locks, and the queues whose waiters expect
-// a grant.
+// poll reads, of the locks in names, the free ones and those that this process holds. It also reads
+// the queues whose waiters expect a grant.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
 	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
@@ -226,8 +226,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records that all grants before the time sent are known. A read or poll was sent at
-// that time. trip is the round trip of a poll, or zero for a read.
+// setComplete records that all grants before the time sent are known. A read or poll that was sent
+// at that time has returned them. trip is the round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -247,8 +247,8 @@ func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	l.q.Deliver(grants)
 }
 
-// recordStep records the outcome of an eviction or a grant. A change by another process is not a
-// failure.
+// recordStep records the outcome of an eviction or a grant. If another process has changed the
+// lock, that is not a failure.
 func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = nil
@@ -268,8 +268,7 @@ func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters .
 	log.Record(ctx, err)
 }
 
-// permanent reports whether an error needs an operator. Waiting does not help then, and a new call
-// would also fail.
+// permanent reports whether an error lasts until an operator acts. A new call would also fail.
 func permanent(err error) bool {
 	var denied *catalog.PrivilegeError
 	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
@@ -306,7 +305,7 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 }
 
 // handle delivers the grants in a view. It ends waiters that must stop waiting, and evicts dead and
-// silent processes ahead of a waiter.
+// silent processes ahead of the last waiter.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -330,7 +329,7 @@ func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 }
 
 // update gives each waiter the view and its place, and delivers the grants. It returns the index of
-// the last waiter among the suspects, or -1 if no waiter is among them.
+// the last of the waiters in v.Suspects, or -1 if there is none.
 func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	last = -1
 	var missing []*Waiter
@@ -371,8 +370,8 @@ func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	return dead
 }
 
-// readWithin brings the next read forward. It keeps a pause of Poll, so that failures do not cause
-// a storm of reads.
+// readWithin brings the next read forward, so that it begins within the given time. That time is at
+// least Poll, so that failures do not cause a storm of reads.
 func (l *loop) readWithin(in time.Duration) {
 	now := l.q.Clock.Now().Mono
 	l.nextRead = min(l.nextRead, now+max(in, l.q.Poll))

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// The pace of a lock is the time from one grant to the next. If the loop polls, sixteen processes
-// in one queue would all poll as often as the first waiter, and their polls would delay its grant.
-// So a later waiter polls less often until its grant is expected.
+// The pace of a lock is the time from one grant to the next. If all waiters polled as often as the
+// first one in the queue, their polls would delay its grant. So a later waiter polls less often
+// until its grant is near.
 //
-// For a later waiter the pause between two polls grows to 1/approach of the time until it is
-// expected to be first. Each poll returns the waiter's place, so it also shows a change of the
-// pace. For the first waiter the pause grows to 1/approach of the time until its grant, and at most
-// to 1/unexpected of the time without progress, because no poll shows that its grant comes sooner.
+// For a later waiter the pause between two polls is up to 1/approach of the time until it is
+// expected to be first. Each poll returns its place, so it detects a change of the pace. The first
+// waiter cannot detect that its grant comes early. So its pause is up to 1/approach of the time
+// until its grant, but at most 1/unexpected of the time without progress.
 //
-// Once its grant is due, the pause is at most 1/whenDue of the pace or of the delay, whichever is
-// longer. So a lock with a long queue is free for a small part of the pace, not of the long wait.
+// Once a grant is due, the pause is at most 1/whenDue of the pace. If the grant is late by more
+// than the pace, the pause is at most 1/whenDue of the delay.
 const (
 	approach   = 3
 	unexpected = 8
 	whenDue    = 8
 )
 
-// The recorded pace grows to at most maxGrowth times the last one, so waiters poll for a while as
-// if grants still followed quickly. A waiter uses the pace since it was queued instead if that is
-// more than minSpeedup times as quick.
+// The recorded pace of a lock grows to at most maxGrowth times the last one. So after a slow grant,
+// waiters poll for a while as if grants still followed quickly. A waiter also measures the pace
+// since it was queued. It uses that pace if it is more than minSpeedup times as quick.
 const (
 	maxGrowth  = 2
 	minSpeedup = 4
@@ -35,7 +35,7 @@ const (
 // maxQueues limits the queues that one poll reads.
 const maxQueues = 16
 
-// maxPaces limits the locks with a recorded pace.
+// maxPaces limits the locks whose pace is recorded.
 const maxPaces = 1000
 
 // An expectation is the next grant that a waiter expects.
@@ -44,9 +44,9 @@ type expectation struct {
 	pace time.Duration // 0 if unknown
 }
 
-// expecting returns the locks whose queues the next poll reads: at most maxQueues, those with the
-// soonest grants. The pace of such a lock is at most approach times PollMax. One of its waiters,
-// not the first, has a grant that is late by less than PollMax, or not late.
+// expecting returns the locks whose queues the next poll reads: the maxQueues locks with the
+// soonest grants. It leaves out locks with a pace above approach times PollMax, waiters that are
+// first in their queue, and grants that are late by PollMax.
 func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,8 +71,8 @@ func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 }
 
 // recordPace records the pace of a lock when a waiter gets its grant. A quicker pace replaces the
-// last one. A slower pace counts only in part, because after a hold of minutes the next hold may be
-// short again. The caller holds mu.
+// last one. A slower pace counts only in part, because the next hold may be short again. The caller
+// holds mu.
 func (q *Queue) recordPace(w *Waiter, now time.Duration) {
 	if !w.queued {
 		return
@@ -87,9 +87,9 @@ func (q *Queue) recordPace(w *Waiter, now time.Duration) {
 	q.paces[name] = pace
 }
 
-// timeLeft returns the time until the grant of a waiter at a pace. It is negative if the grant is
-// late. A waiter that has waited for more than twice the expected time is late by the excess over
-// that time, whatever its place.
+// timeLeft returns the time until the grant of a waiter, at the given pace of the lock. It is
+// negative if the grant is late. If the waiter has waited for more than twice the expected time,
+// timeLeft ignores its place.
 func (w *Waiter) timeLeft(pace, now time.Duration) time.Duration {
 	expected := time.Duration(w.behind+1) * pace
 	if late := now - w.since - expected; late > expected {

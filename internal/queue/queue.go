@@ -73,8 +73,8 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Deliver sends grants to the waiters of this process. It drops a grant to a session that is not
-// registered: the session's caller gives the lock back, or the reaper finds it.
+// Deliver sends grants to the waiters of this process. It drops the grant of a session that is not
+// registered. The caller of that session releases the lock, or the reaper does.
 func (q *Queue) Deliver(grants []catalog.Grant) {
 	for _, g := range grants {
 		q.deliver(g, nil)
@@ -96,7 +96,7 @@ func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	case by != nil:
 		changed, lag = by.quality.deliver(g.TS, first, since, now, q.bounds())
 	case first && q.stream != nil && q.stream.quality.open:
-		// A grant that may be older than the stream proves nothing.
+		// The stream must deliver this grant too, unless the grant may be older than the stream.
 		if s := &q.stream.quality; max(since, s.complete) >= s.opened {
 			s.undelivered[g.TS] = polled{g.Name, now}
 		}
@@ -110,15 +110,14 @@ func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	}
 }
 
-// recordTrust records that a stream lags, or that it is trusted again if lag is nil. It wakes the
+// recordTrust records that a stream lags or, if lag is nil, that it is trusted again. It wakes the
 // loop.
 func (q *Queue) recordTrust(s *stream, lag error) {
 	q.lags.Record(context.Background(), lag)
 	s.signal()
 }
 
-// queued returns, by lock name, the queued waiters that have no grant. It also returns the sorted
-// names.
+// queued returns the queued waiters without a grant, by lock name, and the sorted lock names.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,7 +153,7 @@ type Waiter struct {
 	served bool // its grant was sent; guarded by the queue's mu, as is queued
 	queued bool // it is queued in the document
 
-	// The fields below are set by MarkQueued.
+	// MarkQueued sets the fields below.
 	since     time.Duration // monotonic time
 	behind    int           // number of grants before its own
 	readAfter time.Duration // longest time until the first read of its lock
@@ -173,15 +172,15 @@ type End struct {
 	Removed bool  // the entry was removed: it may queue again
 }
 
-// Unregister ends a session. It may be called repeatedly.
+// Unregister removes the waiter of a session. It may be called repeatedly.
 func (q *Queue) Unregister(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.waiters, w.party.TS)
 }
 
-// Register returns the waiter of a session. It is called before the session is sent, so that no
-// grant is missed.
+// Register adds a waiter for a session. The caller registers a session before it sends the session
+// to the store, so that no grant is missed.
 func (q *Queue) Register(r catalog.Request) *Waiter {
 	w := &Waiter{
 		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
@@ -194,9 +193,9 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 }
 
 // MarkQueued records that a session is queued, as the lock document shows. From now on the loop
-// watches the lock. left is the remaining time of the callers, or 0 without a limit. If this
-// process knows neither the pace of the lock nor its holder, the loop reads the lock after half of
-// left: the process, for example a cron job, may not live longer.
+// watches the lock. left is the remaining time of the callers, or 0 without a limit. With a limit
+// the process may be a cron job that ends soon. So the loop reads the lock after half of left,
+// unless this process knows the pace of the lock or watches it already.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
@@ -219,8 +218,8 @@ func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	}
 }
 
-// setPlace records the number of grants before the waiter's own, if the waiter is in the queue.
-// Consecutive shared waiters count as one.
+// setPlace sets the place of the waiter, which is the number of grants before its own. Consecutive
+// shared waiters count as one. If the waiter is not in the queue, its place is unchanged.
 func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	place := -1
 	for i, p := range queue {

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A stream is one change stream of grants. Its goroutine keeps it open.
+// A stream is the change stream of a loop. Its goroutine opens it again after a failure.
 type stream struct {
 	changed chan struct{} // one element when the stream opened, broke or lags: the loop polls
 	cancel  context.CancelFunc
@@ -22,8 +22,8 @@ type stream struct {
 	brief   bool    // the last change stream broke within PollMax; used only by the goroutine
 }
 
-// openStream opens a change stream for the queue, and keeps it open until close is called. On a
-// server without change streams it opens none.
+// openStream opens a change stream for the queue, and keeps it open until close is called. If the
+// server has no change streams, it opens none.
 func openStream(q *Queue) *stream {
 	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
@@ -74,9 +74,9 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer grants.Close(context.WithoutCancel(ctx))
-	// A stream behind a mongos is trusted only when it has delivered in time. The same holds for a
-	// stream after one that was late, or that broke before a poll could test it: the grants of the
-	// first poll may be older than the stream.
+	// A new stream is trusted, with three exceptions: the server is a mongos, the previous stream
+	// was late, or the previous stream broke before a poll could test it. In these cases the stream
+	// must first deliver in time.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
 		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
@@ -97,7 +97,7 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 	}
 }
 
-// set records that a change stream has begun or ended.
+// set records that a change stream was opened or has ended.
 func (s *stream) set(q *Queue, is quality) {
 	q.mu.Lock()
 	s.quality = is
@@ -118,11 +118,12 @@ func (s *stream) close() {
 	<-s.done
 }
 
-// quality records how well one change stream delivers. Behind a mongos, a stream delivers a grant
-// only after every shard has advanced, and an idle shard advances every ten seconds. On a replica
-// set, a stream may wait for a slow member. So the delivery of each grant that became known by
-// other means (a poll, a read, the reply to a command of this process) is timed. The loop polls
-// while the stream is not trusted. The queue's mu guards all fields.
+// quality records how quickly one change stream delivers. Behind a mongos, a stream delivers a
+// grant only after every shard has advanced, and an idle shard advances every ten seconds. On a
+// replica set, a stream may wait for a slow member. So the delay of the stream is measured. Each
+// grant that this process knows from a poll, a read, or the reply to a command must soon arrive by
+// the stream too. While the stream is not trusted, the loop polls. The queue's mu guards all
+// fields.
 type quality struct {
 	open        bool
 	trusted     bool                     // the stream delivers in time
@@ -130,42 +131,41 @@ type quality struct {
 	complete    time.Duration            // monotonic; all earlier grants are known
 	undelivered map[bson.ObjectID]polled // known grants that the stream has yet to deliver
 
-	// The trial of a stream that is not trusted: its start, the number of grants delivered in time,
-	// and the number of grants delivered late.
+	// The trial of a stream that is not trusted: its start, and the numbers of prompt and of slow
+	// deliveries.
 	begun        time.Duration
 	prompt, slow int
 }
 
-// polled is a grant that became known by other means than the stream.
+// polled is a grant that this process knows from another source than the stream.
 type polled struct {
 	name string
 	at   time.Duration // monotonic
 }
 
-// A stream is trusted after a trial that lasts at least PollMax and includes at least trialGrants
-// grants. None of them may be late, and for each slow one at least trialShare must be prompt. So at
-// a quick pace, a stream that was late once and is slightly slower than prompt stays untrusted,
-// because polls are some milliseconds quicker at each grant. At a slow pace the pauses are long,
-// and the stream is as quick as polls.
+// A stream becomes trusted after a trial. The trial lasts at least PollMax and includes at least
+// trialGrants deliveries. None of them is late. For each slow delivery at least trialShare are
+// prompt. A stream that is often slow is not trusted, because polls are quicker.
 const (
 	trialGrants = 3
 	trialShare  = 8
 )
 
-// bounds holds the longest delay of a prompt delivery, the longest delay that is not late, and the
-// length of a trial.
+// bounds holds the longest delay of a prompt delivery, the longest delay of a slow delivery, and
+// the length of a trial. A longer delay is late.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds returns limits that depend on the round trip. A stream delivers in time if it takes
-// at most twice the shortest pause between polls. The caller holds mu.
+// bounds returns the bounds for the present round trip. A delivery is prompt if it takes at most
+// twice the shortest pause between polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
-// deliver records a grant that the stream delivered. first is set if the grant was not known. A
-// stream delivers in order, so all grants before the time since are known. deliver reports whether
-// the trust in the stream has changed, with an error if the stream lags.
+// deliver records a grant that the stream delivered. first is set if the grant was not known
+// before. The waiter was queued at the time since. A stream delivers in order, so all grants before
+// that time are known. changed is set if the trust in the stream has changed. lag is the reason if
+// the stream is no longer trusted.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {
@@ -189,8 +189,8 @@ func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration
 	return s.trusted, nil
 }
 
-// overdue returns the time at which the next undelivered grant is late, and an error if a grant is
-// late now.
+// overdue returns the time at which the next undelivered grant is late. If a grant is late now,
+// overdue ends the trust in the stream and returns the reason.
 func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
 	next = forever
 	for ts, p := range s.undelivered {
@@ -204,7 +204,7 @@ func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag 
 	return next, lag
 }
 
-// distrust ends the trust in a stream, and begins a new trial.
+// distrust ends the trust in a stream, begins a new trial, and returns the reason.
 func (s *quality) distrust(p polled, now time.Duration) error {
 	s.trusted, s.begun, s.prompt, s.slow = false, now, 0, 0
 	return fmt.Errorf("a grant of %q was not delivered %v after a poll returned it; waiters poll",

@@ -130,7 +130,7 @@ func Names() string {
 	return strings.Join(all, ", ")
 }
 
-// Command returns the command createRole with these privileges in a database.
+// Command returns the command createRole for these privileges in a database.
 func Command(name, database string, privileges []Privilege) bson.D {
 	list := bson.A{}
 	for _, p := range privileges {

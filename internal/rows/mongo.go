@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,18 +29,19 @@ type Options struct {
 const MostClaimed = 2000
 
 // Mongo is a store over a collection of the user. It uses plain operators, which the embedded
-// server supports. It writes no field of a document except Options.Field.
+// server supports. It writes no field of a document except Options.Field. [Store] documents the
+// methods that have no comment here.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
 	filter bson.D
 	sort   bson.D
 	due    string
+	key    string
 	keeps  bool
-	chain  chain
 
-	transactions atomic.Int32
-	unique       atomic.Bool // the index for the keys of InsertUnique exists
+	transactions atomic.Pointer[bool] // whether the server has them; nil: unknown
+	unique       atomic.Bool          // the index for the keys of InsertUnique exists
 	oldHello     atomic.Bool
 	collated     atomic.Bool // the collection has a collation
 	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
@@ -53,12 +55,12 @@ var _ Store = (*Mongo)(nil)
 func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-	m := &Mongo{rows: coll.Clone(safe), field: o.Field, filter: o.Filter, due: o.Due, keeps: o.Keeps}
+	m := &Mongo{rows: coll.Clone(safe), field: o.Field, filter: o.Filter, due: o.Due, key: o.Key,
+		keeps: o.Keeps}
 	if m.due != "" {
 		m.sort = d(m.due, 1)
 	}
-	if o.Key != "" {
-		m.chain = newChain(o.Key)
+	if m.key != "" {
 		m.sort = append(m.sort, e("_id", 1)) // so that all processes see a key's rows in one order
 	}
 	return m
@@ -89,7 +91,6 @@ func (m *Mongo) unset(names ...string) bson.E {
 	return e("$unset", all)
 }
 
-// mark returns the projection to the _id and the field.
 func (m *Mongo) mark() bson.D { return bson.D{e("_id", 1), e(m.field, 1)} }
 
 func not(condition bson.D) bson.D { return d("$not", condition) }
@@ -108,8 +109,14 @@ func (m *Mongo) isReady() bson.E { return m.e("state", d("$in", bson.A{nil, Read
 
 func (m *Mongo) is(s State) bson.E { return m.e("state", s) }
 
-// wanted matches the ready rows that an Ask selects.
-func (m *Mongo) wanted(ask Ask) bson.D {
+// isDue matches rows that are due at a time. A row without a date is never due.
+func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
+
+// wanted matches the ready rows of the queue that an Ask selects.
+func (m *Mongo) wanted(ask Ask) bson.D { return m.mine(m.selected(ask)...) }
+
+// selected matches the same ready rows, also those outside of the filter.
+func (m *Mongo) selected(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
 	if m.due != "" {
 		is = append(is, m.isDue(ask.Due))
@@ -124,13 +131,13 @@ func (m *Mongo) wanted(ask Ask) bson.D {
 	if !ask.Only.IsZero() {
 		is = bson.D{e("$and", bson.A{d("_id", ask.Only), is})}
 	}
-	return m.mine(is...)
+	return is
 }
 
 func (m *Mongo) claiming(c Claim) bson.D {
 	set := bson.D{m.is(Claimed), m.e("locks", c.Locks), m.e("slot", c.Slot),
 		m.e("slotFence", c.SlotFence), m.e("session", c.Session), m.e("batch", c.Batch), m.e("at", c.At)}
-	if m.chain.key != "" {
+	if m.key != "" {
 		set = append(set, m.holds())
 	}
 	return bson.D{
@@ -140,17 +147,16 @@ func (m *Mongo) claiming(c Claim) bson.D {
 	}
 }
 
-// Claim is documented in [Store].
 func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	doc, err := m.claim(Alone(ctx), c, ask)
-	held := m.held(err)
+	command, _ := errors.AsType[mongo.CommandError](err)
 	switch {
 	case errors.As(err, new(*HeldError)):
 		return nil, err
 	case err == mongo.ErrNoDocuments:
 		return nil, nil
-	case held != nil:
-		return nil, held
+	case m.key != "" && command.Code == codeDuplicate:
+		return nil, &HeldError{command.Raw.Lookup("keyValue", m.key)}
 	case refuses(err):
 		return nil, fmt.Errorf("%w: %w", &RefusedError{}, m.failed("find, update", err))
 	case err != nil:
@@ -185,14 +191,11 @@ func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err 
 	return doc, err
 }
 
-// claimRaces is the number of tries of a claim whose row another process takes between read and
-// update.
-const claimRaces = 10
-
 // claimByID reads the row to claim, updates it by its _id if it still matches, and reads the
 // result. An error after the update leaves the outcome unknown.
 func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, error) {
-	for range claimRaces {
+	const races = 10 // because another process may take the row between read and update
+	for range races {
 		docs, err := m.inOrder(ctx, m.wanted(ask), options.Find().SetLimit(1).SetBatchSize(2))
 		if err != nil {
 			return nil, err
@@ -203,8 +206,8 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 		id := docs[0].Lookup("_id")
 		is := bson.D{e("_id", id), e("$and", bson.A{m.wanted(ask)})}
 		result, err := m.rows.UpdateOne(ctx, is, m.claiming(c))
-		if m.chain.key != "" && has(err, codeDuplicate) {
-			key, _ := m.chain.of(docs[0])
+		if m.key != "" && has(err, codeDuplicate) {
+			key, _ := KeyOf(docs[0], m.key)
 			return nil, &HeldError{key}
 		}
 		if err != nil {
@@ -225,7 +228,6 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 	return nil, errors.New("other processes were faster for each row")
 }
 
-// First is documented in [Store].
 func (m *Mongo) First(ctx context.Context, ask Ask) (bson.RawValue, error) {
 	docs, err := m.inOrder(ctx, m.wanted(ask),
 		options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d("_id", 1)))
@@ -254,7 +256,6 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 	return found, bad, nil
 }
 
-// docs returns the documents of a query.
 func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	[]bson.Raw, error) {
 	ctx = Alone(ctx)
@@ -271,16 +272,15 @@ func read(cursor *mongo.Cursor, err error) func(context.Context) ([]bson.Raw, er
 	}
 }
 
-// End is documented in [Store].
 func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
-	if len(endings) == 1 {
-		return m.only(ctx, endings[0].ID, m.before(endings[0]), m.ending(endings[0]))
-	}
 	ids, changes := make([]bson.RawValue, len(endings)), make([]change, len(endings))
 	for i, end := range endings {
 		ids[i], changes[i] = end.ID, change{m.before(end), m.ending(end)}
 	}
-	return m.each(ctx, ids, changes)
+	if len(endings) == 1 {
+		return m.only(ctx, ids[0], changes[0].filter, changes[0].update)
+	}
+	return m.those(ctx, ids, changes)
 }
 
 // before matches the row while it has the claim that an ending ends.
@@ -296,7 +296,7 @@ func (m *Mongo) before(end Ending) bson.D {
 func (m *Mongo) ending(end Ending) bson.D {
 	set := bson.D{m.e("attempts", end.Attempts)}
 	if !end.Keep && (end.To == Retrying || end.To == Dead) {
-		set = append(set, m.e("error", end.Error), m.e("errors", storedAll(end.Failures)))
+		set = append(set, m.e("error", end.Error), m.e("errors", stored(end.Failures)))
 	}
 	unset := []string{"locks", "slot", "slotFence", "session"}
 	switch end.To {
@@ -314,7 +314,6 @@ func (m *Mongo) ending(end Ending) bson.D {
 	return bson.D{e("$set", set), m.unset(unset...)}
 }
 
-// Claimed is documented in [Store].
 func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	locks := bson.A{slot.Locks, nil}
 	is := bson.D{m.is(Claimed), m.e("slot", slot.Name), m.e("locks", in(locks))}
@@ -323,7 +322,6 @@ func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	return found, err
 }
 
-// Current is documented in [Store].
 func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error) {
 	opts := options.Find()
 	if !documents {
@@ -333,11 +331,10 @@ func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue, documents bool
 	return found, err
 }
 
-// Wake is documented in [Store].
 func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now))}
-	ready := bson.D{m.unset("state", "notBefore")}
-	n, err := m.all(ctx, change{due, ready},
+	ready := m.unset("state", "notBefore")
+	n, err := m.all(ctx, change{due, bson.D{ready}},
 		change{bson.D{m.is(Ready)}, bson.D{m.unset("state")}}) // set by a person
 	if !refuses(err) {
 		return n, m.failed("update", err)
@@ -346,15 +343,10 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	changes := make([]change, len(ids))
-	for i, id := range ids {
-		changes[i] = change{append(d("_id", id), due...), ready}
-	}
-	return m.each(ctx, ids, changes)
+	return m.each(ctx, ids, func(id bson.E) bson.D { return append(bson.D{id}, due...) }, ready)
 }
 
-// Slots is documented in [Store]. It groups, because the embedded server has no distinct with a
-// time limit.
+// Slots groups, because the embedded server has no distinct with a time limit.
 func (m *Mongo) Slots(ctx context.Context) (found []Slot, _ error) {
 	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
 	groups, err := m.aggregate(ctx, d("$match", bson.D{m.is(Claimed)}), d("$group", d("_id", both)))
@@ -373,7 +365,57 @@ func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, er
 	return found, m.failed("find", err)
 }
 
-// Insert is documented in [Store].
+func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Coming, _ error) {
+	if m.due == "" {
+		return nil, nil
+	}
+	filter := m.mine(m.isReady(), e(m.due, d("$gt", after)))
+	docs, err := m.inOrder(ctx, filter, options.Find().SetLimit(int64(n)).
+		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.due, 1)}))
+	for _, doc := range docs {
+		found = append(found, Coming{doc.Lookup("_id"), dateIn(doc, m.due)})
+	}
+	return found, m.failed("find", err)
+}
+
+// lookup returns the value of a dotted field, or a zero value.
+func lookup(doc bson.Raw, path string) bson.RawValue {
+	return doc.Lookup(strings.Split(path, ".")...)
+}
+
+func dateIn(doc bson.Raw, path string) (at time.Time) {
+	if at, ok := lookup(doc, path).TimeOK(); ok {
+		return at.UTC()
+	}
+	return at
+}
+
+func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
+	reply, err := m.hello(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, ok := reply.Lookup("localTime").TimeOK()
+	if !ok {
+		return time.Time{}, errors.New("the server's hello has no localTime")
+	}
+	return now.UTC(), nil
+}
+
+// hello returns the reply to hello, or to isMaster on servers before MongoDB 4.4.2.
+func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
+	ctx, db := Alone(ctx), m.rows.Database()
+	if !m.oldHello.Load() {
+		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()
+		if !has(err, codeCommandNotFound) {
+			return reply, m.failed("hello", err)
+		}
+		m.oldHello.Store(true)
+	}
+	reply, err := db.RunCommand(ctx, d("isMaster", 1)).Raw()
+	return reply, m.failed("isMaster", err)
+}
+
 func (m *Mongo) Insert(ctx context.Context, docs []any) error {
 	_, err := m.rows.InsertMany(ctx, docs)
 	return m.failed("insert", err)
@@ -388,21 +430,14 @@ func (m *Mongo) settings() *mongo.Collection {
 		SetWriteConcern(writeconcern.Majority()).SetReadPreference(readpref.Primary()))
 }
 
-// Paused is documented in [Store].
 func (m *Mongo) Paused(ctx context.Context, queue string) (bool, error) {
 	raw, err := m.settings().FindOne(Alone(ctx), d("_id", queue)).Raw()
-	if err == mongo.ErrNoDocuments {
-		return false, nil
-	}
-	if err != nil {
+	if err != nil && err != mongo.ErrNoDocuments {
 		return false, m.failedOn(SettingsCollection, "find", err)
 	}
-	v, err := raw.LookupErr("stopped")
-	if err != nil {
-		return false, nil
-	}
+	v := raw.Lookup("stopped")
 	stopped, ok := v.BooleanOK()
-	if !ok {
+	if !ok && !v.IsZero() {
 		return false, fmt.Errorf("%s: the field \"stopped\" of %q is a %s, not a boolean",
 			SettingsCollection, queue, v.Type)
 	}

@@ -59,11 +59,13 @@ func (p part) problem(in bson.Raw, state State) string {
 	return ""
 }
 
-// count returns a number in a row that has no wrong part.
 func count(in bson.Raw, name string) int64 {
 	n, _ := in.Lookup(name).AsInt64OK()
 	return n
 }
+
+// there adds to a condition that the field exists.
+func there(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 
 // wrong returns the conditions for rows in which this part is wrong. They include lists, because a
 // query compares the elements of a list.
@@ -73,12 +75,11 @@ func (m *Mongo) wrong(p part) bson.A {
 		is = bson.D{m.is(p.of)}
 	}
 	when := func(condition bson.D) bson.D { return append(slices.Clip(is), e(name, condition)) }
-	there := func(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 	list := bson.A{when(d("$type", "array"))}
 	switch {
 	case p.kind == bson.TypeInt64:
 		return append(list, when(there(not(d("$type", bson.A{"int", "long", "double"})))),
-			when(there(not(d("$gte", 0)))), when(d("$gt", mostCount)))
+			when(there(not(d("$gte", 0)))), when(d("$gt", int64(mostCount))))
 	case p.of == "":
 		return append(list, when(there(not(d("$type", p.kind)))))
 	case p.kind == bson.TypeString:
@@ -90,7 +91,7 @@ func (m *Mongo) wrong(p part) bson.A {
 // oddReady returns the conditions for ready rows that can never be claimed.
 func (m *Mongo) oddReady() bson.A {
 	is := bson.A{
-		d(m.field, bson.D{e("$exists", true), e("$not", d("$type", "object"))}),
+		d(m.field, there(not(d("$type", "object")))),
 		d(m.field, d("$type", "array")), d(m.at("state"), d("$type", "array")),
 	}
 	for _, p := range parts {
@@ -98,27 +99,13 @@ func (m *Mongo) oddReady() bson.A {
 			is = append(is, m.wrong(p)...)
 		}
 	}
-	for i := range m.chain.path {
-		is = append(is, d(pathTo(m.chain.path, i), d("$type", "array")))
+	for _, path := range paths(m.key) {
+		is = append(is, d(path, d("$type", "array")))
 	}
 	if m.due != "" {
-		is = append(is, m.wrongDue())
+		is = append(is, d(m.due, there(not(d("$type", bson.A{"date", "null"})))))
 	}
 	return is
-}
-
-func pathTo(path []string, i int) string {
-	var name strings.Builder
-	name.WriteString(path[0])
-	for _, part := range path[1 : i+1] {
-		name.WriteString("." + part)
-	}
-	return name.String()
-}
-
-// wrongDue matches rows with a due field that is neither a date nor null.
-func (m *Mongo) wrongDue() bson.D {
-	return d(m.due, bson.D{e("$exists", true), e("$not", d("$type", bson.A{"date", "null"}))})
 }
 
 // oddState returns the conditions for rows that are not ready and can never be claimed or ended.
@@ -136,12 +123,6 @@ func (m *Mongo) oddState() bson.A {
 	return is
 }
 
-// odd matches the odd rows.
-func (m *Mongo) odd() bson.E {
-	return e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())}))
-}
-
-// Odd is documented in [Store].
 func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	_, bad, err := m.find(ctx, m.mine(e("$or", m.oddState())),
 		options.Find().SetLimit(oddAtOnce).SetProjection(m.mark()))
@@ -149,8 +130,8 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 		return nil, err
 	}
 	shown := m.mark()
-	for _, path := range []string{m.chain.key, m.due} {
-		if root := newChain(path).path[0]; root != "" && root != "_id" && root != m.field {
+	for _, path := range []string{m.key, m.due} {
+		if root, _, _ := strings.Cut(path, "."); root != "" && root != "_id" && root != m.field {
 			shown = append(shown, e(root, 1))
 		}
 	}
@@ -169,17 +150,11 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 		return *bad
 	}
 	one := Malformed{ID: doc.Lookup("_id"), Field: m.field, Problem: "has a part of a wrong type"}
-	if m.chain.key != "" {
-		if field := ListIn(doc, m.chain.key); field != "" {
-			one.Field, one.Problem = field, ManyKeys
-			return one
-		}
-	}
-	if m.due != "" {
-		if v, err := doc.LookupErr(newChain(m.due).path...); err == nil && v.Type != bson.TypeDateTime {
-			one.Field = m.due
-			one.Problem = fmt.Sprintf("is a %s, and Config.Due needs a date: the row is never due", v.Type)
-		}
+	if field := ListIn(doc, m.key); field != "" {
+		one.Field, one.Problem = field, ManyKeys
+	} else if v := lookup(doc, m.due); !v.IsZero() && v.Type != bson.TypeDateTime {
+		one.Field = m.due
+		one.Problem = fmt.Sprintf("is a %s, and Config.Due needs a date: the row is never due", v.Type)
 	}
 	return one
 }
@@ -192,11 +167,7 @@ func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	changes := make([]change, len(ids))
-	for i, id := range ids {
-		changes[i] = change{d("$and", bson.A{d("_id", id), is}),
-			bson.D{m.unset("state", "locks", "slot", "slotFence", "session", "batch",
-				"cancelled", "attempts")}}
-	}
-	return m.each(ctx, ids, changes)
+	return m.each(ctx, ids,
+		func(id bson.E) bson.D { return d("$and", bson.A{bson.D{id}, is}) },
+		m.unset("state", "locks", "slot", "slotFence", "session", "batch", "cancelled", "attempts"))
 }

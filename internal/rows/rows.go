@@ -1,3 +1,6 @@
+// Package rows stores the state of package claim in the documents of a user. The state is one
+// field, changed by a few conditional writes. The package knows neither locks nor workers, and only
+// the server's clock.
 package rows
 
 import (
@@ -20,6 +23,12 @@ const (
 	Retrying State = "retrying" // waits until notBefore
 	Dead     State = "dead"     // failed too often, or was discarded or cancelled
 	Done     State = "done"
+)
+
+// The errors of attempts whose process died and of rows that were cancelled.
+const (
+	DiedText  = "process died"
+	Cancelled = "cancelled"
 )
 
 // A Mark is the field of a row, as stored. An absent field is zero.
@@ -186,17 +195,13 @@ func (m *Malformed) Error() string {
 
 // Text formats an _id for people.
 func Text(id bson.RawValue) string {
-	const longest = 200
 	text := id.String()
 	if s, ok := id.StringValueOK(); ok {
 		text = fmt.Sprintf("%q", s)
 	} else if n, ok := id.AsInt64OK(); ok && id.Type != bson.TypeDouble {
 		text = fmt.Sprint(n)
 	}
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "..."
-	}
-	return text
+	return Cut(text, 200)
 }
 
 // Key returns an _id as the key of a map.
@@ -247,4 +252,73 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		return bad(field+".state", fmt.Sprintf("is %q, which is no state", Text(in.Lookup("state"))))
 	}
 	return row, nil
+}
+
+// A Failure is a failed attempt, as a row stores it.
+type Failure struct {
+	Attempt int64 // zero if unknown
+	At      time.Time
+	Process string // empty if the process died
+	Error   string
+}
+
+// Bounds of the failures that a row keeps: their number and the bytes of their texts. With the last
+// error they add about 10 KB at most to a row.
+const (
+	MostFailures = 10
+	mostText     = 700
+	mostProcess  = 200
+)
+
+// Failed returns the failures of a row with one more, at most the last MostFailures.
+func Failed(before []Failure, one Failure) []Failure {
+	one.Error, one.Process = Cut(one.Error, mostText), Cut(one.Process, mostProcess)
+	all := append(before[:len(before):len(before)], one)
+	return all[max(0, len(all)-MostFailures):]
+}
+
+// Cut returns text as valid UTF-8 of at most so many bytes, and dots if it was longer.
+func Cut(text string, most int) string {
+	if text = strings.ToValidUTF8(text, "?"); len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// stored returns failures in their stored form.
+func stored(list []Failure) bson.A {
+	all := bson.A{}
+	for _, f := range list {
+		one := bson.D{}
+		if f.Attempt > 0 {
+			one = append(one, e("attempt", f.Attempt))
+		}
+		one = append(one, e("at", f.At))
+		if f.Process != "" {
+			one = append(one, e("process", f.Process))
+		}
+		all = append(all, append(one, e("error", f.Error)))
+	}
+	return all
+}
+
+// failuresOf returns the last failures in the field of a row. It skips failures that it cannot
+// parse.
+func failuresOf(in bson.Raw) (list []Failure) {
+	array, _ := in.Lookup("errors").ArrayOK()
+	values, _ := array.Values()
+	for _, v := range values {
+		one, ok := v.DocumentOK()
+		if !ok {
+			continue
+		}
+		var f Failure
+		f.Attempt, _ = one.Lookup("attempt").AsInt64OK()
+		at, _ := one.Lookup("at").TimeOK()
+		f.At = at.UTC()
+		f.Process, _ = one.Lookup("process").StringValueOK()
+		f.Error, _ = one.Lookup("error").StringValueOK()
+		list = append(list, f)
+	}
+	return list[max(0, len(list)-MostFailures):]
 }

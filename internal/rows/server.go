@@ -19,46 +19,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// ErrNoTransactions is the error of Transact, or of End in a transaction, on servers without
-// transactions.
-var ErrNoTransactions = catalog.ErrNoTransactions
-
-// Codes of the server.
-const (
-	codeBadValue          = 2 // for example a hint that names no index
-	codeUnauthorized      = 13
-	codeIllegal           = 20 // transactions on a standalone
-	codeDuplicate         = 11000
-	codeNamespaceNotFound = 26
-	codeCommandNotFound   = 59
-	codeShardKeyNotFound  = 61
-	codeNoTransactions    = 263
-	codeOtherName         = 85 // the index exists with another name
-)
-
-func has(err error, codes ...int) bool {
-	var server mongo.ServerError
-	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
-}
-
-// failed adds the actions and the collection to err. A missing privilege is a
-// *catalog.PrivilegeError.
-func (m *Mongo) failed(actions string, err error) error {
-	return m.failedOn(m.rows.Name(), actions, err)
-}
-
-func (m *Mongo) failedOn(collection, actions string, err error) error {
-	namespace := m.rows.Database().Name() + "." + collection
-	switch {
-	case err == nil:
-		return nil
-	case has(err, codeUnauthorized):
-		return &catalog.PrivilegeError{Namespace: namespace, Action: actions, Err: catalog.Shown(err)}
-	}
-	return fmt.Errorf("%s of %s: %w", actions, namespace, catalog.Shown(err))
-}
-
-// Transact is documented in [Store].
 func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) error {
 	ctx = Alone(ctx)
 	if err := m.canTransact(ctx); err != nil {
@@ -73,7 +33,8 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 		SetReadConcern(readconcern.Snapshot()).
 		SetReadPreference(readpref.Primary()) // the client's may not allow reads in work
 	run := func(ctx context.Context) (any, error) { return nil, work(ctx) }
-	for range mostAgain {
+	const tries = 3 // of a transaction that returns errAgain
+	for range tries {
 		if _, err = session.WithTransaction(ctx, run, opts); !errors.Is(err, errAgain) {
 			break
 		}
@@ -87,22 +48,19 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 // canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
 // The embedded server would carry out commands without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
-	switch m.transactions.Load() {
-	case yes:
-		return nil
-	case no:
+	has := m.transactions.Load()
+	if has == nil {
+		set, mongos, err := m.kind(ctx)
+		if err != nil {
+			return err
+		}
+		has = new(set || mongos)
+		m.transactions.Store(has)
+	}
+	if !*has {
 		return fmt.Errorf("%w: the collection's server is no replica set", ErrNoTransactions)
 	}
-	set, mongos, err := m.kind(ctx)
-	if err != nil {
-		return err
-	}
-	if set || mongos {
-		m.transactions.Store(yes)
-	} else {
-		m.transactions.Store(no)
-	}
-	return m.canTransact(ctx)
+	return nil
 }
 
 // kind reports whether the server is a member of a replica set, or a mongos.
@@ -113,11 +71,83 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	return set, msg == "isdbgrid", err
 }
 
-// The values of Mongo.transactions. Zero is unknown.
-const (
-	yes = int32(iota + 1)
-	no
-)
+// errAgain makes a transaction begin again. Either the index of the keys is missing and cannot be
+// created while the transaction holds the collection, or another process has added the key.
+var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
+
+func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
+	set, err := m.setting(doc)
+	if err != nil {
+		return false, err
+	}
+	if err := m.prepareUnique(ctx); err != nil {
+		return false, err
+	}
+	insert := func() (bool, error) {
+		result, err := m.rows.UpdateOne(ctx, bson.D{m.e("unique", key)}, d("$setOnInsert", set),
+			options.UpdateOne().SetUpsert(true))
+		return err == nil && result.UpsertedCount > 0, err
+	}
+	inserted, err := insert()
+	if mongo.IsDuplicateKeyError(err) { // another process was faster, or another index has the value
+		if transacts(ctx) {
+			return false, fmt.Errorf("%w: %w", errAgain, m.failed("insert, update", err))
+		}
+		inserted, err = insert()
+	}
+	return inserted, m.failed("insert, update", err)
+}
+
+// setting returns the fields of a whole document, as an upsert sets them.
+func (m *Mongo) setting(doc any) (bson.D, error) {
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	elements, err := bson.Raw(raw).Elements()
+	if err != nil {
+		return nil, err
+	}
+	set := bson.D{}
+	for _, one := range elements {
+		switch name := one.Key(); {
+		case name == m.field:
+			return nil, fmt.Errorf("the document has the field %q, which belongs to the queue", name)
+		case name == "" || strings.Contains(name, ".") || strings.HasPrefix(name, "$"):
+			return nil, fmt.Errorf("the document has the field %q: with a key it can have none with a dot "+
+				"or a dollar", name)
+		default:
+			set = append(set, e(name, one.Value()))
+		}
+	}
+	if len(set) == 0 { // a server requires at least one field
+		set = append(set, m.e("attempts", int64(0)))
+	}
+	return set, nil
+}
+
+// prepareUnique creates the index of the keys, once in each process. A user without the privilege
+// needs an existing index.
+func (m *Mongo) prepareUnique(ctx context.Context) error {
+	if m.unique.Load() {
+		return nil
+	}
+	if transacts(ctx) {
+		return errAgain
+	}
+	i := index{keys: bson.D{m.e("unique", 1)}, unique: true, sparse: true}
+	err := m.create(ctx, i)
+	if has(err, codeUnauthorized) {
+		if there, failed := m.there(ctx); failed == nil && isUnique(there[i.name()]) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = m.enforced(ctx, i.keys, bson.D{m.e("unique", "")})
+	}
+	m.unique.Store(err == nil)
+	return err
+}
 
 // An index is an index that the queries need.
 type index struct {
@@ -137,7 +167,20 @@ func (i index) name() string {
 	return strings.Join(parts, "_")
 }
 
-// needed returns the indexes that the queries need.
+// options returns the options of the index in the form of a command.
+func (i index) options() (all bson.D) {
+	if i.sparse {
+		all = append(all, e("sparse", true))
+	}
+	if i.unique {
+		all = append(all, e("unique", true))
+	}
+	if i.only != nil {
+		all = append(all, e("partialFilterExpression", i.only))
+	}
+	return all
+}
+
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
 		// With this index a process does not read the claims of other processes.
@@ -149,15 +192,15 @@ func (m *Mongo) needed() []index {
 	if m.keeps {
 		list = append(list, index{keys: bson.D{m.e("doneAt", 1)}})
 	}
-	if m.chain.key != "" {
+	if m.key != "" {
 		list = append(list, m.gate(), m.holders())
 	}
 	return list
 }
 
-// lacking returns the missing indexes. It finds indexes by name.
-func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
-	found, err := read(m.rows.Indexes().List(Alone(ctx)))(ctx)
+// there returns the indexes that the collection has, by name.
+func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
+	found, err := read(m.rows.Indexes().List(ctx))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
 		return nil, m.failed("listIndexes", err)
 	}
@@ -166,15 +209,26 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 		name, _ := spec.Lookup("name").StringValueOK()
 		there[name] = spec
 	}
+	return there, nil
+}
+
+func isUnique(spec bson.Raw) bool { is, _ := spec.Lookup("unique").BooleanOK(); return is }
+
+func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
+	ctx = Alone(ctx)
+	there, err := m.there(ctx)
+	if err != nil {
+		return nil, err
+	}
 	m.collated.Store(there["_id_"].Lookup("collation").Type != 0)
 	missing := slices.DeleteFunc(m.needed(), func(i index) bool {
 		spec, is := there[i.name()]
-		unique, _ := spec.Lookup("unique").BooleanOK()
 		partial := spec.Lookup("partialFilterExpression").Type != 0
-		return is && (!i.unique || unique && partial)
+		return is && (!i.unique || isUnique(spec) && partial)
 	})
+	isSpared := func(i index) bool { return i.spared }
 	if slices.ContainsFunc(missing, isSpared) {
-		info, err := m.rows.Database().RunCommand(Alone(ctx), d("buildInfo", 1)).Raw()
+		info, err := m.rows.Database().RunCommand(ctx, d("buildInfo", 1)).Raw()
 		if err == nil && info.Lookup("ferretdbVersion").Type != 0 {
 			missing = slices.DeleteFunc(missing, isSpared)
 		}
@@ -182,28 +236,17 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	return missing, nil
 }
 
-func isSpared(i index) bool { return i.spared }
-
 // command returns the shell command that creates an index.
 func (m *Mongo) command(i index) string {
-	arguments := []bson.D{i.keys, {}}
-	for name, is := range map[string]bool{"unique": i.unique, "sparse": i.sparse} {
-		if is {
-			arguments[1] = append(arguments[1], e(name, true))
-		}
-	}
-	if i.only != nil {
-		arguments[1] = append(arguments[1], e("partialFilterExpression", i.only))
-	}
-	var texts []string
-	for _, one := range arguments {
+	var arguments []string
+	for _, one := range []bson.D{i.keys, i.options()} {
 		if len(one) > 0 {
 			text, _ := bson.MarshalExtJSON(one, false, false) // names and small numbers cannot fail
-			texts = append(texts, catalog.Printable(string(text), len(text)))
+			arguments = append(arguments, catalog.Printable(string(text), len(text)))
 		}
 	}
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q).createIndex(%s)",
-		m.rows.Database().Name(), m.rows.Name(), strings.Join(texts, ", "))
+		m.rows.Database().Name(), m.rows.Name(), strings.Join(arguments, ", "))
 }
 
 // Missing returns the shell commands that create the missing indexes.
@@ -215,24 +258,15 @@ func (m *Mongo) Missing(ctx context.Context) (commands []string, err error) {
 	return commands, err
 }
 
-// create creates an index.
 func (m *Mongo) create(ctx context.Context, i index) error {
-	opts := options.Index()
-	if i.only != nil {
-		opts.SetPartialFilterExpression(i.only)
-	}
-	if i.unique {
-		opts.SetUnique(true)
-	}
-	if i.sparse {
-		opts.SetSparse(true)
-	}
-	_, err := m.rows.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: i.keys, Options: opts})
+	spec := append(bson.D{e("key", i.keys), e("name", i.name())}, i.options()...)
+	err := m.rows.Database().RunCommand(ctx, bson.D{e("createIndexes", m.rows.Name()),
+		e("indexes", bson.A{spec}), e("writeConcern", d("w", "majority"))}).Err()
 	switch {
 	case err == nil || has(err, codeOtherName) && !i.unique:
 		return nil
 	case i.only != nil && i.unique && refuses(err):
-		return &KeyError{m.chain.key, catalog.Shown(err)}
+		return &KeyError{m.key, catalog.Shown(err)}
 	}
 	return fmt.Errorf("index missing, create it with %s: %w", m.command(i),
 		m.failed("createIndex", err))
@@ -248,12 +282,12 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err != nil || m.chain.key == "" {
+	if err != nil || m.key == "" {
 		return err
 	}
 	if len(missing) > 0 { // a server may leave out an option that it does not know
 		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
-			return &KeyError{m.chain.key, errors.New("the server created an index with other options")}
+			return &KeyError{m.key, errors.New("the server created an index with other options")}
 		}
 	}
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
@@ -282,4 +316,23 @@ func pause(ctx context.Context) error {
 		return fmt.Errorf("an index is still being built: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// healed sends a command that names an index. If the index is missing, for example after a drop of
+// the collection, healed creates it and sends the command again.
+func (m *Mongo) healed(ctx context.Context, send func() error) error {
+	for again := false; ; again = true {
+		err := send()
+		if !has(err, codeBadValue) || !strings.Contains(err.Error(), "hint") {
+			return err
+		}
+		if again {
+			err = pause(ctx)
+		} else {
+			err = m.Prepare(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }

@@ -35,6 +35,12 @@ const (
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
+// A Coming is a row that will be due at a known time.
+type Coming struct {
+	ID  bson.RawValue
+	Due time.Time
+}
+
 // stages returns the stages that reduce the events of a change stream to Events. The names in
 // updatedFields have dots, so the stages read them as values.
 func (m *Mongo) stages() bson.A {
@@ -49,13 +55,23 @@ func (m *Mongo) stages() bson.A {
 	}
 	whole, set := "$fullDocument."+m.field, "$updateDescription.updatedFields."+m.field
 	gone, list := d("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}}), "$set"
-	due, added, moved := m.dueStages(list)
 	kinds := []string{"insert", "replace", "update"}
-	if m.chain.key != "" || m.due != "" {
+	if m.key != "" || m.due != "" {
 		kinds = append(kinds, "delete")
 	}
-	var dropped any = false // a row became dead before its due time
+	var due any                           // the due time of the row, if the event has it
+	var added any = true                  // a new row has a due time
+	var moved, dropped any = false, false // the due time has changed, or the row became dead before it
 	if m.due != "" {
+		named := d("$filter", bson.D{e("input", list), e("as", "one"), e("cond", is("$$one.k", m.due))})
+		whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
+			"$updateDescription.updatedFields." + m.due})
+		due = d("$let", bson.D{
+			e("vars", d("named", d("$arrayElemAt", bson.A{named, 0}))),
+			e("in", d("$ifNull", bson.A{"$$named.v", whole})),
+		})
+		added = is(d("$type", "$due"), "date")
+		moved = d("$and", bson.A{added, is("$operationType", "update")})
 		dropped = among(bson.D{e("k", m.at("state")), e("v", Dead)}, list)
 	}
 	return bson.A{
@@ -82,7 +98,6 @@ func (m *Mongo) stages() bson.A {
 	}
 }
 
-// Watch is documented in [Store].
 func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	ctx = Alone(ctx)
 	if _, mongos, err := m.kind(ctx); err != nil || mongos { // a mongos waits for idle shards

@@ -1,5 +1,4 @@
-// Package watch reads locks, observes the processes of their holders and waiters, decides by the
-// takeover rule which processes are dead, condemns them, and evicts them from the locks.
-//
-// It knows no guards and no callers. The rule itself is in package takeover.
+// Package watch evicts dead processes from locks. It reads the locks, observes the processes of
+// their holders and waiters, and decides which processes are dead. It condemns these processes and
+// evicts them. The rule for the decision is in package takeover.
 package watch

@@ -17,11 +17,10 @@ type Eviction struct {
 	Evidence string
 }
 
-// EvictDead evicts the dead suspects among the first n of a view. It begins with the last one, so
-// that no dead waiter is granted the lock. It leaves sessions of this process to its reaper, except
-// a holder of an expired lease. It returns an error only if it evicted no suspect. The error
-// matches [catalog.ErrNoMatch] if the lock has changed, or may have changed, and must be read
-// again.
+// EvictDead evicts the dead suspects among the first n of a view, the last one first. So no dead
+// waiter is granted the lock. It leaves sessions of this process to the reaper, except a holder of
+// an expired lease. An error that matches [catalog.ErrNoMatch] means that the lock has changed, or
+// may have changed, and must be read again.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {
@@ -43,9 +42,9 @@ func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Evictio
 	return evicted, err
 }
 
-// evict condemns a dead holder or waiter and removes it from a lock. The removal also grants the
-// lock to the next waiter. An error that matches catalog.ErrNoMatch reports that another process
-// was faster, or that the dead process is alive.
+// evict condemns the process of a dead holder or waiter, and removes the holder or waiter from the
+// lock. The removal also grants the lock to the next waiter. An error that matches
+// catalog.ErrNoMatch means that another contender was faster, or that the process is alive.
 func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned) (
 	evidence string, err error,
 ) {
@@ -68,15 +67,15 @@ func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned)
 	return evidence, nil
 }
 
-// condemned holds the processes that were condemned by one view. Their other sessions need no
-// second condemnation.
+// condemned holds the processes that were condemned after one read. They are not condemned again
+// for their other sessions.
 type condemned map[string]bool
 
-// condemn carries out the steps between the verdict Take and the eviction. It verifies that the
-// server that answered the read is still primary. Then it marks the process in its ping document,
-// after which all pings of the process fail. It returns the evidence as text. For a holder of an
-// expired lease it skips both steps. An error that matches [catalog.ErrNoMatch] reports that the
-// process is alive, or that another contender was faster: read the lock again.
+// condemn condemns the process of a dead suspect, and returns the evidence as text. First it
+// verifies that the server that answered the read is still primary. For a holder of an expired
+// lease it only returns the evidence, because the process may be alive. An error that matches
+// [catalog.ErrNoMatch] means that the process is alive, or that another contender was faster: read
+// the lock again.
 func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
@@ -105,11 +104,11 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 	return evidence, nil
 }
 
-// samePrimary verifies, right before a takeover, that the server that answered the reads is primary
-// now. An old primary that was cut off may answer reads for an election timeout. A holder of this
-// program is condemned afterwards, by a write that only the true primary can carry out. A foreign
-// holder cannot be condemned. Between two calls of Hello, the last read is repeated and a
-// linearizable read follows, so that the repeated read comes from the true primary (R5).
+// samePrimary verifies, right before a takeover, that the server that answered the reads is still
+// primary. A former primary may answer reads until it detects that it was cut off. For a foreign
+// holder samePrimary also reads the lock again, sends a linearizable read, and calls Hello once
+// more (R5 in docs/safety.md). For a holder of distlock that is not necessary, because only the
+// primary can carry out the condemnation that follows.
 func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
 	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
@@ -148,8 +147,8 @@ func (j *Judge) isPrimary(ctx context.Context, v View) error {
 	return nil
 }
 
-// unknownAsNoMatch makes an unknown outcome also match [catalog.ErrNoMatch]. The lock may have
-// changed, and the next read shows whether it has.
+// unknownAsNoMatch makes an error with an unknown outcome also match [catalog.ErrNoMatch], because
+// the lock must be read again.
 func unknownAsNoMatch(err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
@@ -165,15 +164,14 @@ func beforeTakeover(step string, err error) error {
 const maxSilent = 16
 
 // EvictSilent evicts the waiters of processes that have missed two pings, among the first n
-// suspects, so that no release grants the lock to a dead process. It condemns no process and
-// acquires no lock: a live process finds its entry removed and queues again at its former place. It
-// returns the number of evicted waiters, and the time until another waiter may have missed two
-// pings. The time is zero if no waiter has missed one ping.
+// suspects. So no release grants the lock to a dead process. It condemns no process. A live process
+// finds that its entry was removed, and queues again at its former place. EvictSilent returns the
+// number of evicted waiters, and the time until another waiter may have missed two pings. The time
+// is zero if no waiter has missed one ping.
 //
-// If all waiters are silent, the server may have been away and have accepted no pings. So this
-// process must have observed the waiter for longer than an interval, and its own pings must have
-// been acknowledged for as long. Neither is required if all holders are dead: the process that
-// evicts them may have no time for it, and must not grant the lock to another dead process.
+// Waiters also miss pings while the server is away. So this process must have observed a waiter for
+// longer than a ping interval, and its own pings must have been acknowledged for as long. If all
+// holders are dead, the server's clock is sufficient, because the lock is about to be granted.
 func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	evicted int, next time.Duration,
 ) {
@@ -214,8 +212,8 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 }
 
 // missedPing reports whether the process of a waiter has missed at least one ping. left is the time
-// until it has missed two, or zero if it has. If byServer is set, the server's clock alone is
-// sufficient.
+// until it has missed two, or zero if it has. byServer means that the server's clock is sufficient,
+// see EvictSilent.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||

@@ -25,11 +25,11 @@ type Judge struct {
 	Log    zerolog.Logger
 	// Events receives the Judge's condemnations and evictions. It may be nil.
 	Events Events
-	// Granted receives the grants that follow an eviction, immediately.
+	// Granted is called immediately with the grants that follow an eviction.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that refused a call. Go starts a goroutine,
-	// which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. Go starts
+	// a goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -54,7 +54,7 @@ type Store interface {
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 }
 
-// Read reads a lock, decides on its holders and waiters, and records sightings of silent processes.
+// Read reads a lock, and decides on its holders and waiters. It also calls RecordSightings.
 func (j *Judge) Read(ctx context.Context, name string) (View, error) {
 	sent := j.Clock.Now() // R2: before the command is sent
 	seen, err := catalog.LookAt(ctx, j.Store, name)
@@ -66,7 +66,8 @@ func (j *Judge) Read(ctx context.Context, name string) (View, error) {
 	return v, nil
 }
 
-// Decide adds a snapshot to the observations of its processes, and decides on each process.
+// Decide adds a snapshot of a lock to the observations of its holders and waiters, and decides on
+// each of them.
 func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.Reading) View {
 	if seen.Primary == "" {
 		seen.Primary = j.Pinger.Server().Primary
@@ -108,15 +109,15 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	return v
 }
 
-// An evidenceKey is equal for all holders and waiters of a lock that share one decision. They have
-// one process, because the safety of a takeover depends on the process's ping.
+// An evidenceKey identifies a decision that several holders and waiters of a lock share. They have
+// the same process and the same recorded takeover time.
 type evidenceKey struct {
 	process  string
 	takeover time.Duration
 }
 
-// decideLease judges a holder with a live ping by its lease. Decide does not call it for a
-// malformed ping, because a version that writes other pings may define leases differently.
+// decideLease judges a holder by its lease, if its process is not dead. Decide does not call it for
+// a malformed ping: another version may have written the ping, and the lease.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{
@@ -150,8 +151,8 @@ func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evi
 		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 		seen := p.Sight
 		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
-		// A foreign mark stops the renewals of a holder, but does not prove that its process is
-		// silent. The holder is watched.
+		// A condemnation without By was written by a foreign program. It does not prove that the
+		// process is silent, so the holder is watched.
 		if p.Condemned != nil && p.Condemned.By != "" {
 			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
 				catalog.Printable(p.Condemned.Evidence, 400))

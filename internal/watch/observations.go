@@ -8,8 +8,7 @@ import (
 )
 
 // observations holds the observations of all processes that this process has read about. Repeated
-// TryLock calls continue one observation, and one observation of a process serves all its locks.
-// mongos 2.0.0 kept observations in the lock object, so abandoned locks were never taken over.
+// TryLock calls continue one observation. One observation of a process serves all its locks.
 type observations struct {
 	mu    sync.Mutex // guards the fields below
 	seen  map[takeover.Subject]*observed
@@ -21,9 +20,8 @@ type observed struct {
 	last time.Duration // monotonic time of the last read
 }
 
-// If there are more than maxObservations observations, abandoned ones are dropped. This happens
-// once per ping interval, because a search through all observations after each read would cost
-// milliseconds.
+// maxObservations is the number of observations above which abandoned ones are dropped. This
+// happens once per ping interval, because a search after each read would cost milliseconds.
 const maxObservations = 256
 
 // add adds one read to the observation of its subject, and decides.
@@ -49,8 +47,7 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 	}
 	if first, begun := before.First(); begun && e.Sent < before.last {
 		// Reads of several goroutines may overlap, and one read may contain a process several
-		// times. A read that overlaps the last one gets a decision, and does not change the
-		// observation.
+		// times. A read that overlaps the last one is judged, but not added to the observation.
 		e.LongestGap = 0
 		if e.Server.Before(first.Server) {
 			e.Server = first.Server

@@ -15,26 +15,26 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused is the most locks that a process watches because they refused a call. The lock with
-// the oldest refusal is dropped first.
+// maxRefused limits the locks that a process watches after a call failed to acquire them. The lock
+// with the oldest such call is dropped first.
 const maxRefused = 256
 
-// maxSightings limits the sightings that are recorded after one read of several locks. Each
-// sighting is a command.
+// maxSightings limits the sightings that are recorded after one read. Each sighting costs a
+// command.
 const maxSightings = 16
 
 const never = time.Duration(math.MaxInt64)
 
-// refusals holds the locks that refused a call. The watch of their holders and waiters continues
-// between calls, so calls at long intervals share one observation. The watch only reads. An
-// eviction needs a call, see EvictDue.
+// refusals holds the locks that a call failed to acquire. The process watches their holders and
+// waiters between calls, so calls at long intervals share one observation. Only a new call evicts,
+// see EvictDue.
 type refusals struct {
 	mu      sync.Mutex // guards the fields below
 	locks   map[string]*refusedLock
 	running bool // readRefused runs
 }
 
-// A refusedLock is a lock that refused a call. All times are monotonic.
+// A refusedLock is a lock that a call failed to acquire. All times are monotonic.
 type refusedLock struct {
 	refused, read time.Duration // times of the last refused call and the last read
 	due           time.Duration // earliest time at which a suspect may be dead, by the last read
@@ -42,8 +42,8 @@ type refusedLock struct {
 	others        map[bson.ObjectID]progress
 }
 
-// progress changes while a suspect is alive: by the pings of its process, or by the renewals of its
-// lease.
+// progress shows whether a suspect is alive. It changes with the pings of the process, or with the
+// renewals of the lease.
 type progress struct {
 	known   bool // a read with pings found it
 	seq     int64
@@ -62,7 +62,8 @@ func progressOf(v *View, one *Suspect) progress {
 	return p
 }
 
-// progressOfOthers returns the progress of other processes' suspects and of leased holders.
+// progressOfOthers returns the progress of the suspects of other processes. It also returns the
+// progress of this process's holders with a lease.
 func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	found := map[bson.ObjectID]progress{}
 	if v.Lock == nil || v.Malformed() != nil {
@@ -76,9 +77,10 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	return found
 }
 
-// WatchRefused records the view by which a call was refused. A view without a lock means that the
-// call timed out before it read the lock. From now on the process reads the lock once per interval,
-// until each suspect of the view has made progress or left. One command reads all such locks.
+// WatchRefused starts the watch of a lock that a call failed to acquire. v is the view that the
+// call has read. If the call ended before it read the lock, v has no lock. From now on the process
+// reads the lock once per interval, until each suspect of the view has made progress or left. One
+// command reads all such locks.
 func (j *Judge) WatchRefused(v View) {
 	var others map[bson.ObjectID]progress
 	if v.Lock != nil || v.LockErr != nil {
@@ -118,7 +120,7 @@ func (j *Judge) WatchRefused(v View) {
 	}
 }
 
-// dropOldest drops the lock with the oldest refusal. The caller holds mu.
+// dropOldest drops the lock with the oldest failed call. The caller holds mu.
 func (r *refusals) dropOldest() {
 	oldest, at := "", never
 	for name, l := range r.locks {
@@ -129,14 +131,14 @@ func (r *refusals) dropOldest() {
 	delete(r.locks, oldest)
 }
 
-// Watches reports whether the process watches a lock that refused a call.
+// Watches reports whether the process watches a lock after a call failed to acquire it.
 func (j *Judge) Watches(name string) bool {
 	j.refused.mu.Lock()
 	defer j.refused.mu.Unlock()
 	return j.refused.locks[name] != nil
 }
 
-// due returns the earliest time at which a suspect may be dead if nothing changes.
+// due returns the earliest time at which a suspect may be dead.
 func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	due := never
 	for _, one := range v.Suspects {
@@ -151,9 +153,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that refused a call, if a suspect may be dead by now. A
-// new call for the lock calls EvictDue. The commands run in the background and continue after that
-// call, which may have less time than one read takes.
+// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire, if one may be
+// dead by now. Each new call for the lock calls EvictDue. The commands run in the background,
+// because the new call may have too little time for them.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -177,7 +179,7 @@ func (j *Judge) EvictDue(name string) {
 	})
 }
 
-// noteRead records a read, so that readRefused need not repeat it.
+// noteRead records a read of a lock, so that readRefused does not repeat it.
 func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	j.refused.mu.Lock()
 	defer j.refused.mu.Unlock()
@@ -186,7 +188,8 @@ func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	}
 }
 
-// unread returns the locks that were not read after the time since. over is set if no lock is left.
+// unread returns the locks that were not read after the time since. over is set if no lock is
+// watched.
 func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +203,7 @@ func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	return names, !r.running
 }
 
-// readRefused is the goroutine that reads the locks of refused calls.
+// readRefused is the goroutine that reads the locks in refusals.
 func (j *Judge) readRefused() {
 	ctx, cancel := clock.Until(j.Closed)
 	defer cancel()
@@ -216,7 +219,7 @@ func (j *Judge) readRefused() {
 	}
 }
 
-// readLocks reads locks of refused calls, and drops those without a silent suspect.
+// readLocks reads locks in refusals, and drops those without a silent suspect.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	sent := j.Clock.Now() // R2
 	snapshots, err := j.Store.Snapshots(ctx, names)
@@ -235,8 +238,8 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	return true
 }
 
-// update compares the progress of the suspects with that at the last read. It drops suspects that
-// are alive or have left.
+// update compares the progress of the suspects with their progress at the last read. It drops
+// suspects that have made progress, because they are alive, and suspects that have left.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,10 +262,9 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings records in the ping of each silent process when this process observed it.
-// Contenders can use that after this process is gone. The views come from one read. A process gets
-// one sighting, however many locks it uses. After an error of the server, the rest is left to the
-// next read or to another process.
+// RecordSightings writes a takeover.Sight into the ping document of each silent process. Other
+// contenders can use it after this process has ended. The views come from one read. A process gets
+// one Sight, however many locks it uses. An error of the server ends RecordSightings.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()

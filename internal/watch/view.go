@@ -20,15 +20,15 @@ type Suspect struct {
 	Waits     bool
 	Evidence  takeover.Evidence
 	Decision  takeover.Decision
-	// Renewal is set if the suspect is dead because its lease has not changed since the renewal
-	// with this number. Its process may be alive.
+	// Renewal is set if the suspect is dead by its lease. It is the number of the last renewal. The
+	// process may be alive.
 	Renewal int64
 	// Silent is set for a waiter that was evicted because its process had missed two pings.
 	Silent bool
 }
 
-// ViewOf returns a view that is made from a lock document only. Its suspects are the holders,
-// without pings and decisions.
+// ViewOf returns a view from a lock document alone. Its suspects are the holders, without pings and
+// decisions.
 func ViewOf(lock catalog.Lock) *View {
 	v := &View{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
@@ -52,8 +52,8 @@ func (s *Suspect) Holder(lock string) catalog.Holder {
 // Dead reports whether the takeover rule permits the eviction of the suspect.
 func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
-// Rule returns the name of the rule that declares the suspect dead, as in [takeover.Decision]. It
-// returns "lease" if the lease has not changed, and "silent" for a silent waiter.
+// Rule returns the name of the rule by which the suspect is dead, as in [takeover.Decision]. It
+// returns "lease" for an expired lease, and "silent" for a silent waiter.
 func (s *Suspect) Rule() string {
 	switch {
 	case s.Renewal != 0:
@@ -89,7 +89,7 @@ func (v *View) Malformed() error {
 	return nil
 }
 
-// OtherLimit returns an error if the lock is in use with a limit other than asked, or nil.
+// OtherLimit returns an error if the lock is in use with another limit than asked, or nil.
 func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	if v.Lock == nil || len(v.Suspects) == 0 || v.Lock.Limit == asked {
 		return nil
@@ -97,8 +97,8 @@ func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	return &catalog.PermitMismatchError{Name: v.Name, Recorded: v.Lock.Limit, Asked: asked}
 }
 
-// OthersSilent reports whether all processes that use the lock with a limit other than asked have
-// been silent for too long, so that they may be dead.
+// OthersSilent reports whether all processes that use the lock with another limit than asked are
+// silent. They may be dead.
 func (v *View) OthersSilent(asked int32) bool {
 	for _, one := range v.Suspects {
 		verdict := one.Decision.Verdict

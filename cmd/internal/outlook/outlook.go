@@ -105,54 +105,38 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	return o
 }
 
-// soonest returns the time until a waiter may take the lock, and the rule that allows it. The
-// waiter has watched for o.watched.
-func (o *Outlook) soonest(e takeover.Evidence, p takeover.Policy,
-	whole time.Duration) (time.Duration, string) {
-	look := func(at time.Duration) takeover.Evidence {
-		e := e
-		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
-		e.Server = e.Ping.Add(o.age + at)
-		e.Wall, e.Sent, e.Received = e.Server, o.watched+at, o.watched+at
-		return e
-	}
-	first := look(-o.watched)
-	whenOld := max(0, whole-o.age)
-	// The rule witnesses needs an old ping but a shorter watch than the rule watch.
-	seen := takeover.Decide(first, look(whenOld), p).Remaining
-	for _, at := range []time.Duration{0, whenOld, whenOld + seen} {
-		if d := takeover.Decide(first, look(at), p); d.Verdict == takeover.Take {
-			return at, d.Rule
-		}
-	}
-	return max(0, whole-o.watched), "watch"
-}
-
 // ask sets the rule and the times for a contender with policy p. Evidence e is still without times.
 func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
-	whole, earliest := takeover.Decide(e, e, p).Remaining, time.Duration(0)
+	whole := takeover.Decide(e, e, p).Remaining
+	untilOld := max(0, whole-o.age)
 	if o.age >= 0 { // else the watch of other waiters is unknown
-		earliest = max(0, whole-o.age)
 		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
-		e.Server = e.Ping.Add(o.age + earliest)
+		e.Server = e.Ping.Add(o.age + untilOld)
 		e.Wall = e.Server
 	}
 	p.Rule = takeover.Witnesses
 	o.TakeoverMS, o.Rule = cmp.Or(whole, p.Takeover).Milliseconds(), "watch"
-	switch d := takeover.Decide(e, e, p); {
+	d := takeover.Decide(e, e, p) // of a ping that is old, without a watch
+	earliest := untilOld
+	switch watched := max(0, whole-o.watched); {
 	case d.Verdict == takeover.Malformed:
 		o.Rule = "never"
 		return
 	case d.Verdict == takeover.Take: // the holder is condemned
-		o.Rule = d.Rule
+		o.Rule, earliest = d.Rule, 0
+	case o.age < 0:
+		earliest = 0
+	case o.watched >= 0: // the rule witnesses needs an old ping, but a shorter watch than the whole
+		if earliest = max(untilOld, d.Remaining-o.watched); earliest < watched {
+			o.Rule = "witnesses"
+		} else {
+			earliest = watched
+		}
 	case d.Remaining < whole:
 		if o.Rule = "witnesses"; earliest == 0 {
 			earliest = d.Remaining
 		}
-	}
-	if o.watched >= 0 && o.age >= 0 && o.Rule != "condemned" {
-		earliest, o.Rule = o.soonest(e, p, whole)
 	}
 	o.EarliestMS, o.LatestMS = milliseconds(earliest), milliseconds(whole)
 	if o.age >= 0 && !e.Foreign() {
@@ -175,7 +159,6 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 	return append(o.times(), Line{"then", o.then(name)})
 }
 
-// then describes the next holder of the lock in a sentence.
 func (o Outlook) then(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
@@ -196,7 +179,6 @@ func (o Outlook) then(name func(process string) string) string {
 	return fmt.Sprintf("it remains held, by %d more; %s gets it when there is room", o.Others, next)
 }
 
-// limit returns the words for the time in TakeoverMS.
 func (o Outlook) limit() string {
 	if o.Rule == "lease" {
 		return "life of its lease"

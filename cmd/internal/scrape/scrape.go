@@ -1,3 +1,5 @@
+// Package scrape serves the metrics of a command to Prometheus. It implements the flag --metrics of
+// distlock and balancer-demo.
 package scrape
 
 import (
@@ -13,6 +15,8 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"mongodlm/configserver"
 )
 
 // Limits on a client.
@@ -119,4 +123,35 @@ func Above(addr string, n int) (string, error) {
 		return "", fmt.Errorf("--metrics %s: there is no port %d above it; name a lower one", addr, n)
 	}
 	return net.JoinHostPort(host, strconv.Itoa(number+n)), nil
+}
+
+var (
+	clientsDesc = prom.NewDesc("configserver_clients", "Clients that are connected.", nil, nil)
+	refusedDesc = prom.NewDesc("configserver_refused_clients_total",
+		"Clients that were turned away, since too many were connected.", nil, nil)
+	commandsDesc = prom.NewDesc("configserver_commands_total",
+		"Commands that were passed on, by kind: read or write.", []string{"kind"}, nil)
+)
+
+// ConfigServer returns a collector of the metrics of an embedded server.
+func ConfigServer(s interface{ Stats() configserver.Stats }) prom.Collector { return server{s} }
+
+type server struct {
+	source interface{ Stats() configserver.Stats }
+}
+
+// Describe implements [prom.Collector].
+func (server) Describe(to chan<- *prom.Desc) {
+	to <- clientsDesc
+	to <- refusedDesc
+	to <- commandsDesc
+}
+
+// Collect implements [prom.Collector].
+func (c server) Collect(to chan<- prom.Metric) {
+	s := c.source.Stats()
+	to <- prom.MustNewConstMetric(clientsDesc, prom.GaugeValue, float64(s.Clients))
+	to <- prom.MustNewConstMetric(refusedDesc, prom.CounterValue, float64(s.Refused))
+	to <- prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Reads), "read")
+	to <- prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Writes), "write")
 }

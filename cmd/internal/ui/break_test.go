@@ -61,13 +61,9 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
 		at := bson.NewDateTimeFromTime(time.Now())
-		for id, dead := range map[string]bool{"host:1:1:alive": false, "host:2:1:dead": true} {
-			ping := bsontest.D("_id", id, "ping", at, "seq", int64(1),
-				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
-			if dead {
-				ping = append(ping, bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})
-			}
-			_ = w.mem.Put(catalog.PingsCollection, ping)
+		for id, mark := range map[string]bson.D{"host:1:1:alive": nil, "host:2:1:dead": bsontest.D(
+			"condemned", bsontest.D("by", "x", "evidence", "y"))} {
+			_ = w.mem.Put(catalog.PingsCollection, append(ping(id, 0), mark...))
 			_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", id,
 				"state", int32(1), "ts", session, "process", "host:1:1:alive", "fence", int64(7), "when", at,
 				"waiters", bson.A{bsontest.D("ts", bson.NewObjectID(), "process", id, "since", at)}))

@@ -37,14 +37,12 @@ func breakHref(h distlock.LockInfo) string {
 		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()
 }
 
-// A breaking identifies the holder in a form.
 type breaking struct {
 	name    string
 	fence   int64
 	session bson.ObjectID
 }
 
-// named parses the holder of a form.
 func named(form url.Values) (b breaking, err error) {
 	b.name = form.Get("name")
 	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
@@ -86,10 +84,6 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 
 // askBreak serves the first step: it shows the holder and requests the confirmation.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
-	if !s.cfg.AllowBreak {
-		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
-		return
-	}
 	b, err := named(r.URL.Query())
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
@@ -105,14 +99,6 @@ func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 
 // doBreak serves the second step: it breaks the lock.
 func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
-	if !s.cfg.AllowBreak {
-		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
-		return
-	}
-	if err := r.ParseForm(); err != nil {
-		s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
-		return
-	}
 	b, err := named(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
@@ -176,10 +162,26 @@ func done(b breaking, now []distlock.LockInfo) breakPage {
 }
 
 func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p breakPage) {
+	s.writeStatic(w, r, code, view{title: "Break " + words.Named(p.Name), name: "break"}, p)
+}
+
+func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v view, data any) {
 	now, _ := s.poller.now()
-	l := s.layout(r, view{title: "Break " + words.Named(p.Name), name: "break",
-		show: func(*Server, *http.Request, *state) content {
-			return content{Known: true, Data: p}
-		}}, now)
-	s.write(w, code, "static", l)
+	v.show = func(*Server, *http.Request, *state) content { return content{Known: true, Data: data} }
+	s.write(w, code, "static", s.layout(r, v, now))
+}
+
+// changes checks that the page may change something, before the handler next runs.
+func (s *Server) changes(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.cfg.AllowBreak {
+			s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
+			return
+		}
+		if err := r.ParseForm(); err != nil {
+			s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
+			return
+		}
+		next(w, r)
+	}
 }

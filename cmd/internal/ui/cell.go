@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/internal/clock"
 )
 
-// cellLimit bounds one read of a cell.
 const cellLimit = 10 * time.Second
 
 // A cell caches a value for all viewers. It reads the value only while a page shows it.
@@ -45,3 +45,116 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	c.latest = c.latest.next(value, problem, c.at.Wall)
 	return c.latest
 }
+
+// firstTally bounds the wait for the first count of a tally.
+const firstTally = time.Second
+
+// A tally counts dead rows in the background, so that a slow collection does not delay the page.
+type tally struct {
+	clock clock.Clock
+	count func(ctx context.Context, queues []string) (int64, error)
+	word  func(error) string // formats an error without secrets
+	wg    sync.WaitGroup
+
+	mu              sync.Mutex // guards the rest
+	latest          reading[int64]
+	next            time.Duration // the time of the next count, in monotonic time; 0 before the first
+	running, closed bool
+}
+
+// get returns the latest count. It begins another one if the pause is over. Only the first call
+// waits, for at most firstTally. The count ends with ctx.
+func (t *tally) get(ctx context.Context, queues []string) reading[int64] {
+	t.mu.Lock()
+	first, counted := t.next == 0, make(chan struct{})
+	begins := !t.running && !t.closed && t.clock.Now().Mono >= t.next
+	if begins {
+		t.running = true
+		t.wg.Go(func() {
+			defer close(counted)
+			t.run(ctx, queues)
+		})
+	}
+	t.mu.Unlock()
+	if begins && first {
+		clock.Sleep(t.clock, firstTally, counted)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest
+}
+
+func (t *tally) run(ctx context.Context, queues []string) {
+	ctx, cancel := context.WithTimeout(ctx, cellLimit)
+	defer cancel()
+	begun := t.clock.Now()
+	n, err := t.count(ctx, queues)
+	problem := ""
+	if err != nil {
+		problem = t.word(err)
+	}
+	ended := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.latest = t.latest.next(n, problem, ended.Wall)
+	t.next = ended.Mono + max(keepDead, (busyShare-1)*(ended.Mono-begun.Mono))
+	t.running = false
+}
+
+// close waits for a running count. No further count begins. The context of the counts must be done.
+func (t *tally) close() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.wg.Wait()
+}
+
+// A reading is a value that was read from the server, or the reason why the read failed, or both.
+// Only [contentOf] makes a page from it. A reading that never succeeded has no value, so no page
+// shows a figure or "none" for it.
+type reading[T any] struct {
+	value   T
+	at      time.Time // by this machine's clock; zero before the first success
+	tried   time.Time // the latest attempt, successful or not
+	problem string    // the error of the latest attempt; empty after a success
+}
+
+// next returns the reading after another attempt. After a failure it keeps the earlier value and
+// its time.
+func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
+	if problem != "" {
+		return reading[T]{r.value, r.at, now, problem}
+	}
+	return reading[T]{value, now, now, ""}
+}
+
+// old returns the age of the value if the latest attempt failed. It returns 0 after a success or
+// without a value.
+func (r reading[T]) old() time.Duration {
+	if r.problem == "" || r.at.IsZero() {
+		return 0
+	}
+	return max(r.tried.Sub(r.at), 1)
+}
+
+// A content is the display of a reading.
+type content struct {
+	Known   bool // false without a value; then Data is empty
+	Data    any
+	AsOf    string // the time of the read, if the latest attempt failed
+	Problem string // the error of the latest attempt
+}
+
+// contentOf returns the display of a reading. It calls show only with a value that was read.
+func contentOf[T any](r reading[T], show func(T) any) content {
+	c := content{Problem: r.problem}
+	if !r.at.IsZero() {
+		c.Known, c.Data = true, show(r.value)
+	}
+	if old := r.old(); old > 0 {
+		c.AsOf = "as of " + r.at.UTC().Format("15:04:05") + " UTC, " + words.Age(old) + " ago"
+	}
+	return c
+}
+
+func itself[T any](value T) any { return value }

@@ -25,7 +25,7 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the time for which the number of dead rows is reused.
+// keepDead is the shortest pause between two counts of the dead rows.
 const keepDead = 15 * time.Second
 
 type deadPage struct {
@@ -85,7 +85,6 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 // noQueue is the message if queueOf does not find the queue.
 const noQueue = "There is no queue of that name: no worker has claimed rows there."
 
-// showDead serves the list.
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
@@ -98,14 +97,6 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 // doDead requests the confirmation of an action. If the form has a ticket it carries out the
 // action.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
-	if !s.cfg.AllowBreak {
-		s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
-		return
-	}
-	if err := r.ParseForm(); err != nil {
-		s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
-		return
-	}
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
 		s.refuse(w, http.StatusNotFound, noQueue)
@@ -135,8 +126,7 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, code, rows, p)
 }
 
-// changeDead carries out an action and sets the result in p.
-func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []bson.RawValue,
+func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []any,
 	p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
@@ -161,7 +151,7 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	return http.StatusOK
 }
 
-func parseIDs(texts []string) (ids []bson.RawValue, err error) {
+func parseIDs(texts []string) (ids []any, err error) {
 	for _, text := range texts {
 		id, err := words.ParseID(text)
 		if err != nil {
@@ -172,27 +162,17 @@ func parseIDs(texts []string) (ids []bson.RawValue, err error) {
 	return ids, nil
 }
 
-func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []bson.RawValue) (int, error) {
+func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []any) (int, error) {
 	admin, err := claim.NewAdmin(rows, claim.Config{})
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if act == retryAll {
+	case act == retryAll:
 		return admin.RetryAll(ctx)
+	case act == discardRows:
+		return admin.Delete(ctx, claim.StateDead, ids...)
 	}
-	n := 0
-	for _, raw := range ids {
-		change := func() (int, error) { return admin.Retry(ctx, raw) }
-		if act == discardRows {
-			change = func() (int, error) { return admin.Delete(ctx, claim.StateDead, raw) }
-		}
-		one, err := change()
-		n += one
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+	return admin.Retry(ctx, ids...)
 }
 
 // countDead returns the number of dead rows, at most maxCounted.
@@ -201,7 +181,6 @@ func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
 		options.Count().SetLimit(maxCounted))
 }
 
-// writeDead writes the page with the present dead rows.
 func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, rows *mongo.Collection,
 	p deadPage) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
@@ -240,17 +219,12 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	if p.Ask != nil && p.Ask.Act == retryAll {
 		p.Ask.N = p.Total
 	}
-	now, _ := s.poller.now()
-	l := s.layout(r, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead",
-		show: func(*Server, *http.Request, *state) content { return content{Known: true, Data: p} }}, now)
-	s.write(w, code, "static", l)
+	s.writeStatic(w, r, code, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead"}, p)
 }
 
-// readDead counts the dead rows of the first queues for the page of locks. It sends one command for
-// each queue.
-func (s *Server) readDead(ctx context.Context) (int64, error) {
-	sum := int64(0)
-	for _, namespace := range s.claimed {
+// readDead counts the dead rows of queues. It sends one command for each queue.
+func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err error) {
+	for _, namespace := range queues {
 		database, collection, _ := strings.Cut(namespace, ".")
 		n, err := countDead(ctx, s.cfg.Client.Database(database).Collection(collection))
 		if err != nil {
@@ -264,10 +238,9 @@ func (s *Server) readDead(ctx context.Context) (int64, error) {
 // namespacesOf returns the collections of the first queues that have a lock document.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
-		name, is := strings.CutPrefix(k.Name, "claim:")
-		namespace, _, whole := strings.Cut(name, ":")
-		if _, collection, dotted := strings.Cut(namespace, "."); is && whole && dotted &&
-			collection != "" && !slices.Contains(all, namespace) && len(all) < maxQueues {
+		database, collection, is := words.Queue(k.Name)
+		namespace := database + "." + collection
+		if is && !slices.Contains(all, namespace) && len(all) < maxQueues {
 			all = append(all, namespace)
 		}
 	}

@@ -145,7 +145,6 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	return serve(ctx, listener, cfg, func() { ready(scheme + "://" + listener.Addr().String() + "/") })
 }
 
-// serve serves the page on a listener, and closes the listener.
 func serve(ctx context.Context, on net.Listener, cfg Config, ready func()) error {
 	page, err := New(ctx, cfg)
 	if err != nil {

@@ -27,7 +27,6 @@ type lock struct {
 // Held reports whether the lock has a holder.
 func (l *lock) Held() bool { return l.Holders[0].Held }
 
-// A listing is the result of one round.
 type listing struct {
 	locks   []*lock
 	named   map[string]*lock
@@ -51,8 +50,8 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	}
 	if err == nil && s.cfg.Client != nil {
 		l.loops = s.loops.get(ctx) // the page of locks counts failing loops and dead rows
-		if s.claimed = namespacesOf(l.locks); len(s.claimed) > 0 {
-			l.dead = s.dead.get(ctx)
+		if queues := namespacesOf(l.locks); len(queues) > 0 {
+			l.dead = s.dead.get(ctx, queues)
 		}
 	}
 	return l, err
@@ -131,7 +130,6 @@ func (l *listing) tell(row distlock.LockInfo) {
 	}
 }
 
-// parties calls visit for each holder and waiter.
 func (l *listing) parties(visit func(distlock.LockInfo)) {
 	for _, k := range l.locks {
 		for _, h := range k.Holders {
@@ -145,5 +143,4 @@ func (l *listing) parties(visit func(distlock.LockInfo)) {
 	}
 }
 
-// short cuts a foreign string for a cell.
 func short(s string) string { return catalog.Printable(s, 120) }

@@ -282,9 +282,7 @@ func takeover(t *testing.T, written bool) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = !written
 		dead := "host:1:2:dead"
-		_ = w.mem.Put(catalog.PingsCollection,
-			bsontest.D("_id", dead, "ping", bson.NewDateTimeFromTime(time.Now()), "seq", int64(1),
-				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds()))
+		_ = w.mem.Put(catalog.PingsCollection, ping(dead, 0))
 		_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(1),
 			"ts", bson.NewObjectID(), "process", dead, "fence", int64(7),
 			"when", bson.NewDateTimeFromTime(time.Now()), "takeoverMS", takeoverTime.Milliseconds()))
@@ -372,32 +370,6 @@ func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 				strings.Contains(page, "end is not known") {
 				t.Errorf("released %v: a holding that nobody had:\n%s", released, page)
 			}
-		}
-	})
-}
-
-// A holder may be observed only before its first fence is raised. The page shows one holding, from
-// the stored history.
-func TestPage_SeenOnlyBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
-	inBubble(t, func(c *ui.Config) { c.Interval = 4 * time.Second }, func(t *testing.T, w *world) {
-		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.SeedFence {
-				time.Sleep(2 * time.Second) // a round happens meanwhile
-			}
-			return apply()
-		})
-		w.open("/lock?name=job", nil)
-		m := w.process()
-		time.Sleep(3 * time.Second)
-		g := w.hold(m, "job")
-		time.Sleep(1500 * time.Millisecond)
-		_ = g.Release()
-		time.Sleep(30 * time.Second)
-		page := main(w.get("/lock?name=job"))
-		want(t, page, "From the written history")
-		if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 ||
-			n != 1 {
-			t.Errorf("%d bars and %d acquisitions, want one", bars, n)
 		}
 	})
 }

@@ -26,7 +26,6 @@ type process struct {
 	Clock               string // the offset of the process's clock from the server's clock
 }
 
-// held returns the number of locks that the process holds.
 func (p *process) held() int { return len(p.Holds) + p.MoreHeld }
 
 // dead reports whether the process is silent, was declared dead, or has no readable ping.
@@ -54,7 +53,6 @@ type processList struct {
 	Empty   string // the message for an empty list
 }
 
-// A census contains the newest pings.
 type census struct {
 	pings []catalog.Ping
 	more  bool
@@ -135,10 +133,7 @@ func (s *Server) addPings(r *http.Request, known map[string]*process, l *process
 	for _, ping := range read.value.pings {
 		p := known[ping.Process]
 		if p == nil {
-			p = &process{LockInfo: distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true,
-				PingAge:   max(0, read.value.now.Sub(ping.At)),
-				PingEvery: ping.Interval, Takeover: ping.Takeover,
-				Condemned: ping.Condemned != nil, Foreign: !ping.HasSeq && ping.Condemned == nil}}
+			p = &process{LockInfo: words.Pinging(ping, read.value.now)}
 			l.Rows = append(l.Rows, p)
 		}
 		if !ping.Local.IsZero() {
@@ -152,7 +147,6 @@ func (s *Server) addPings(r *http.Request, known map[string]*process, l *process
 	return !read.value.more
 }
 
-// readPings reads the newest pings and the server's clock.
 func (s *Server) readPings(ctx context.Context) (found census, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient

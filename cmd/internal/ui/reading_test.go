@@ -9,14 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
-	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
-	"mongodlm/internal/test/mongodtest"
 )
 
 // away makes the server refuse all commands of the page.
@@ -130,23 +125,4 @@ func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
 	}
 	lack(t, w.get("/queues"), "No worker claims rows")
 	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
-}
-
-// The page shows the clock of a server before 4.4.2, which has no command hello.
-func TestPage_RealServer_TellsItsClock(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short leaves out what starts a mongod")
-	}
-	p, err := mongodtest.Find(t.Context())
-	if err != nil {
-		t.Skip(err)
-	}
-	d := assert.Value(mongodtest.Start(t.Context(), p, mongodtest.Options{}))(t)
-	t.Cleanup(func() { assert.NoErr(t, d.Close()) })
-	client := assert.Value(mongo.Connect(options.Client().ApplyURI(d.URI())))(t)
-	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
-	w := newWorld(t, func(c *ui.Config) { c.Client = client })
-	page := w.get("/server")
-	lack(t, page, "Not known")
-	want(t, page, "standalone", "give or take")
 }

@@ -2,6 +2,8 @@ package ui
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,44 +13,18 @@ import (
 
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
-// maxRecord bounds the number of events in a record.
 const maxRecord = 5_000
 
 // maxGap is the longest time between two rounds for which a holding that ended between them gets
 // the time of the second as its end. After a longer time it gets the time of the first.
 const maxGap = 15 * time.Second
 
-// The kinds of events, as in package distlock. Rounds detect only the first four.
-const (
-	acquired     = words.Acquired
-	released     = words.Released
-	takenOver    = words.TakenOver
-	broken       = words.Broken
-	granted      = words.Granted
-	releasedLate = words.ReleasedLate
-	lost         = words.Lost
-	dropped      = words.Dropped
-	evicted      = words.Evicted
-)
-
-// An event is an event of a lock.
-type event struct {
-	At       time.Time // by the server's clock, or by this machine's if unknown
-	Lock     string
-	Kind     string
-	Process  string        // the new or former holder, or the process that broke the lock
-	Previous string        // the process that was taken over, broken or evicted
-	Session  bson.ObjectID // the session of the holding; zero if a document has none
-	Fence    int64
-	Why      string
-	Rule     string        // of a takeover
-	Evidence string        // of a takeover
-	Cause    string        // of a loss
-	Held     time.Duration // duration of the holding that the event ends; 0 when unknown
-	Waited   time.Duration // the wait before the acquisition
-}
+// An event is an event of a lock, from the history or from two rounds. Its time is by the server's
+// clock, or by this machine's if unknown. For a break, Process is the process that broke the lock.
+type event struct{ history.Entry }
 
 // The effects of an event on a holding.
 const (
@@ -59,9 +35,9 @@ const (
 // what returns the effect of an event on its holding.
 func (e event) what() string {
 	switch e.Kind {
-	case acquired, granted, takenOver:
+	case words.Acquired, words.Granted, words.TakenOver:
 		return begins
-	case released, releasedLate, lost, dropped, broken, evicted:
+	case words.Released, words.ReleasedLate, words.Lost, words.Dropped, words.Broken, words.Evicted:
 		return ends
 	}
 	return ""
@@ -69,9 +45,7 @@ func (e event) what() string {
 
 // Sentence describes the event in one sentence.
 func (e event) Sentence() string {
-	return words.Happening{Kind: e.Kind, Process: e.Process,
-		Previous: e.Previous, Rule: e.Rule, Evidence: e.Evidence, Cause: e.Cause, Why: e.Why,
-		Fence: e.Fence, Held: e.Held, Waited: e.Waited}.Sentence(
+	return words.Happened(e.Entry).Sentence(
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
@@ -91,13 +65,12 @@ func keyOf(lock string, session bson.ObjectID, process string, fence int64) hold
 	return holdingKey{lock: lock, session: session}
 }
 
-// holding returns the key of the event's holding.
 func (e event) holding() holdingKey {
 	holder := e.Process
 	if e.what() == ends {
 		holder = cmp.Or(e.Previous, holder)
 	}
-	return keyOf(e.Lock, e.Session, holder, e.Fence)
+	return keyOf(e.Name, e.Session, holder, e.Fence)
 }
 
 // A record stores the changes between rounds. It misses holdings that start and end between two
@@ -138,9 +111,9 @@ func (r *record) note(l *listing, now time.Time) {
 				e := gone(k, was, now)
 				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
 					e.At, e.Cause = r.last, "no round was made when it ended; it was held at "+words.Instant(r.last)
-					e.Held = max(0, e.At.Sub(was.Since))
+					e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
 				}
-				told = told || e.Kind == takenOver
+				told = told || e.Kind == words.TakenOver
 				r.add(e)
 			}
 		}
@@ -153,8 +126,8 @@ func (r *record) note(l *listing, now time.Time) {
 				if at.IsZero() {
 					at = now
 				}
-				r.add(event{At: at, Lock: k.Name, Kind: acquired, Process: h.Process, Session: h.Session,
-					Fence: h.Fence, Why: h.Why})
+				r.add(event{history.Entry{At: at, Name: k.Name, Kind: words.Acquired, Process: h.Process,
+					Session: h.Session, Fence: h.Fence, Why: h.Why}})
 			case was.Fence != h.Fence:
 				r.raise(k.Name, h)
 			}
@@ -168,14 +141,14 @@ func (r *record) note(l *listing, now time.Time) {
 
 // gone returns the event that ended a holding, according to two rounds.
 func gone(k *lock, was distlock.LockInfo, now time.Time) event {
-	e := event{At: now, Lock: k.Name, Kind: released, Process: was.Process, Session: was.Session,
-		Fence: was.Fence, Why: was.Why}
+	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
+		Session: was.Session, Fence: was.Fence, Why: was.Why}}
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
-		e.Kind, e.Process, e.Previous, e.Why = broken, "", was.Process, why
+		e.Kind, e.Process, e.Previous, e.Why = words.Broken, "", was.Process, why
 	case next.Held && next.Process != was.Process && (was.Condemned || silentBy(was, next.Since)):
-		e.Kind, e.Process, e.Previous, e.Session, e.Fence = takenOver, next.Process, was.Process,
+		e.Kind, e.Process, e.Previous, e.Session, e.Fence = words.TakenOver, next.Process, was.Process,
 			next.Session, next.Fence
 		e.Why, e.Evidence = next.Why, "its ping was "+was.PingAge.Round(time.Millisecond).String()+
 			" old at the last round"
@@ -184,7 +157,7 @@ func gone(k *lock, was distlock.LockInfo, now time.Time) event {
 		e.At = next.Since // the lock was handed over
 	}
 	if !was.Since.IsZero() {
-		e.Held = max(0, e.At.Sub(was.Since))
+		e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
 	}
 	return e
 }
@@ -210,7 +183,7 @@ func (r *record) add(e event) {
 // to the clock.
 func (r *record) raise(lock string, h distlock.LockInfo) {
 	for i := range r.events {
-		if e := &r.events[i]; e.Lock == lock && e.Session == h.Session {
+		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {
 			e.Fence = h.Fence
 		}
 	}
@@ -223,10 +196,120 @@ func (r *record) of(name string) ([]event, time.Time) {
 	defer r.mu.Unlock()
 	var found []event
 	for _, e := range r.events {
-		if name == "" || e.Lock == name {
+		if name == "" || e.Name == name {
 			found = append(found, e)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b event) int { return a.At.Compare(b.At) })
 	return found, r.since
+}
+
+// Bounds of the stored history to read, and the lifetime of the result.
+const (
+	keepPast    = 3 * time.Second
+	maxPast     = 2_000 // the newest entries of all locks
+	maxPastOne  = 500   // entries of one lock
+	maxPastKept = 64    // histories that are kept
+)
+
+type past struct {
+	events []event // oldest first
+	cut    bool    // the history has more
+}
+
+// pasts caches the histories that pages show.
+type pasts struct {
+	s  *Server
+	mu sync.Mutex // guards the map by
+	by map[string]*cell[past]
+}
+
+// of returns the stored history of a lock, or of all locks if the name is empty. All viewers share
+// the result.
+func (p *pasts) of(ctx context.Context, name string) reading[past] {
+	p.mu.Lock()
+	c := p.by[name]
+	if c == nil {
+		if len(p.by) >= maxPastKept {
+			clear(p.by)
+		}
+		c = &cell[past]{clock: p.s.clock, keep: keepPast, word: p.s.problem,
+			read: func(ctx context.Context) (past, error) {
+				return p.s.readPast(ctx, name)
+			}}
+		p.by[name] = c
+	}
+	p.mu.Unlock()
+	return c.get(ctx)
+}
+
+func (s *Server) readPast(ctx context.Context, name string) (past, error) {
+	if s.cfg.Past == nil {
+		return past{}, nil
+	}
+	q := history.Query{Name: name, Limit: maxPast}
+	if name != "" {
+		q.Limit = maxPastOne
+	}
+	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: by an operator or a later version
+	found := past{cut: len(entries)+len(malformed) >= q.Limit}
+	for _, e := range slices.Backward(entries) {
+		found.events = append(found.events, event{e})
+	}
+	return found, err
+}
+
+// events returns the events of a lock, or of all locks if the name is empty, oldest first. source
+// describes where they come from: the stored history, and observed changes that it does not
+// contain. whole is false if the stored history could not be read.
+func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
+	seen, since := s.poller.record.of(name)
+	read := s.pasts.of(ctx, name)
+	written := read.value
+	switch {
+	case read.problem != "" && len(written.events) == 0:
+		return seen, "The written history cannot be read (" + read.problem + "). " +
+			seenSince(since), false
+	case len(written.events) == 0:
+		return seen, "Nothing is written in the history. " + seenSince(since), true
+	}
+	type key struct {
+		holdingKey
+		what string
+	}
+	known := map[key]bool{}
+	for _, e := range written.events {
+		known[key{e.holding(), e.what()}] = true
+		known[key{e.holding(), e.Kind}] = true
+	}
+	all := slices.Clone(written.events)
+	for _, e := range seen {
+		what := e.what()
+		if e.Kind == words.Broken {
+			what = words.Broken // even if the holder recorded a loss of the lock
+		}
+		if !known[key{e.holding(), what}] {
+			all = append(all, e)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
+	source = "From the written history, and what this page saw."
+	if written.cut {
+		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what "+
+			"this page saw.", len(written.events), words.Instant(written.events[0].At))
+	}
+	if read.problem != "" {
+		source = "The written history cannot be read (" + read.problem + "); it is of " +
+			words.Instant(read.at) + ". " + seenSince(since)
+	}
+	return all, source, read.problem == ""
+}
+
+// seenSince describes the period that the rounds cover.
+func seenSince(since time.Time) string {
+	if since.IsZero() {
+		return "This page has seen nothing so far."
+	}
+	return "Seen by this page since " + words.Instant(since) +
+		", while somebody looked; what began and ended between two looks is not in it."
 }

@@ -70,8 +70,7 @@ type Server struct {
 	members cell[[]Member]
 	pings   cell[census]
 	void    cell[string]
-	dead    cell[int64]
-	claimed []string // the collections of queues, used only by the rounds
+	dead    tally
 	pasts   pasts
 	palette palette
 	// templates has the templates of all pages, with the colors of this Server.
@@ -107,7 +106,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.queues = cell[queueBook]{clock: s.clock, keep: keepQueues, read: s.readQueues, word: s.problem}
 	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, word: s.problem}
 	s.pings = cell[census]{clock: s.clock, keep: keepPings, read: s.readPings, word: s.problem}
-	s.dead = cell[int64]{clock: s.clock, keep: keepDead, read: s.readDead, word: s.problem}
+	s.dead.clock, s.dead.count, s.dead.word = s.clock, s.readDead, s.problem
 	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, word: s.problem}
 	all, err := templates.Clone()
 	if err != nil {
@@ -119,8 +118,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close stops the rounds and waits for a running round.
-func (s *Server) Close() { s.poller.close() }
+// Close stops the rounds and the counts of dead rows, and waits for them.
+func (s *Server) Close() {
+	s.poller.close()
+	s.dead.close()
+}
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
@@ -129,16 +131,15 @@ func (s *Server) problem(err error) string {
 	return short500(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "))
 }
 
-// routes returns the handler of all pages.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, v := range views {
 		mux.HandleFunc("GET "+v.path, s.page(v))
 	}
-	mux.HandleFunc("GET /break", s.askBreak)
-	mux.HandleFunc("POST /break", s.doBreak)
+	mux.HandleFunc("GET /break", s.changes(s.askBreak))
+	mux.HandleFunc("POST /break", s.changes(s.doBreak))
 	mux.HandleFunc("GET /dead", s.showDead)
-	mux.HandleFunc("POST /dead", s.doDead)
+	mux.HandleFunc("POST /dead", s.changes(s.doDead))
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
 		// otherwise the server would list the folder

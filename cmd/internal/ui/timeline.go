@@ -10,17 +10,19 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// Bounds of a timeline.
 const (
 	maxBands = 60
 	maxBars  = 400 // in one band
 )
 
-// spans are the selectable lengths of a window, the shortest first.
-var spans = []struct {
+// A span is a selectable length of a window.
+type span struct {
 	Word string
 	D    time.Duration
-}{
+}
+
+// spans are the selectable lengths, the shortest first.
+var spans = []span{
 	{"10s", 10 * time.Second}, {"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute},
 	{"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
 }
@@ -33,7 +35,6 @@ type holding struct {
 	begun, ended       string    // the event kinds of its beginning and end; empty when unknown
 }
 
-// over reports whether the holding is over.
 func (h *holding) over() bool { return !h.to.IsZero() }
 
 // unknownEnd is the displayed duration of a holding with an unknown end.
@@ -57,12 +58,12 @@ func holdings(events []event, now *listing, of string) []*holding {
 		case begins:
 			h := get(e.holding(), e.Process, e.Fence)
 			h.from, h.begun, h.why = e.At, e.Kind, e.Why
-			for _, old := range open[e.Lock] {
-				if e.Kind == takenOver && old.process == e.Previous && old.to.IsZero() && old != h {
+			for _, old := range open[e.Name] {
+				if e.Kind == words.TakenOver && old.process == e.Previous && old.to.IsZero() && old != h {
 					old.to, old.ended = e.At, e.Kind
 				}
 			}
-			open[e.Lock] = append(slices.DeleteFunc(open[e.Lock], (*holding).over), h)
+			open[e.Name] = append(slices.DeleteFunc(open[e.Name], (*holding).over), h)
 		case ends:
 			if e.Fence == 0 && known[e.holding()] == nil {
 				continue // the process only waited
@@ -73,7 +74,7 @@ func holdings(events []event, now *listing, of string) []*holding {
 			}
 			h.to, h.ended = e.At, e.Kind
 			if h.from.IsZero() {
-				h.from = e.At.Add(-e.Held)
+				h.from = e.At.Add(-words.Span(e.HeldMS))
 			}
 		}
 	}
@@ -106,6 +107,7 @@ type bar struct {
 	Ended       string // lost, broken, or empty
 	Open        bool
 	Start, Stop float64 // positions of the marks
+	of          *holding
 }
 
 // A band is one row of a timeline.
@@ -115,38 +117,32 @@ type band struct {
 	Href   string
 	Bars   []bar
 	latest time.Time
-	of     []*holding // the holdings of the bars
 }
 
 // paint colors the bars. A bar differs in color from the previous bar if that bar is of another
 // process.
 func (b *band) paint(p *palette) {
-	order := make([]int, len(b.Bars))
+	order := make([]*bar, len(b.Bars))
 	for i := range order {
-		order[i] = i
+		order[i] = &b.Bars[i]
 	}
-	slices.SortStableFunc(order, func(x, y int) int { return b.of[x].from.Compare(b.of[y].from) })
+	slices.SortStableFunc(order, func(x, y *bar) int { return x.of.from.Compare(y.of.from) })
 	for n := 1; n < len(order); n++ {
-		p.beside(b.of[order[n-1]].process, b.of[order[n]].process)
+		p.beside(order[n-1].of.process, order[n].of.process)
 	}
-	for n, i := range order {
-		b.Bars[i].Color = p.color(b.of[i].process)
-		if n > 0 {
-			if last := order[n-1]; b.Bars[i].Color == b.Bars[last].Color &&
-				b.of[i].process != b.of[last].process {
-				b.Bars[i].Color = (b.Bars[i].Color + 1) % colors // more neighbours than colors
-			}
+	for n, one := range order {
+		one.Color = p.color(one.of.process)
+		if n > 0 && one.Color == order[n-1].Color && one.of.process != order[n-1].of.process {
+			one.Color = (one.Color + 1) % colors // more neighbours than colors
 		}
 	}
 }
 
-// A tick is one mark of the axis.
 type tick struct {
 	X    float64
 	Text string
 }
 
-// A timeline shows holdings over time.
 type timeline struct {
 	Bands    []band
 	Ticks    []tick
@@ -161,13 +157,11 @@ type timeline struct {
 	Source   string
 }
 
-// A choice is one of several links.
 type choice struct {
 	Word, Href string
 	On         bool
 }
 
-// draw makes the timeline of a window.
 func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
 	found := map[string]*band{}
@@ -198,7 +192,6 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 			b.latest = end
 		}
 		b.Bars = append(b.Bars, h.bar(w, end))
-		b.of = append(b.of, h)
 	}
 	slices.SortStableFunc(order, func(a, b *band) int { return b.latest.Compare(a.latest) })
 	t.More = max(0, len(order)-maxBands)
@@ -206,7 +199,7 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 	slices.SortStableFunc(order, func(a, b *band) int { return strings.Compare(a.Label, b.Label) })
 	for _, b := range order {
 		if len(b.Bars) > maxBars {
-			b.Bars, b.of = b.Bars[len(b.Bars)-maxBars:], b.of[len(b.of)-maxBars:]
+			b.Bars = b.Bars[len(b.Bars)-maxBars:]
 		}
 		b.paint(p)
 		t.Bands = append(t.Bands, *b)
@@ -217,15 +210,15 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 
 func (h *holding) bar(w window, end time.Time) bar {
 	x, stop := w.x(h.from), w.x(end)
-	b := bar{X: max(0, x), Open: h.to.IsZero(), Start: x, Stop: stop}
+	b := bar{X: max(0, x), Open: h.to.IsZero(), Start: x, Stop: stop, of: h}
 	if b.W = max(0.15, stop-b.X); b.W >= roomForName {
 		b.Name = procName(h.process)
 	}
-	if h.begun == takenOver && x >= 0 {
+	if h.begun == words.TakenOver && x >= 0 {
 		b.Begun = h.begun
 	}
 	switch h.ended {
-	case lost, broken, dropped, evicted:
+	case words.Lost, words.Broken, words.Dropped, words.Evicted:
 		b.Ended = h.ended
 	}
 	until := "now"
@@ -245,7 +238,6 @@ func (h *holding) bar(w window, end time.Time) bar {
 	return b
 }
 
-// A window is the period that a timeline shows.
 type window struct{ from, to time.Time }
 
 // x returns the position of an instant, in hundredths of the width.

@@ -1,17 +1,25 @@
 package ui_test
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/ui"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
+	"mongodlm/singleton"
 )
 
 // troubled creates a lock with a dead holder, a lock with a long queue, and locks without trouble.
@@ -23,9 +31,7 @@ func (w *world) troubled() {
 	}
 	for id, ago := range map[string]time.Duration{"host:1:1:alive": 0,
 		"host:2:1:dead": 4 * time.Second} {
-		put(catalog.PingsCollection,
-			bsontest.D("_id", id, "ping", bson.NewDateTimeFromTime(time.Now().Add(-ago)), "seq", int64(1),
-				"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds()))
+		put(catalog.PingsCollection, ping(id, ago))
 	}
 	waiters := func(n int) (line bson.A) {
 		for range n {
@@ -57,9 +63,7 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 			"the first caller gets it; no process waits")
 		time.Sleep(20 * time.Second)
 		w.troubled() // all live processes have pinged
-		assert.Must(t, w.mem.Put(catalog.PingsCollection, bsontest.D("_id", "host:2:1:dead",
-			"seq", int64(1), "ping", bson.NewDateTimeFromTime(time.Now().Add(-time.Minute)),
-			"takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())))
+		assert.Must(t, w.mem.Put(catalog.PingsCollection, ping("host:2:1:dead", time.Minute)))
 		time.Sleep(2 * time.Second)
 		page := main(w.get("/"))
 		var at []int
@@ -116,4 +120,121 @@ func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 		want(t, w.get("/processes"), "Dead with locks</span><strong>2", ">60<", "waits in 60 places")
 		lack(t, w.get("/processes"), ">leader<")
 	})
+}
+
+// ping returns the ping document of a process with the given age.
+func ping(id string, ago time.Duration) bson.D {
+	return bsontest.D("_id", id, "ping", bson.NewDateTimeFromTime(time.Now().Add(-ago)),
+		"seq", int64(1), "takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
+}
+
+// Dead processes without locks are counted by the server's clock. If their pings cannot be read, or
+// are too many, the page shows no figure and no "none".
+func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	pings := client.Database("test").Collection(catalog.PingsCollection)
+	page := func() string {
+		w := newWorld(t, func(c *ui.Config) { c.Client = client })
+		return main(w.get("/processes"))
+	}
+	insert := func(n int, host string, ago time.Duration) {
+		t.Helper()
+		var all []bson.D
+		for i := range n {
+			all = append(all, ping(fmt.Sprint(host, ":1:1:", i), ago))
+		}
+		assert.Value(pings.InsertMany(t.Context(), all))(t)
+	}
+	insert(3, "dead", 2*time.Hour)
+	want(t, page(), "Processes <span class=\"count\">3<", "All</span><strong>3<",
+		"Dead with none</span><strong>3<")
+	insert(497, "alive", 0)
+	want(t, page(), "All</span><strong>500<", "Dead with none</span><strong>3<")
+	insert(1, "another", 0)
+	unknown := []string{"<h1>Processes</h1>", "All</span><strong>-<",
+		"Dead with locks</span><strong>0<",
+		"Dead with none</span><strong>-<"}
+	want(t, page(), append(unknown, "More than 500 ping")...)
+	assert.Must(t, client.Disconnect(context.Background()))
+	want(t, page(), append(unknown, "Those that hold nothing are not shown: ")...)
+	for _, of := range []string{"?show=gone", "?q=x"} {
+		w := newWorld(t, nil)
+		gone := main(w.get("/processes" + of))
+		want(t, gone, append(unknown, "this store is no MongoDB")...)
+		lack(t, gone, "No process matches", "No process holds")
+	}
+}
+
+// Loops and queues beyond the bound are counted, and failing loops come first. A lock with a name
+// like a queue's lock has no figures.
+func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	var loops []bson.D
+	for i := range 502 {
+		loops = append(loops, bsontest.D("_id", fmt.Sprintf("loop-%03d", i), "kind", "loop",
+			"state", "done", "fence", int64(1), "rev", int64(1), "failures", int64(i/501),
+			"seen", bson.NewDateTimeFromTime(time.Now())))
+	}
+	records := client.Database("test").Collection(singleton.RecordsCollection)
+	assert.Value(records.InsertMany(t.Context(), loops))(t)
+	w := newWorld(t, func(c *ui.Config) { c.Client = client })
+	m := w.process()
+	w.hold(m, "claim:odd:x:1")
+	for i := range 26 {
+		w.hold(m, fmt.Sprintf("claim:test.rows:%02d:1", i))
+	}
+	want(t, w.get("/"), "Failing loops</span><strong>1<")
+	page := main(w.get("/loops"))
+	want(t, page, "schedules <span class=\"count\">502<", "All</span><strong>502<",
+		"Failing</span><strong>1<", "loop-501", "The first 500 are listed")
+	lack(t, main(w.get("/loops?show=stopped")), "No loop or schedule matches")
+	page = main(w.get("/queues"))
+	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
+		"the lock names no DATABASE.COLLECTION")
+}
+
+// deaf dials servers that never answer.
+type deaf struct{}
+
+func (deaf) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A server that does not count the dead rows delays the first page by at most a second, and later
+// pages not at all. The loops have ten seconds.
+func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := assert.Value(mongo.Connect(options.Client().SetDialer(deaf{}).SetHosts(
+			[]string{"localhost:1"})))(t)
+		defer func() { _ = client.Disconnect(context.Background()) }()
+		w := newWorld(t, func(c *ui.Config) { c.Client = client })
+		w.hold(w.process(), "claim:test.rows:queue:1")
+		for _, limit := range []time.Duration{11 * time.Second, 10 * time.Second} {
+			begun := time.Now()
+			page := main(w.get("/"))
+			if took := time.Since(begun); took > limit {
+				t.Errorf("the page took %v, want at most %v", took, limit)
+			}
+			want(t, page, "claim:test.rows:queue:1")
+			lack(t, page, "Dead rows")
+			time.Sleep(100 * time.Second) // the pause after such a round
+		}
+	})
+}
+
+// The page of locks gets the number of dead rows, however long the count takes.
+func TestPage_DeadRows_AreCounted(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	assert.Value(client.Database("test").Collection("rows").InsertOne(t.Context(),
+		bsontest.D("_id", 1, "claim", bsontest.D("state", "dead"))))(t)
+	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, ui.MinInterval })
+	w.hold(w.process(), "claim:test.rows:queue:1")
+	for !strings.Contains(w.get("/"), "Dead rows</span><strong>1<") {
+		runtime.Gosched()
+	}
 }

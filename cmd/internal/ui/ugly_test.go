@@ -3,13 +3,10 @@ package ui_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -271,8 +268,6 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)
 	b := inBrowser(t, w)
-	// The variable names the folder for screenshots.
-	folder := os.Getenv("MONGODLM_SCREENSHOTS")
 	b.do(chromedp.Navigate(b.url + "/lock?name=hot"))
 	b.until("it is read", `document.querySelector("a.danger")`)
 	href := value[string](b, `document.querySelector("a.danger").getAttribute("href")`)
@@ -299,11 +294,6 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 			if wrong := value[string](b, misfits); wrong != "" {
 				t.Errorf("%s at %d:\n%s", path[:min(len(path), 60)], wide, wrong)
 			}
-			for _, scheme := range []string{"light", "dark"} {
-				if folder != "" {
-					b.picture(filepath.Join(folder, fmt.Sprintf("%s-%d-%s.png", name, wide, scheme)), scheme)
-				}
-			}
 		}
 	}
 	b.quiet()
@@ -319,17 +309,4 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 		t.Errorf("an error of one long word:\n%s", wrong)
 	}
 	b.quiet("502") // the status of the reply
-}
-
-func (b *tab) picture(path, scheme string) {
-	b.t.Helper()
-	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
-		b.t.Fatal(err)
-	}
-	image, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	if err == nil {
-		err = os.WriteFile(path, image, 0o600)
-	}
-	assert.Must(b.t, err)
 }

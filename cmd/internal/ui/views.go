@@ -29,7 +29,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role,
 	"lockHref":    lockHref,
 	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref,
-	"deadHref":   deadHref,
+	"deadHref": deadHref, "span": words.Span,
 	"roundTitle": roundTitle, "several": several,
 	"rows":  func(n int64) string { return several(int(n), "row") },
 	"text":  func(s string) string { return words.Shown(s, 300) },
@@ -49,7 +49,6 @@ const maxName = 1_100
 func quoted(name string) string { return words.NamedTo(name, maxName) }
 func label(name string) string  { return words.LabelTo(name, maxName) }
 
-// brief returns the short name of a lock.
 func brief(name string) string { return words.Middle(label(name), 80) }
 
 // procName returns a short name of a process. It keeps both ends, because the names of pods differ
@@ -98,7 +97,6 @@ func init() { // views and pages refer to each other
 	}
 }
 
-// A layout is the frame of a view.
 type layout struct {
 	Title, Name, Path string
 	Nav               []navigation
@@ -116,7 +114,6 @@ type layout struct {
 	Content           content
 }
 
-// A navigation is one link of the navigation.
 type navigation struct {
 	Href, Title, Key string
 	On               bool
@@ -266,12 +263,7 @@ func (s *Server) showTimeline(r *http.Request, now *listing) any {
 
 // timeline draws the requested window: its length and its end.
 func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
-	at := slices.IndexFunc(spans, func(c struct {
-		Word string
-		D    time.Duration
-	}) bool {
-		return c.Word == r.URL.Query().Get("span")
-	})
+	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
 	if at < 0 {
 		at = 2
 	}

@@ -3,6 +3,8 @@ package words
 import (
 	"regexp"
 	"time"
+
+	"mongodlm/distlock/history"
 )
 
 // The kinds of events, as in package distlock.
@@ -23,6 +25,13 @@ type Happening struct {
 	Kind, Process, Previous, Rule, Evidence, Cause, Why string
 	Fence                                               int64
 	Held, Waited                                        time.Duration
+}
+
+// Happened returns an entry of the history as a Happening.
+func Happened(e history.Entry) Happening {
+	return Happening{Kind: e.Kind, Process: e.Process, Previous: e.Previous, Rule: e.Rule,
+		Evidence: e.Evidence, Cause: e.Cause, Why: e.Why, Fence: e.Fence, Held: Span(e.HeldMS),
+		Waited: Span(e.WaitedMS)}
 }
 
 // Sentence describes the event and its cause in one sentence. Parameter name maps a process to its

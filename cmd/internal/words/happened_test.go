@@ -1,6 +1,7 @@
 package words_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -52,14 +53,22 @@ func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
 	}
 }
 
-// Marks of trouble come first, because a narrow table cuts off the last marks.
+// Marks of trouble come first, because a narrow table cuts off the last marks. A lease has one mark
+// before its expiry and another afterwards.
 func TestMarks_TroubleFirst(t *testing.T) {
 	t.Parallel()
-	marks := words.Marks(distlock.LockInfo{Held: true, Process: "p:1:1:a", Who: "p:1:1:a:election:ab",
-		HasPing: true, PingAge: time.Hour, Takeover: time.Minute, Lease: time.Minute,
-		LeaseAge: time.Hour, Foreign: true})
-	want := []string{"silent", "lease ran out", "leader", "foreign"}
-	assert.Slices(t, marks, want, "got %q, want %q")
+	const who = "p:1:1:a:election:ab"
+	for want, i := range map[string]distlock.LockInfo{
+		"silent, lease ran out, leader, foreign": {Held: true, Process: "p:1:1:a", Who: who,
+			HasPing: true, PingAge: time.Hour, Takeover: time.Minute, Lease: time.Minute,
+			LeaseAge: time.Hour, Foreign: true},
+		"lease of 1m0s": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: time.Minute},
+		"lease ran out": {Held: true, HasPing: true, Lease: time.Minute, LeaseAge: 61 * time.Second},
+		"":              {Held: true, HasPing: true, LeaseAge: -1},
+		"candidate":     {Place: 1, HasPing: true, Who: who},
+	} {
+		assert.Equal(t, strings.Join(words.Marks(i), ", "), want, "got %q, want %q")
+	}
 }
 
 // The text before a break names the next live waiter, not only the dead waiter.

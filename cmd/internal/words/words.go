@@ -149,6 +149,17 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
+// Pinging describes a process without locks by its ping. now is the server's clock, or zero.
+func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
+	i := distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
+		PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
+		Foreign: !ping.HasSeq && ping.Condemned == nil}
+	if !now.IsZero() {
+		i.PingAge = max(0, now.Sub(ping.At))
+	}
+	return i
+}
+
 // NextIsGone returns a warning for an operator before a break if the next waiter is gone, else "".
 // The warning names the first waiter that is not gone.
 func NextIsGone(line []distlock.LockInfo) string {
@@ -189,6 +200,14 @@ func Role(i distlock.LockInfo) string {
 		return caller[:at]
 	}
 	return caller
+}
+
+// Queue parses the name of a lock of a queue's worker, claim:DATABASE.COLLECTION:QUEUE:SLOT.
+func Queue(lock string) (database, collection string, is bool) {
+	of, claim := strings.CutPrefix(lock, "claim:")
+	namespace, _, whole := strings.Cut(of, ":")
+	database, collection, dotted := strings.Cut(namespace, ".")
+	return database, collection, claim && whole && dotted && collection != ""
 }
 
 // Long reports whether a queue has at least [LongQueue] waiters that do not stand by.

@@ -1,6 +1,6 @@
 // Package catalogtest is the conformance suite of [catalog.Catalog]. It has named cases over real
-// documents for the requirements of every store. A state machine applies the same random operations
-// to two stores and compares them.
+// documents for the requirements of every store. Lives, which are named or random sequences of
+// transitions, compare a store with package transition after every step.
 //
 // The memory store and a server pass the same cases, so a test on the memory store is valid for the
 // server. The suite inserts foreign and malformed documents directly. It compares stored documents

@@ -63,11 +63,14 @@ func generations() []historical {
 var foreignCases = func() []testCase {
 	var cases []testCase
 	for _, g := range generations() {
-		cases = append(cases,
-			testCase{g.name + "_IsUnderstoodAndNotFree", func(b *bench) { foreignHeld(b, g) }},
-			testCase{g.name + "_IsTakenOver", func(b *bench) { foreignTakenOver(b, g) }},
-			testCase{g.name + "_ReleasedIsAcquired", func(b *bench) { foreignReleased(b, g) }},
-		)
+		doc := with(g.held[1:], field("fence", planted))
+		cases = append(cases, lifeCases([]life{
+			{g.name + "_IsTakenOver", "a1:held e99 a1 -99:no e99:no", "x1 |", doc},
+			{g.name + "_IsWaitedFor", "p4/2:limit x2 s3 -99 -2", "s3 |", doc},
+			{g.name + "_ReleasedIsAcquired", "a1 -1 a2", "x2 |", with(doc, field("state", int32(0)))},
+		})...)
+		held := func(b *bench) { foreignHeld(b, g) }
+		cases = append(cases, testCase{g.name + "_IsUnderstoodAndNotFree", held})
 	}
 	return append(cases, testCase{"Mongos2011_HeldWithoutTS_IsMalformedUntilBroken", foreign2011})
 }()
@@ -94,31 +97,6 @@ func foreignHeld(b *bench, g historical) { // F19
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, nil, how), catalog.ErrNoMatch)
 	})
-}
-
-func foreignTakenOver(b *bench, g historical) {
-	b.insert("locks", g.held)
-	from := b.look("balancer").Lock
-	mine := request("balancer", alice)
-	l, err := On(b.Catalog).TakeOver(b.ctx, mine, HolderOf(*from))
-	if err != nil || l.Fence != from.Fence+1 {
-		b.Fatalf("take over: %+v, %v", l, err)
-	}
-	// A foreign holder releases by its own ts, or at least by its own process, so nothing matches.
-	s := from.Session()
-	b.wantUntouched("locks", "balancer", func() {
-		b.wantErr(b.release(s), catalog.ErrNoMatch)
-	})
-}
-
-func foreignReleased(b *bench, g historical) {
-	b.insert("locks", with(g.held, field("state", int32(0))))
-	mine := request("balancer", alice)
-	l := b.acquire(mine)
-	assert.Must(b, b.release(mine.Session))
-	if next := b.acquire(request("balancer", bob)); next.Fence != l.Fence+1 {
-		b.Errorf("fence: want %d, got %d", l.Fence+1, next.Fence)
-	}
 }
 
 func foreign2011(b *bench) { // F19

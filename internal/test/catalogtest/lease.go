@@ -46,98 +46,6 @@ var leaseCases = []testCase{
 		raw := assert.Value(bson.Marshal(without(doc, "leases")))(b)
 		b.wantDocument(raw, acquired(g, 1, 4))
 	}},
-	{"Renew_TheSameTwice_IsAcknowledgedTwice", func(b *bench) {
-		g := request("balancer", alice)
-		b.acquire(g)
-		b.renew(renewal(g, 1))
-		b.renew(renewal(g, 1))
-		b.wantLease(renewal(g, 1))
-	}},
-	{"Renew_OlderOrATwins_MatchesNothing", func(b *bench) { // a delayed copy of a renewal
-		g := request("balancer", alice)
-		b.acquire(g)
-		b.renew(renewal(g, 2))
-		twin := renewal(g, 2)
-		twin.Local = twin.Local.Add(time.Second)
-		for _, r := range []catalog.Renewal{renewal(g, 1), twin} {
-			b.wantUntouched("locks", "balancer", func() {
-				b.wantErr(On(b.Catalog).Renew(b.ctx, r), catalog.ErrNoMatch)
-			})
-		}
-	}},
-	{"Renew_OfWhoDoesNotHold_MatchesNothing", func(b *bench) {
-		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(request("nobody's", alice), 1)), catalog.ErrNoMatch)
-		held, waits := request("balancer", alice), request("balancer", bob)
-		b.acquire(held)
-		assert.Value(On(b.Catalog).Enter(b.ctx, waits, catalog.Queue))(b)
-		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(waits, 1)), catalog.ErrNoMatch)
-			b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(request("balancer", alice), 1)), catalog.ErrNoMatch)
-		})
-	}},
-	{"Lease_OfTheLastHolder_IsNobodys", func(b *bench) {
-		first, second := request("balancer", alice), request("balancer", bob)
-		b.acquire(first)
-		b.renew(renewal(first, 1))
-		assert.Must(b, b.release(first.Session))
-		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
-			b.Errorf("a free lock has %+v", l.Leases)
-		}
-		b.acquire(second)
-		if l := b.look("balancer").Lock; len(l.Leases) != 0 {
-			b.Errorf("a plain acquisition has %+v", l.Leases)
-		}
-		b.wantErr(On(b.Catalog).Renew(b.ctx, renewal(first, 2)), catalog.ErrNoMatch)
-	}},
-	{"Lease_OfSharers_EachHasItsOwn", func(b *bench) {
-		one, two, three := request("balancer", alice), request("balancer", bob), request("balancer", bob)
-		for _, g := range []*catalog.Request{&one, &two, &three} {
-			g.Mode = catalog.Shared
-			assert.Value(On(b.Catalog).Enter(b.ctx, *g, catalog.Queue))(b)
-		}
-		b.renew(renewal(one, 5))
-		b.renew(renewal(two, 1))
-		b.renew(renewal(one, 6))
-		b.wantLease(renewal(one, 6))
-		b.wantLease(renewal(two, 1))
-		if _, ok := b.look("balancer").Lock.LeaseOf(three.TS); ok {
-			b.Error("a holder without a lease has one")
-		}
-		dead := catalog.Holder{Session: one.Session, Process: one.Process, Renewal: 5}
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Evict(b.ctx, dead, "stood still")
-			b.wantErr(err, catalog.ErrNoMatch)
-		})
-		dead.Renewal = 6
-		assert.Value(On(b.Catalog).Evict(b.ctx, dead, "stood still"))(b)
-		b.wantLease(renewal(two, 1))
-		b.renew(renewal(three, 1))
-		if l := b.look("balancer").Lock; len(l.Leases) != 2 || len(l.Sharers) != 2 {
-			b.Errorf("left: %+v", l)
-		}
-	}},
-	{"Lease_RenewedSinceItWasWatched_IsNotTaken", func(b *bench) {
-		g, next := request("balancer", alice), request("balancer", bob)
-		b.acquire(g)
-		from := catalog.Holder{Session: g.Session, Process: alice, Renewal: 1}
-		taken := func() error { return assert.Err(On(b.Catalog).TakeOver(b.ctx, next, from)) }
-		evicted := func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "stood still")) }
-		b.wantErr(taken(), catalog.ErrNoMatch) // there is no lease
-		b.renew(renewal(g, 1))
-		b.renew(renewal(g, 2))
-		b.wantUntouched("locks", "balancer", func() {
-			b.wantErr(taken(), catalog.ErrNoMatch)
-			b.wantErr(evicted(), catalog.ErrNoMatch)
-		})
-		from.Renewal = 2
-		assert.Must(b, taken())
-		b.renew(renewal(next, 1))
-		assert.Value(On(b.Catalog).Enter(b.ctx, request("balancer", alice), catalog.Queue))(b)
-		from = catalog.Holder{Session: next.Session, Process: bob, Renewal: 2}
-		b.wantErr(evicted(), catalog.ErrNoMatch)
-		from.Renewal = 1
-		assert.Must(b, evicted())
-	}},
 	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
 		g := request("balancer", alice)
 		leases := bson.A{int32(5), bson.D{
@@ -192,40 +100,26 @@ var sightCases = []testCase{
 		b.ping(alice)
 		b.wantDocument(b.document("lockpings", alice), pinged(beat(alice, 2)))
 	}},
-	{"Witness_PingedMeanwhile_MatchesNothing", func(b *bench) {
+	{"Witness_NotAsWatched_MatchesNothing", func(b *bench) {
+		refused := func(p catalog.Ping, by string) {
+			b.Helper()
+			b.wantUntouched("lockpings", p.Process, func() {
+				b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(by, p, 6000)), catalog.ErrNoMatch)
+			})
+		}
+		refused(catalog.Ping{Process: alice, Seq: 1, HasSeq: true}, bob) // there is no document
+		old := b.ping(alice)
 		p := b.ping(alice)
-		b.ping(alice)
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		})
-	}},
-	{"Witness_SecondOne_MatchesNothing_UnlessItSawTheFirst", func(b *bench) {
-		p := b.ping(alice)
+		refused(old, bob) // it pinged
 		first := sightBy(bob, p, 5000)
 		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, first))
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)), catalog.ErrNoMatch)
-		})
+		refused(p, "third") // another contender wrote a record
 		p.Sight = first
 		assert.NoErr(b, On(b.Catalog).Witness(b.ctx, p, sightBy("third", p, 6000)))
-	}},
-	{"Witness_Condemned_MatchesNothing", func(b *bench) {
-		p := b.ping(alice)
+		p.Sight = sightBy("third", p, 6000)
 		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, catalog.Condemnation{By: bob}))
-		b.wantUntouched("lockpings", alice, func() {
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		})
-	}},
-	{"Witness_ForeignOrNone_MatchesNothing", func(b *bench) {
+		refused(p, bob)
 		b.insert("lockpings", bson.D{field("_id", "mongos"), field("ping", bson.DateTime(5))})
-		b.wantUntouched("lockpings", "mongos", func() {
-			p := catalog.Ping{Process: "mongos"}
-			b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		})
-		p := catalog.Ping{Process: "nobody", Seq: 1, HasSeq: true}
-		b.wantErr(On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)), catalog.ErrNoMatch)
-		if raw := b.document("lockpings", "nobody"); raw != nil {
-			b.Errorf("created %v", raw)
-		}
+		refused(catalog.Ping{Process: "mongos"}, bob)
 	}},
 }

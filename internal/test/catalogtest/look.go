@@ -58,29 +58,6 @@ var lookCases = []testCase{
 			b.Errorf("want a lock without ping, got %+v", look)
 		}
 	}},
-	{"FreeLock_IsFree", func(b *bench) {
-		g := request("balancer", alice)
-		b.acquire(g)
-		assert.Must(b, b.release(g.Session))
-		if look := b.look("balancer"); look.Lock == nil || look.Lock.Held || look.Lock.TS != g.TS {
-			b.Errorf("want a free lock, got %+v", look)
-		}
-	}},
-	{"MalformedLock_IsInTheResult", func(b *bench) { // F1 to F5
-		for i, c := range []bson.E{
-			field("state", "1"), field("ts", nil), field("ts", bson.DateTime(1)),
-			field("process", int32(7)), field("fence", "x"), field("fence", 2.0),
-		} {
-			name := label(i)
-			b.insert("locks", with(held(name, alice), c))
-			look := b.look(name)
-			if look.Lock != nil || look.LockErr == nil {
-				b.Errorf("%v: want LockErr, got %+v", c, look)
-				continue
-			}
-			b.wantMalformed(look.LockErr, "locks", name, c.Key)
-		}
-	}},
 	{"MalformedPing_IsInTheResult", func(b *bench) { // F15, F17
 		for i, c := range []bson.E{
 			field("ping", nil), field("ping", "now"), field("ping", 5.0),

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/assert"
 )
 
@@ -18,12 +19,12 @@ import (
 //     errors of all operations except Acquire and Leave name the malformed field.
 //   - In a valid document each session that enters can leave.
 var oddCases = []testCase{
-	{"State", func(b *bench) { b.odd(oddStates) }},
-	{"FenceAndRev", func(b *bench) { b.odd(append(oddCounters("fence"), oddCounters("rev")...)) }},
-	{"Holder", func(b *bench) { b.odd(oddHolders) }},
+	{"State", func(b *bench) { b.odd(oddStates()) }},
+	{"FenceAndRev", func(b *bench) { b.odd(oddCounters()) }},
+	{"Holder", func(b *bench) { b.odd(oddHolders()) }},
 	{"Waiters", func(b *bench) { b.odd(oddWaiters()) }},
 	{"Sharers", func(b *bench) { b.odd(oddSharers()) }},
-	{"Informational", func(b *bench) { b.odd(oddInformation) }},
+	{"Informational", func(b *bench) { b.odd(oddInformation()) }},
 	{"RevDamagedWhileHeld_ReleaseFrees", func(b *bench) {
 		for i, rev := range []any{"x", nil, bson.A{int64(1)}, int64(math.MaxInt64), 7.5, int64(-3)} {
 			g := request(label(i), alice)
@@ -53,11 +54,21 @@ type oddity struct {
 	sets bool
 }
 
+// OddFields returns sets of fields with unusual values, most of which damage a lock document.
+func OddFields() (sets []bson.D) {
+	for _, o := range slices.Concat(
+		oddStates(), oddCounters(), oddHolders(), oddWaiters(), oddSharers(), oddInformation(),
+	) {
+		sets = append(sets, o.fields)
+	}
+	return sets
+}
+
 func oddly(free, held string, fields ...bson.E) oddity {
 	return oddity{fields: fields, free: free, held: held}
 }
 
-var oddStates = func() []oddity {
+func oddStates() []oddity {
 	var list []oddity
 	add := func(bad string, values ...any) {
 		for _, v := range values {
@@ -70,40 +81,50 @@ var oddStates = func() []oddity {
 	add("state", zero, one, math.NaN(), math.Inf(1), 0.5, 1.5, float64(1<<60), int32(-1), nil, true,
 		false, "0", "1", bson.A{}, bson.A{int32(0)}, bson.A{int32(1)}, bson.D{}, bson.DateTime(0))
 	return list
-}()
+}
 
-func oddCounters(key string) []oddity {
+func oddCounters() (list []oddity) {
 	seven, _ := bson.ParseDecimal128("7")
-	var list []oddity
-	add := func(free, held string, values ...any) {
-		for _, v := range values {
-			list = append(list, oddly(free, held, field(key, v)))
+	for _, key := range []string{"fence", "rev"} {
+		add := func(free, held string, values ...any) {
+			for _, v := range values {
+				list = append(list, oddly(free, held, field(key, v)))
+			}
 		}
+		add("", "", int32(0), int32(7), int64(catalog.MaxCount))
+		add(key, "", int64(catalog.MaxCount)+1, int64(catalog.MaxCountHeld)-1)
+		add(key, key, int64(math.MaxInt64), int64(catalog.MaxCountHeld)+1, int64(-1), int32(-7), 7.0,
+			7.5, math.NaN(), "7", "", nil, true, seven, bson.A{}, bson.A{int64(7)}, bson.D{},
+			bson.DateTime(7))
 	}
-	add("", "", int32(0), int32(7), int64(catalog.MaxCount))
-	add(key, "", int64(catalog.MaxCount)+1, int64(catalog.MaxCountHeld)-1)
-	add(key, key, int64(math.MaxInt64), int64(catalog.MaxCountHeld)+1, int64(-1), int32(-7), 7.0, 7.5,
-		math.NaN(), "7", "", nil, true, seven, bson.A{}, bson.A{int64(7)}, bson.D{}, bson.DateTime(7))
 	return list
 }
 
-var oddHolders = []oddity{
-	oddly("", "ts", field("ts", nil)), oddly("", "ts", field("ts", bson.NilObjectID)),
-	oddly("", "ts", field("ts", historicalTS.Hex())), oddly("", "ts", field("ts", int32(5))),
-	oddly("", "ts", field("ts", bson.A{historicalTS})), oddly("", "ts", field("ts", bson.D{})),
-	oddly("", "", field("process", nil)), oddly("", "", field("process", "")),
-	oddly("", "process", field("process", int32(5))),
-	oddly("", "process", field("process", bson.A{alice})),
-	oddly("", "process", field("process", bson.D{})),
+func oddHolders() (list []oddity) {
+	for _, ts := range []any{
+		nil, bson.NilObjectID, historicalTS.Hex(), int32(5), bson.A{historicalTS}, bson.D{},
+	} {
+		list = append(list, oddly("", "ts", field("ts", ts)))
+	}
+	for _, process := range []any{int32(5), bson.A{alice}, bson.D{}} {
+		list = append(list, oddly("", "process", field("process", process)))
+	}
+	return append(list, oddly("", "", field("process", nil)), oddly("", "", field("process", "")))
 }
 
-var oddInformation = []oddity{
-	oddly("", "", field("who", int32(5))), oddly("", "", field("why", bson.A{"x"})),
-	oddly("", "", field("when", "yesterday")), oddly("", "", field("takeoverMS", "long")),
-	oddly("", "", field("takeoverMS", bson.A{int64(5)})), oddly("", "", field("grants", int32(5))),
-	oddly("", "", field("evidence", bson.D{})), oddly("", "", field("mode", int32(5))),
-	oddly("", "sharers", field("mode", "shared")), oddly("", "", field("limit", int32(-3))),
-	oddly("", "sharers", field("mode", "permit"), field("limit", "three")),
+func oddInformation() []oddity {
+	list := []oddity{
+		oddly("", "sharers", field("mode", "shared")),
+		oddly("", "sharers", field("mode", "permit"), field("limit", "three")),
+	}
+	for _, f := range []bson.E{
+		field("who", int32(5)), field("why", bson.A{"x"}), field("when", "yesterday"),
+		field("takeoverMS", "long"), field("takeoverMS", bson.A{int64(5)}), field("grants", int32(5)),
+		field("evidence", bson.D{}), field("mode", int32(5)), field("limit", int32(-3)),
+	} {
+		list = append(list, oddly("", "", f))
+	}
+	return list
 }
 
 func oddWaiters() []oddity {
@@ -137,6 +158,8 @@ func oddWaiters() []oddity {
 		add(".0.limit", bson.A{with(permit, field("limit", v))})
 	}
 	add(".1.ts", bson.A{w, w})
+	add(".0.ts", bson.A{without(w, "ts")})
+	add(".0.process", bson.A{without(w, "process")})
 	for _, fine := range []bson.D{
 		without(w, "mode"), with(w, field("mode", nil)), with(w, field("limit", "x")),
 		with(w, field("mode", "shared"), field("limit", int32(-1))), with(w, field("takeoverMS", "x")),
@@ -175,6 +198,7 @@ func oddSharers() []oddity {
 		oddly("", "limit", both("permit", field("limit", "3"))...),
 		oddly("", "limit", both("permit", field("limit", bson.A{int32(3)}))...),
 		oddly("", "sharers.1.ts", field("sharers", bson.A{first, first}), field("mode", "shared")),
+		oddly("sharers.1", "sharers.1", field("sharers", bson.A{first, nil})),
 	}
 	for _, v := range []any{int32(0), "none", bson.D{}, bson.D{field("0", first)}} {
 		list = append(list, oddly("sharers", "sharers", field("sharers", v)))
@@ -190,7 +214,9 @@ func oddSharers() []oddity {
 	}
 	// The holder waits for itself.
 	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
-	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})))
+	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})),
+		oddly("", "waiters.0.ts", both("shared",
+			field("waiters", bson.A{with(w, field("ts", historicalTS))}))...))
 	return list
 }
 
@@ -240,8 +266,9 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 		b.freedByItsHolder(name, raw)
 		return
 	}
-	for _, way := range b.ways(l) {
-		b.oddLife(name, doc, way)
+	r := request(name+" alive", bob)
+	for _, way := range ways(l, r) {
+		b.oddLife(name, with(doc, field("_id", r.Name)), way, r)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
@@ -274,29 +301,28 @@ func unusual(v any, inArray bool) bool {
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
-	from := catalog.Holder{Session: s, Process: alice}
-	mine := request(name, alice)
+	mine, other := request(name, alice), request(name, bob)
 	mine.TS = oddHolderTS
-	other := request(name, bob)
-	enter := func(how catalog.EnterMode) func() error {
-		return func() error { return assert.Err(On(b.Catalog).Enter(b.ctx, other, how)) }
-	}
 	tries := map[string]func() error{
-		"Enter, Queue": enter(catalog.Queue), "Enter, Try": enter(catalog.Try),
-		"Confirm":      func() error { return assert.Err(On(b.Catalog).Confirm(b.ctx, mine)) },
-		"SeedFence":    func() error { return assert.Err(On(b.Catalog).SeedFence(b.ctx, s, 1<<41)) },
-		"Evict":        func() error { return assert.Err(On(b.Catalog).Evict(b.ctx, from, "silent")) },
-		"GrantNext":    func() error { return assert.Err(On(b.Catalog).GrantNext(b.ctx, name)) },
-		"Break":        func() error { return assert.Err(On(b.Catalog).Break(b.ctx, s, planted, "x")) },
-		"PutFirst":     func() error { return On(b.Catalog).PutFirst(b.ctx, s, other.TS) },
-		"RequestYield": func() error { return On(b.Catalog).RequestYield(b.ctx, name, "x", "y") },
-		"Read":         func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
-		"Look":         func() error { return asError(b.look(name).LockErr) },
-		"Attend":       func() error { return asError(b.attend(name)[name].LockErr) },
-		"List":         func() error { return b.listed(name) },
+		"Read":   func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
+		"Look":   func() error { return asError(b.look(name).LockErr) },
+		"Attend": func() error { return asError(b.attend(name)[name].LockErr) },
+		"List":   func() error { return b.listed(name) },
 		"Transact": func() error {
 			return b.Catalog.Transact(b.ctx, s, func(context.Context) error { return nil })
 		},
+	}
+	for _, t := range []catalog.Transition{
+		transition.Enter{Request: other, How: catalog.Queue},
+		transition.Enter{Request: other, How: catalog.Try}, transition.Confirm{Request: mine},
+		transition.SeedFence{Session: s, AtLeast: 1 << 41}, transition.Evict{Holder: dead(mine)},
+		transition.GrantNext{Name: name}, transition.Break{Session: s, Fence: planted},
+		transition.PutFirst{Session: s, To: other.TS}, transition.RequestYield{Name: name},
+	} {
+		tries[fmt.Sprintf("%T %+v", t, t)] = func() error {
+			_, _, err := b.Catalog.Apply(b.ctx, t)
+			return err
+		}
 	}
 	b.wantUntouched("locks", name, func() {
 		for way, try := range tries {
@@ -401,68 +427,51 @@ func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// A way is a way to acquire and release a lock.
-type way struct {
-	name string
-	take func(g catalog.Request) error
-}
-
 // ways returns the ways to acquire a lock with a valid document.
-func (b *bench) ways(l catalog.Lock) []way {
-	enter := func(how catalog.EnterMode) func(g catalog.Request) error {
-		return func(r catalog.Request) error {
-			r.Limit = l.Limit
-			if r.Limit > 0 {
-				r.Mode = catalog.Permit
-			}
-			_, err := On(b.Catalog).Enter(b.ctx, r, how)
-			return err
-		}
+func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
+	plain := transition.Enter{Request: r, How: catalog.TryPlain}
+	if r.Limit = l.Limit; r.Limit > 0 {
+		r.Mode = catalog.Permit
 	}
-	ways := []way{
-		{"Enter, Queue", enter(catalog.Queue)}, {"Enter, Try", enter(catalog.Try)},
-		{"Acquire", func(r catalog.Request) error { return assert.Err(On(b.Catalog).Acquire(b.ctx, r)) }},
+	all := []catalog.Transition{
+		plain, transition.Enter{Request: r, How: catalog.Queue},
+		transition.Enter{Request: r, How: catalog.Try},
 	}
 	if l.Held {
-		ways = append(ways, way{"Evict", func(r catalog.Request) error {
-			from := HolderOf(l)
-			from.Name = r.Name
-			_, err := On(b.Catalog).Evict(b.ctx, from, "silent")
-			return err
-		}})
+		from := HolderOf(l)
+		from.Name = r.Name
+		all = append(all, transition.Evict{Holder: from})
 	}
-	return ways
+	return all
 }
 
 // oddLife tries one way to acquire a lock. On success the session holds the lock or is queued, and
 // must be able to leave.
-func (b *bench) oddLife(name string, doc bson.D, w way) {
+func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catalog.Request) {
 	b.Helper()
-	r := request(name+" "+w.name, bob)
-	doc = with(doc, field("_id", r.Name))
 	b.insert("locks", doc)
-	err := w.take(r)
-	refusals := []error{catalog.ErrNotFree, catalog.ErrNoMatch}
-	if err != nil && !errors.Is(err, refusals[0]) && !errors.Is(err, refusals[1]) {
-		b.Errorf("%s: %s: %v", name, w.name, err)
+	_, _, err := b.Catalog.Apply(b.ctx, way)
+	_, enters := way.(transition.Enter)
+	if err != nil && !errors.Is(err, catalog.ErrNotFree) && !errors.Is(err, catalog.ErrNoMatch) {
+		b.Errorf("%s: %T: %v", name, way, err)
 	}
 	l := b.look(r.Name)
-	if l.Lock == nil { // the release raised a fence or a rev to its maximum
-		bad := l.LockErr
-		if w.name != "Evict" || bad == nil || bad.Field != "fence" && bad.Field != "rev" {
-			b.Errorf("%s: after %s: %v", name, w.name, bad)
+	if bad := l.LockErr; bad != nil { // the release raised a fence or a rev to its maximum
+		if enters || bad.Field != "fence" && bad.Field != "rev" {
+			b.Errorf("%s: after %T: %v", name, way, bad)
 		}
+		assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
 		return
 	}
 	_, holds := l.Lock.HeldBy(r.TS)
 	_, waits := l.Lock.WaitedBy(r.TS)
-	if err == nil && w.name != "Evict" && !holds && !waits {
-		b.Errorf("%s: %s took nothing: %+v", name, w.name, l.Lock)
-	}
-	if holds || waits {
+	switch {
+	case holds || waits:
 		if err := b.release(r.Session); err != nil {
-			b.Errorf("%s: %s, then release: %v", name, w.name, err)
+			b.Errorf("%s: %T, then release: %v", name, way, err)
 		}
+	case enters && err == nil:
+		b.Errorf("%s: %T took nothing: %+v", name, way, l.Lock)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
 }

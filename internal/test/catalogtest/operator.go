@@ -1,7 +1,6 @@
 package catalogtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,18 +80,6 @@ var operatorCases = []testCase{
 		}
 		assert.Equal(b, n, 2, "want 2 rows, got %d (%d)")
 	}},
-	{"List_EndsWithTheContext", func(b *bench) {
-		b.acquire(request("a", alice))
-		ctx, cancel := context.WithCancel(b.ctx)
-		cancel()
-		var errs []error
-		for _, err := range b.Catalog.List(ctx, false) {
-			errs = append(errs, err)
-		}
-		if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
-			b.Errorf("want one context.Canceled, got %v", errs)
-		}
-	}},
 	{"Break_FreesAndFencesOff", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
@@ -111,40 +98,6 @@ var operatorCases = []testCase{
 			b.Errorf("fence: want 3, got %d", next.Fence)
 		}
 	}},
-	{"Break_OfAnotherFence_TouchesNothing", func(b *bench) {
-		b.acquire(request("balancer", alice))
-		b.wantUntouched("locks", "balancer", func() {
-			for _, fence := range []int64{0, 2, -1} {
-				_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, fence, "x")
-				b.wantErr(err, catalog.ErrNoMatch)
-			}
-		})
-	}},
-	{"Break_OfAnotherSession_TouchesNothing", func(b *bench) { // a foreign grant raises no fence
-		g := request("balancer", alice)
-		b.acquire(g)
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Break(b.ctx, request("balancer", alice).Session, 1, "x")
-			b.wantErr(err, catalog.ErrNoMatch)
-		})
-		if l, err := On(b.Catalog).Break(b.ctx, g.Session, 1, "x"); err != nil || l.Held {
-			b.Errorf("break of the session that holds it: %+v, %v", l, err)
-		}
-	}},
-	{"Break_OfFreeOrMissing_TouchesNothing", func(b *bench) {
-		g := request("balancer", alice)
-		b.acquire(g)
-		assert.Must(b, b.release(g.Session))
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x")
-			b.wantErr(err, catalog.ErrNoMatch)
-		})
-		_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: "other"}, 0, "x")
-		b.wantErr(err, catalog.ErrNoMatch)
-		if raw := b.document("locks", "other"); raw != nil {
-			b.Errorf("created %v", raw)
-		}
-	}},
 	{"Break_WithoutFence_IsByZero", func(b *bench) {
 		for name, doc := range map[string]bson.D{
 			"missing": held("missing", alice),
@@ -155,20 +108,6 @@ var operatorCases = []testCase{
 			if err != nil || l.Fence != 1 || l.Held {
 				b.Errorf("%s: %+v, %v", name, l, err)
 			}
-		}
-	}},
-	{"Break_WhereSomebodyWaitsOrShares_TouchesNothing", func(b *bench) {
-		waiter, sharer := request("waited for", bob), request("shared", alice)
-		b.insert("locks", append(held("waited for", alice), field("fence", int64(4)),
-			field("waiters", bson.A{waiting(waiter)})))
-		b.insert("locks", with(held("shared", alice), field("ts", sharer.TS),
-			field("fence", int64(4)), field("mode", "shared"),
-			field("sharers", bson.A{with(sharing(sharer, 4), field("when", bson.DateTime(5)))})))
-		for _, name := range []string{"waited for", "shared"} {
-			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: name}, 4, "x")
-				b.wantErr(err, catalog.ErrNoMatch)
-			})
 		}
 	}},
 }

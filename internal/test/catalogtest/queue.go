@@ -1,19 +1,14 @@
 package catalogtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
-)
-
-var queueCases = slices.Concat(
-	enterCases, lineCases, leaveCases, sharedCases, buryCases, queueReadCases, queueRaceCases,
 )
 
 // planted is a large fence. No grant raises it to the server's clock, so the next fence is known.
@@ -36,20 +31,6 @@ func (b *bench) enter(r catalog.Request) catalog.Lock {
 	l, err := On(b.Catalog).Enter(b.ctx, r, catalog.Queue)
 	assert.Must(b, err, "enter")
 	return l
-}
-
-// entered returns n attempts that entered the queue of "balancer" in order. The attempts with an
-// index in readers are shared.
-func (b *bench) entered(n int, readers ...int) []catalog.Request {
-	b.Helper()
-	g := b.party("balancer", n)
-	for _, i := range readers {
-		g[i].Mode = catalog.Shared
-	}
-	for _, one := range g {
-		b.enter(one)
-	}
-	return g
 }
 
 // leave removes s from the lock and checks the new grants.
@@ -85,7 +66,7 @@ func waiting(r catalog.Request) bson.D {
 	d := bson.D{
 		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
 		field("takeoverMS", r.Takeover.Milliseconds()), field("mode", string(r.Mode)),
-		field("since", serverDate{}),
+		field("since", serverDate),
 	}
 	if r.Mode == catalog.Permit {
 		d = append(d, field("limit", r.Limit))
@@ -96,7 +77,7 @@ func waiting(r catalog.Request) bson.D {
 func sharing(r catalog.Request, fence int64) bson.D {
 	return bson.D{
 		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
-		field("takeoverMS", r.Takeover.Milliseconds()), field("when", serverDate{}),
+		field("takeoverMS", r.Takeover.Milliseconds()), field("when", serverDate),
 		field("fence", fence),
 	}
 }
@@ -133,30 +114,78 @@ func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	})
 }
 
-// wantLimit checks that r cannot enter, because the lock is in use with the recorded limit.
-func (b *bench) wantLimit(r catalog.Request, recorded int32) {
+func dead(r catalog.Request) catalog.Holder {
+	return catalog.Holder{Session: r.Session, Process: r.Process}
+}
+
+// inLine makes n processes enter the lock in order. The first process holds the lock.
+func (b *bench) inLine(name string, n int) []catalog.Request {
 	b.Helper()
-	for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
-		b.wantUntouched("locks", r.Name, func() {
-			_, err := On(b.Catalog).Enter(b.ctx, r, how)
-			b.wantErr(err, catalog.ErrPermitMismatch)
-			var other *catalog.PermitMismatchError
-			want := catalog.PermitMismatchError{Name: r.Name, Recorded: recorded, Asked: r.Limit}
-			if !errors.As(err, &other) || *other != want {
-				b.Errorf("limit\nwant %+v\ngot  %+v", want, other)
-			}
-		})
+	return b.sharing(name, n, catalog.Exclusive, 0)
+}
+
+// readers makes n processes share a lock. permits makes n processes enter a semaphore with the
+// given limit.
+func (b *bench) readers(name string, n int) []catalog.Request {
+	b.Helper()
+	return b.sharing(name, n, catalog.Shared, 0)
+}
+
+func (b *bench) permits(name string, n int, limit int32) []catalog.Request {
+	b.Helper()
+	return b.sharing(name, n, catalog.Permit, limit)
+}
+
+func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []catalog.Request {
+	b.Helper()
+	g := b.party(name, n)
+	for i := range g {
+		g[i].Mode, g[i].Limit = mode, limit
+		b.enter(g[i])
+	}
+	return g
+}
+
+// fullLine replaces the queue with n waiters like r, each queued at an instant.
+func (b *bench) fullLine(r catalog.Request, n int, since time.Time) {
+	b.Helper()
+	list := bson.A{}
+	for i := range n {
+		r.TS, r.Process = bson.NewObjectID(), process(i)
+		list = append(list, with(waiting(r), field("since", since)))
+	}
+	b.rewrite(r.Name, field("waiters", list))
+}
+
+func (b *bench) revOf(name string) int64 {
+	b.Helper()
+	rev, _ := b.document("locks", name).Lookup("rev").AsInt64OK()
+	return rev
+}
+
+// wantLine requires that the queue consists of want, in order.
+func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
+	b.Helper()
+	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")
+	for i, g := range want {
+		if l.Waiters[i].TS != g.TS {
+			b.Errorf("place %d is %s's, want %s's", i, l.Waiters[i].Process, g.Process)
+		}
 	}
 }
 
-var enterCases = []testCase{
+// wantClockFence checks that the fence was raised to the server's clock in milliseconds.
+func (b *bench) wantClockFence(fence int64) {
+	b.Helper()
+	if !b.near(time.UnixMilli(fence)) {
+		b.Errorf("fence %d is not the server's clock", fence)
+	}
+}
+
+var queueCases = []testCase{
 	{"Enter_NewName_HoldsWithAFenceOfTheClock", func(b *bench) {
 		r := request("balancer", alice)
 		l := b.enter(r)
-		p, ok := l.HeldBy(r.TS)
-		if !ok || !l.Held || p.Fence != l.Fence || len(l.Waiters) > 0 || l.Mode != catalog.Exclusive {
-			b.Fatalf("lock: %+v", l)
-		}
 		b.wantClockFence(l.Fence)
 		b.wantGrants(l.GrantsOf(alice), nil, grant(r, l.Fence))
 		b.wantDocument(b.document("locks", "balancer"), holding(r, l.Fence, 1))
@@ -168,214 +197,142 @@ var enterCases = []testCase{
 			b.wantClockFence(b.enter(request(name, alice)).Fence)
 		}
 		b.insert("locks", append(free("large"), field("fence", int64(1)<<31)))
-		if l := b.enter(request("large", alice)); l.Fence != 1<<31+1 {
-			b.Errorf("fence: want %d, got %d", int64(1)<<31+1, l.Fence)
+		assert.Equal(b, b.enter(request("large", alice)).Fence, 1<<31+1, "fence %d, want %d")
+		l := assert.Value(On(b.Catalog).Enter(b.ctx, request("new", alice), catalog.Try))(b)
+		b.wantClockFence(l.Fence)
+	}},
+	{"Lives_OfAnyName", func(b *bench) { // G4
+		for _, name := range []string{"$set", "a.b", "$$NOW", "$waiters.0", " ", "🔒", `{"$gt": ""}`} {
+			b.live(name, life{steps: "x1 s2 s3 x4 e1 -3", want: "s2 | x4"})
+			b.live(name+"p", life{steps: "p1/1 p2/1 e1", want: "p2 |"})
 		}
 	}},
-	{"Enter_FreeDocument_KeepsForeignFields", func(b *bench) {
-		r := request("balancer", alice)
-		b.insert("locks", append(free("balancer"), field("fence", planted), field("waiters", bson.A{}),
-			field("x", bson.D{field("y", "z")}), field("rev", int64(7)), field("who", "old"),
-			field("when", bson.DateTime(5))))
-		b.enter(r)
-		b.wantDocument(b.document("locks", "balancer"),
-			with(holding(r, planted+1, 8), field("x", bson.D{field("y", "z")})))
-	}},
-	{"Enter_Held_StandsAtTheEnd", func(b *bench) {
-		g := b.party("balancer", 3)
-		g[1].Takeover = takeover / 3
-		b.enter(g[0])
-		l := b.enter(g[1])
-		if p, ok := l.WaitedBy(g[1].TS); !ok || p.Process != g[1].Process || !b.near(p.Since) ||
-			p.Takeover != takeover/3 || p.Fence != 0 || l.TS != g[0].TS || l.Fence != planted+1 {
-			b.Errorf("lock: %+v", l)
+	{"NoDocument_NothingIsCreated", func(b *bench) {
+		for _, step := range []string{
+			"-1:no", "c1:no", "n1/7:no", "e1:no", "r1/1:no", "f1/2:no", "b1/0:no", "y:no", "g:no",
+		} {
+			b.step("missing", step)
 		}
-		l = b.enter(g[2])
-		if len(l.Waiters) != 2 {
-			b.Errorf("lock: %+v", l)
+		_, err := b.Catalog.EnterTransaction(b.ctx, request("missing", alice))
+		b.wantErr(err, catalog.ErrNoTransactions) // the context carries none
+		if raw := b.document("locks", "missing"); raw != nil {
+			b.Errorf("created %v", raw)
 		}
-		b.wantDocument(b.document("locks", "balancer"),
-			with(holding(g[0], planted+1, 3), waiters(g[1], g[2])))
-	}},
-	{"Enter_HeldByAnAcquisition_Waits", func(b *bench) {
-		r, h := request("balancer", alice), request("balancer", bob)
-		b.acquire(r)
-		if l := b.enter(h); l.TS != r.TS || len(l.Waiters) != 1 {
-			b.Errorf("lock: %+v", l)
-		}
-		b.wantDocument(b.document("locks", "balancer"), with(acquired(r, 1, 2), waiters(h)))
-	}},
-	{"Enter_ForeignHolder_LeavesItsFieldsAlone", func(b *bench) {
-		for _, old := range generations() {
-			doc := with(old.held, field("_id", old.name))
-			b.insert("locks", doc)
-			h := request(old.name, bob)
-			if l := b.enter(h); !l.Held || l.TS != historicalTS {
-				b.Errorf("%s: %+v", old.name, l)
-			}
-			rev, _ := old.held[len(old.held)-2].Value.(int64) // 0 for a document without a rev
-			b.wantDocument(b.document("locks", old.name),
-				with(doc, field("rev", rev+1), waiters(h)))
-		}
-	}},
-	{"Enter_Twice_ChangesNothing", func(b *bench) {
-		g := b.party("balancer", 3)
-		for _, one := range g {
-			b.enter(one)
-		}
-		for i, one := range g {
-			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
-				again := one
-				again.Why, again.Mode, again.Limit = "again", catalog.Permit, 5
-				b.wantUntouched("locks", "balancer", func() {
-					l, err := On(b.Catalog).Enter(b.ctx, again, how)
-					_, holds := l.HeldBy(one.TS)
-					_, waits := l.WaitedBy(one.TS)
-					if err != nil || holds != (i == 0) || waits != (i > 0) {
-						b.Errorf("%d again: %+v, %v", i, l, err)
-					}
-				})
-			}
-		}
-	}},
-	{"Enter_TheHundredAndFirstWaiter_IsErrQueueFull", func(b *bench) {
-		holder := request("balancer", alice)
-		list := bson.A{}
-		var first catalog.Request
-		for i := range catalog.MaxWaiters - 1 {
-			r := request("balancer", process(i))
-			if i == 0 {
-				first = r
-			}
-			list = append(list, plantedWaiter(r))
-		}
-		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
-			field("fence", planted), field("waiters", list)))
-		last := request("balancer", bob)
-		if l := b.enter(last); len(l.Waiters) != catalog.MaxWaiters {
-			b.Fatalf("want %d waiters, got %d", catalog.MaxWaiters, len(l.Waiters))
-		}
-		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
-		b.refused(request("balancer", bob), catalog.Try, catalog.ErrNotFree)
-		b.wantUntouched("locks", "balancer", func() { b.enter(last) })
-		b.leave(holder.Session, grant(first, planted+1))
-		b.enter(request("balancer", bob))
-		b.refused(request("balancer", bob), catalog.Queue, catalog.ErrQueueFull)
 	}},
 	{"Enter_FullLine_InEveryMode", func(b *bench) {
-		for name, kind := range map[string]struct {
-			mode  catalog.Mode
-			limit int32
-		}{"exclusive": {}, "shared": {mode: catalog.Shared}, "permits": {catalog.Permit, 1}} {
+		for name, kind := range map[string]catalog.Request{
+			"exclusive": {}, "shared": {Mode: catalog.Shared}, "permits": {Mode: catalog.Permit, Limit: 1},
+		} {
 			of := func(process string) catalog.Request {
 				r := request(name, process)
-				r.Mode, r.Limit = kind.mode, kind.limit
+				r.Mode, r.Limit = kind.Mode, kind.Limit
 				return r
 			}
 			holder := of(alice)
-			if kind.mode == catalog.Shared {
+			if kind.Mode == catalog.Shared {
 				holder.Mode = catalog.Exclusive
 			}
 			b.insert("locks", append(free(name), field("fence", planted)))
 			b.enter(holder)
-			list := bson.A{}
-			for range catalog.MaxWaiters - 1 {
-				list = append(list, plantedWaiter(of(bob)))
-			}
-			b.rewrite(name, field("waiters", list))
-			if l := b.enter(of(bob)); len(l.Waiters) != catalog.MaxWaiters {
+			b.fullLine(of(bob), catalog.MaxWaiters-1, time.UnixMilli(5))
+			last := of(bob)
+			if l := b.enter(last); len(l.Waiters) != catalog.MaxWaiters {
 				b.Fatalf("%s: want %d waiters, got %d", name, catalog.MaxWaiters, len(l.Waiters))
 			}
 			b.refused(of(bob), catalog.Queue, catalog.ErrQueueFull)
-			b.refused(of("new"), catalog.Queue, catalog.ErrQueueFull)
+			b.refused(of("new"), catalog.Try, catalog.ErrNotFree)
+			b.wantUntouched("locks", name, func() { b.enter(last) })
+			assert.Must(b, b.release(holder.Session))
+			b.enter(of("new"))
 		}
 	}},
-	{"Enter_FreeWithAFullLine_TakesOneMore", func(b *bench) {
-		list := bson.A{}
-		for i := range catalog.MaxWaiters {
-			list = append(list, plantedWaiter(request("balancer", process(i))))
-		}
-		b.insert("locks", append(free("balancer"), field("fence", planted), field("waiters", list)))
-		if l := b.enter(request("balancer", bob)); !l.Held || len(l.Waiters) != catalog.MaxWaiters ||
-			l.Process != process(0) {
-			b.Errorf("%d waiters, held by %q", len(l.Waiters), l.Process)
-		}
+	{"Permits_Document", func(b *bench) {
+		g := b.permits("balancer", 4, 2)
+		sharers := field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[1], planted+2)})
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+2, 4),
+			field("grants", line(g[1], planted+2)), field("mode", "permit"), field("limit", int32(2)),
+			sharers, waiters(g[2], g[3])))
 	}},
-	{"Enter_FreeWithWaiters_TheFirstIsGranted", func(b *bench) {
-		g := b.party("balancer", 3)
-		b.rewrite("balancer", field("waiters", bson.A{plantedWaiter(g[0]), plantedWaiter(g[1])}))
-		l := b.enter(g[2])
-		if l.TS != g[0].TS || len(l.Waiters) != 2 || l.Waiters[1].TS != g[2].TS {
-			b.Errorf("lock: %+v", l)
-		}
-		b.wantGrants(l.GrantsOf(g[0].Process), nil, grant(g[0], planted+1))
-		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+1, 1),
-			field("waiters", bson.A{plantedWaiter(g[1]), waiting(g[2])})))
+	{"Evict_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent for 15m")
+		want := grant(g[1], planted+2)
+		want.Evidence = "silent for 15m"
+		b.wantGrants(grants, err, want)
+		b.wantDocument(b.document("locks", "balancer"), with(holding(g[1], planted+2, 4),
+			field("evidence", want.Evidence), waiters(g[2])))
 	}},
-	{"Enter_TooLargeAFence_IsMalformed", func(b *bench) { // F8
-		for _, fence := range []int64{1<<62 + 1, 1<<63 - 1} {
-			name := label(fence)
-			b.insert("locks", append(free(name), field("fence", fence)))
-			for _, how := range []catalog.EnterMode{catalog.Queue, catalog.Try} {
-				b.wantUntouched("locks", name, func() {
-					_, err := On(b.Catalog).Enter(b.ctx, request(name, alice), how)
-					b.wantMalformed(err, "locks", name, "fence")
-				})
-			}
-		}
-	}},
-	{"Enter_MalformedDocument_SaysSoAndTouchesNothing", func(b *bench) { // F1 to F5, F8
-		for i, f := range []bson.E{
-			field("state", "0"), field("state", nil), field("state", true), field("state", 2.7),
-			field("state", int32(-1)), field("state", bson.A{int32(0)}), field("fence", "7"),
-			field("fence", 1.5), field("fence", int64(-1)), field("ts", nil), field("ts", "x"),
-			field("process", int32(5)),
+	{"Evict_HolderWithoutProcess_GrantsToTheNext", func(b *bench) { // F5
+		for name, doc := range map[string]bson.D{
+			"missing": without(held("missing", ""), "process"),
+			"null":    with(held("null", ""), field("process", nil)),
+			"empty":   held("empty", ""),
 		} {
-			name := label(i)
-			b.insert("locks", with(held(name, alice), f))
-			b.wantUntouched("locks", name, func() {
-				_, err := On(b.Catalog).Enter(b.ctx, request(name, bob), catalog.Queue)
-				b.wantMalformed(err, "locks", name, f.Key)
-			})
+			b.insert("locks", append(doc, field("fence", planted)))
+			r := request(name, bob)
+			grants, err := On(b.Catalog).Evict(b.ctx, HolderOf(b.enter(r)), "silent")
+			want := grant(r, planted+1)
+			want.Evidence = "silent"
+			b.wantGrants(grants, err, want)
 		}
 	}},
-	{"Enter_AnyNameAndText_IsData", func(b *bench) { // G4
-		for _, name := range []string{"$set", "a.b", "$$NOW", "$waiters.0", " ", "🔒", `{"$gt": ""}`} {
-			for _, mode := range []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Permit} {
-				b.anyText(name+string(mode), mode)
-			}
+	{"Leave_TooLargeAFence_GrantsNobody", func(b *bench) { // F8
+		holder, next := request("balancer", alice), request("balancer", bob)
+		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
+			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
+		b.leave(holder.Session)
+		_, err := b.Catalog.Read(b.ctx, "balancer") // free; its fence cannot be raised
+		b.wantMalformed(err, "locks", "balancer", "fence")
+		if n, _ := b.document("locks", "balancer").Lookup("state").AsInt64OK(); n != 0 {
+			b.Errorf("state: want 0, got %d", n)
 		}
-	}},
-	{"EnterTransaction_WithoutATransaction_IsErrNoTransactions", func(b *bench) {
-		_, err := b.Catalog.EnterTransaction(b.ctx, request("balancer", alice))
-		b.wantErr(err, catalog.ErrNoTransactions)
-		if raw := b.document("locks", "balancer"); raw != nil {
-			b.Errorf("created %v", raw)
-		}
-	}},
-	{"Queue_EndedContext_WritesNothing", func(b *bench) {
-		g := b.party("balancer", 3)
-		b.enter(g[0])
-		b.enter(g[1])
-		ctx, cancel := context.WithCancel(b.ctx)
-		cancel()
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Enter(ctx, g[2], catalog.Queue)
-			b.wantErr(err, context.Canceled)
-			_, err = On(b.Catalog).Leave(ctx, g[0].Session)
-			b.wantErr(err, context.Canceled)
-			_, err = On(b.Catalog).Evict(ctx, dead(g[0]), "silent")
-			b.wantErr(err, context.Canceled)
-			_, err = On(b.Catalog).GrantNext(ctx, "balancer")
-			b.wantErr(err, context.Canceled)
-		})
 	}},
 }
 
-// wantClockFence checks that the fence was raised to the server's clock in milliseconds.
-func (b *bench) wantClockFence(fence int64) {
-	b.Helper()
-	if !b.nearMillis(fence) {
-		b.Errorf("fence %d is not the server's clock", fence)
-	}
+var passoverCases = []testCase{
+	{"Enter_WhoStoodBefore_ComesBeforeThoseWhoCameLater", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		back := request("balancer", g[1].Process)
+		back.Since = b.look("balancer").Lock.Waiters[0].Since.Add(-time.Second)
+		b.leave(g[1].Session)
+		l := b.enter(back)
+		b.wantLine(l, back, g[2])
+		if since := l.Waiters[0].Since; !since.Equal(back.Since) {
+			b.Errorf("it stands there since %v, want %v: it may lose its place again", since, back.Since)
+		}
+	}},
+	{"Enter_WhoStoodBefore_FullLine_HasItsPlace", func(b *bench) {
+		of := func(process string, since int64) catalog.Request {
+			r := request("balancer", process)
+			r.Since = time.UnixMilli(since).UTC()
+			return r
+		}
+		const long, later = 1_000_000_000_000, 4_000_000_000_000
+		b.enter(request("balancer", alice))
+		b.fullLine(request("balancer", bob), catalog.MaxWaiters, time.UnixMilli(long))
+		back := of(bob, long-1000)
+		if l := b.enter(back); len(l.Waiters) != catalog.MaxWaiters+1 || l.Waiters[0].TS != back.TS {
+			b.Errorf("%d wait, the first is %s", len(l.Waiters), l.Waiters[0].Process)
+		}
+		b.refused(request("balancer", "new"), catalog.Queue, catalog.ErrQueueFull)
+		b.refused(of("the last", later), catalog.Queue, catalog.ErrQueueFull)
+		b.fullLine(request("balancer", bob), 2*catalog.MaxWaiters-1, time.UnixMilli(long))
+		if l := b.enter(of("back", long-1000)); len(l.Waiters) != 2*catalog.MaxWaiters {
+			b.Errorf("%d wait, want twice as many as newcomers may", len(l.Waiters))
+		}
+		b.refused(of("one too many", long-1000), catalog.Queue, catalog.ErrQueueFull)
+	}},
+	{"Enter_WhoStoodBefore_NotBeforeThoseWhoCameEarlier", func(b *bench) {
+		g := b.inLine("balancer", 3)
+		late := request("balancer", "late")
+		late.Since = time.UnixMilli(4_000_000_000_000).UTC() // as after a clock that went back
+		b.wantLine(b.enter(late), g[1], g[2], late)
+	}},
+	{"Enter_WhoStoodBefore_FreeLock_HasIt", func(b *bench) {
+		r := request("balancer", alice)
+		r.Since = time.UnixMilli(1_000_000_000_000).UTC()
+		l := b.enter(r)
+		b.wantClockFence(l.Fence) // although there was no document
+		b.wantClockFence(l.When.UnixMilli())
+	}},
 }

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/assert"
 )
 
@@ -180,13 +181,17 @@ var queueRaceCases = []testCase{
 	}},
 	{"Race_EnterAndLeave_NeverTwoHolders", func(b *bench) { b.relayRace(catalog.Exclusive, 0) }},
 	{"Race_Permits_NeverMoreThanTheLimit", func(b *bench) { b.relayRace(catalog.Permit, 3) }},
-	{"Race_LeavesOfOneSession_OneWins", func(b *bench) {
-		g := b.inLine("balancer", 11)
-		for i := range 10 {
+	{"Race_LeavesAndEvictionsOfOneSession_OneWins", func(b *bench) {
+		g := b.inLine("balancer", 21)
+		for i := range 20 {
 			var mu sync.Mutex // guards grants
 			var grants []catalog.Grant
-			b.wantOneWinner(together(2, func(int) error {
-				got, err := On(b.Catalog).Leave(b.ctx, g[i].Session)
+			b.wantOneWinner(together(2, func(n int) error {
+				var t catalog.Transition = transition.Leave{Session: g[i].Session}
+				if n == 1 && i%2 == 1 {
+					t = transition.Evict{Holder: dead(g[i])}
+				}
+				_, got, err := b.Catalog.Apply(b.ctx, t)
 				mu.Lock()
 				defer mu.Unlock()
 				grants = append(grants, got...)
@@ -194,31 +199,6 @@ var queueRaceCases = []testCase{
 			}), catalog.ErrNoMatch)
 			b.wantGrants(grants, nil, grant(g[i+1], planted+int64(i)+2))
 		}
-	}},
-	{"Race_BuryAndLeave_OneWins", func(b *bench) {
-		g := b.inLine("balancer", 11)
-		for i := range 10 {
-			b.wantOneWinner(together(2, func(n int) error {
-				if n == 0 {
-					_, err := On(b.Catalog).Leave(b.ctx, g[i].Session)
-					return err
-				}
-				_, err := On(b.Catalog).Evict(b.ctx, dead(g[i]), "silent")
-				return err
-			}), catalog.ErrNoMatch)
-			if l := b.look("balancer").Lock; l.TS != g[i+1].TS || l.Fence != planted+int64(i)+2 {
-				b.Fatalf("round %d: %+v", i, l)
-			}
-		}
-	}},
-	{"Race_GrantNext_OneWins", func(b *bench) {
-		g := b.inLine("balancer", 3)
-		b.rewrite("balancer", field("state", int32(0)))
-		b.wantOneWinner(together(4, func(int) error {
-			return assert.Err(On(b.Catalog).GrantNext(b.ctx, "balancer"))
-		}), catalog.ErrNoMatch)
-		b.wantDocument(b.document("locks", "balancer"),
-			with(holding(g[1], planted+2, 4), waiters(g[2])))
 	}},
 	{"Race_Tries_OneWinsAndNobodyWaits", func(b *bench) {
 		b.party("balancer", 0)

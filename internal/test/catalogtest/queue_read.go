@@ -1,8 +1,6 @@
 package catalogtest
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"maps"
 	"reflect"
@@ -57,16 +55,15 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 			free = append(free, l.Name)
 		}
 	}
-	slices.SortFunc(grants, func(a, b catalog.Grant) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), bytes.Compare(a.TS[:], b.TS[:]))
-	})
 	slices.Sort(free)
-	return grants, free
+	return byTS(grants), free
 }
 
-// waits returns the row of Held for r while r is queued.
-func waits(r catalog.Request) catalog.HeldSession {
-	return catalog.HeldSession{Session: r.Session, Waits: true}
+// byTS returns grants in the order of names and sessions.
+func byTS(grants []catalog.Grant) []catalog.Grant {
+	return slices.SortedFunc(slices.Values(grants), func(a, b catalog.Grant) int {
+		return a.Session.Compare(b.Session)
+	})
 }
 
 // rows returns a listing's valid rows, and the names of the malformed documents.
@@ -115,15 +112,7 @@ var queueReadCases = []testCase{
 			b.Fatalf("want LockErr, got %+v", looks["bad"])
 		}
 		b.wantMalformed(looks["bad"].LockErr, "locks", "bad", "waiters")
-	}},
-	{"Attend_Nothing_IsEmpty", func(b *bench) {
-		b.inLine("balancer", 2)
-		if looks := b.attend(); len(looks) > 0 {
-			b.Errorf("got %+v", looks)
-		}
-		if looks := b.attend("missing"); len(looks) > 0 {
-			b.Errorf("got %+v", looks)
-		}
+		assert.Equal(b, len(b.attend())+len(b.attend("missing")), 0, "%d looks at nothing, want %d")
 	}},
 	{"Attend_ManyNames_AllThere", func(b *bench) {
 		var names []string
@@ -172,51 +161,6 @@ var queueReadCases = []testCase{
 				[]string{g[1].Process, writer.Process})
 		}
 	}},
-	{"Pulses_OfAFreeLockWithWaiters", func(b *bench) {
-		b.ping(process(1))
-		g := b.inLine("balancer", 3)
-		b.rewrite("balancer", field("state", int32(0)))
-		b.wantPulses("look", b.look("balancer").Pings, []string{g[1].Process},
-			[]string{g[2].Process})
-	}},
-	{"Readings_ShowTheQueue", func(b *bench) {
-		g := b.permits("balancer", 4, 2)
-		l, err := b.Catalog.Read(b.ctx, "balancer")
-		if err != nil || l.Mode != catalog.Permit || l.Limit != 2 || len(l.Sharers) != 2 ||
-			len(l.Waiters) != 2 || l.Fence != planted+2 {
-			b.Fatalf("read: %+v, %v", l, err)
-		}
-		for i, p := range slices.Concat(l.Sharers, l.Waiters) {
-			want := catalog.Participant{
-				TS: g[i].TS, Process: g[i].Process, Who: g[i].Who, Why: g[i].Why, Since: p.Since,
-				Mode: catalog.Permit, Limit: 2, Takeover: takeover,
-			}
-			if i < 2 {
-				want.Fence = planted + int64(i) + 1
-			}
-			if !b.near(p.Since) || !reflect.DeepEqual(want, p) {
-				b.Errorf("party %d\nwant %+v\ngot  %+v", i, want, p)
-			}
-		}
-		if look := b.look("balancer").Lock; !reflect.DeepEqual(*look, l) {
-			b.Errorf("look\nwant %+v\ngot  %+v", l, look)
-		}
-		for row, err := range b.Catalog.List(b.ctx, false) {
-			if err != nil || !reflect.DeepEqual(*row.Lock, l) {
-				b.Errorf("list\nwant %+v\ngot  %+v, %v", l, row.Lock, err)
-			}
-		}
-	}},
-	{"Enter_ReturnsWhatIsRead", func(b *bench) {
-		g := b.party("balancer", 4)
-		g[1].Mode, g[2].Mode = catalog.Shared, catalog.Shared
-		for _, one := range append(g, g[2]) {
-			l := b.enter(one)
-			if read, err := b.Catalog.Read(b.ctx, "balancer"); err != nil || !reflect.DeepEqual(l, read) {
-				b.Errorf("enter\nwant %+v\ngot  %+v, %v", read, l, err)
-			}
-		}
-	}},
 	{"HeldOrFree_TellsMineAndFree", func(b *bench) {
 		mine, other := b.inLine("mine", 2), b.inLine("other", 2)
 		next := b.party("next", 2)
@@ -240,21 +184,6 @@ var queueReadCases = []testCase{
 		b.wantGrants(grants, nil)
 		if len(unheld) > 0 {
 			b.Errorf("free: %q", unheld)
-		}
-	}},
-	{"HeldOrFree_Sharers_EachOfMine", func(b *bench) {
-		g := b.party("balancer", 3)
-		for i := range g {
-			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
-			b.enter(g[i])
-		}
-		grants, _ := b.heldOrFree(process(0), "balancer")
-		b.wantGrants(grants, nil, grant(g[0], planted+1), grant(g[2], planted+3))
-		grants, _ = b.heldOrFree(process(1), "balancer")
-		b.wantGrants(grants, nil, grant(g[1], planted+2))
-		grants, unheld := b.heldOrFree(process(0))
-		if len(grants)+len(unheld) > 0 {
-			b.Errorf("asked for nothing, got %+v, %q", grants, unheld)
 		}
 	}},
 	{"HeldOrFree_Lines_TellWhoStandsWhere", func(b *bench) {
@@ -296,57 +225,6 @@ var queueReadCases = []testCase{
 		}
 		assert.Slices(b, []string{"a", "b", "c"}, names, "names\nwant %q\ngot  %q")
 		assert.Slices(b, []string{"bad waiters.1.ts"}, malformed, "malformed\nwant %q\ngot  %q")
-	}},
-	{"Waiting_StopsWhenAskedTo", func(b *bench) {
-		for _, name := range []string{"a", "b", "c"} {
-			b.inLine(name, 2)
-		}
-		n := 0
-		for range b.Catalog.List(b.ctx, true) {
-			if n++; n == 2 {
-				break
-			}
-		}
-		assert.Equal(b, n, 2, "want 2 rows, got %d (%d)")
-	}},
-	{"Held_Sharers_OfOneProcess", func(b *bench) {
-		g := b.party("balancer", 4)
-		for i := range g {
-			g[i].Mode, g[i].Process = catalog.Shared, process(i%2)
-			b.enter(g[i])
-		}
-		next := request("balancer", process(0))
-		b.enter(next)
-		session := func(i int) catalog.HeldSession {
-			return catalog.HeldSession{Session: g[i].Session}
-		}
-		b.wantHeld(process(0), []catalog.HeldSession{session(0), session(2), waits(next)})
-		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
-		b.leave(g[0].Session)
-		b.wantHeld(process(0), []catalog.HeldSession{session(2), waits(next)})
-		b.wantHeld(process(1), []catalog.HeldSession{session(1), session(3)})
-	}},
-	{"Held_FollowsGrants", func(b *bench) {
-		g := b.inLine("balancer", 2)
-		b.wantHeld(process(1), []catalog.HeldSession{waits(g[1])})
-		b.leave(g[0].Session, grant(g[1], planted+2))
-		b.wantHeld(process(0), nil)
-		b.wantHeld(process(1), []catalog.HeldSession{{Session: g[1].Session}})
-	}},
-	{"Held_Places_OfHeldAndFreeLocks_OfOneProcess", func(b *bench) {
-		first, second := b.inLine("b", 4), b.inLine("a", 2)
-		b.rewrite("a", field("state", int32(0))) // released by a foreign manager
-		b.insert("locks", with(held("bad", process(1)), field("waiters", bson.A{
-			plantedWaiter(request("bad", process(1))), bson.D{},
-		})))
-		again := request("b", process(1))
-		b.enter(again)
-		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(first[1]), waits(again)})
-		b.leave(first[1].Session)
-		b.wantHeld(process(1), []catalog.HeldSession{waits(second[1]), waits(again)})
-		assert.Value(On(b.Catalog).GrantNext(b.ctx, "a"))(b)
-		got := catalog.HeldSession{Session: second[1].Session}
-		b.wantHeld(process(1), []catalog.HeldSession{got, waits(again)})
 	}},
 	{"Prune_SparesWaitersAndSharers", func(b *bench) {
 		g := append(b.readers("shared", 3), b.inLine("line", 6)[3:]...)

@@ -47,20 +47,8 @@ func (b *bench) wantOneWinner(errs []error, losers error) {
 func process(i int) string { return fmt.Sprintf("host-%d:1:1700000000:uuid", i) }
 
 var raceCases = []testCase{
-	{"FirstAcquires_OneWins", func(b *bench) {
-		for round := range 10 {
-			name := fmt.Sprintf("lock-%d", round)
-			b.wantOneWinner(together(2, func(i int) error {
-				return assert.Err(On(b.Catalog).Acquire(b.ctx, request(name, process(i))))
-			}), catalog.ErrNotFree)
-		}
-	}},
 	{"ManyContenders_OneWinsEachRound", func(b *bench) {
-		rounds := 20
-		if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
-			rounds = 200
-		}
-		for round := range rounds {
+		for round := range b.rounds(200, 20) {
 			var winner catalog.Session
 			var mu sync.Mutex // guards winner
 			b.wantOneWinner(together(contenders, func(i int) error {
@@ -98,19 +86,6 @@ var raceCases = []testCase{
 		}
 		assert.Equal(b, from.Fence, 11, "fence: want 11, got %d (%d)")
 	}},
-	{"EvictionAndRelease_OneWins", func(b *bench) {
-		for round := range 10 {
-			r := request(fmt.Sprintf("lock-%d", round), alice)
-			l := b.acquire(r)
-			b.wantOneWinner(together(2, func(i int) error {
-				if i == 0 {
-					return b.release(r.Session)
-				}
-				_, err := On(b.Catalog).Evict(b.ctx, HolderOf(l), "silent")
-				return err
-			}), catalog.ErrNoMatch)
-		}
-	}},
 	{"CondemnAndPing_NoPingAfterCondemn", func(b *bench) {
 		for round := range 10 {
 			id := process(round)
@@ -136,16 +111,24 @@ var raceCases = []testCase{
 			}
 		}
 	}},
-	{"CondemnsOfNoPing_OneWins", func(b *bench) {
-		b.wantOneWinner(together(4, func(i int) error {
-			return On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: process(i)})
-		}), catalog.ErrNoMatch)
-	}},
-	{"Breaks_OneWins", func(b *bench) {
+	{"OneWins", func(b *bench) {
 		b.acquire(request("balancer", alice))
-		b.wantOneWinner(together(4, func(int) error {
-			return assert.Err(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x"))
-		}), catalog.ErrNoMatch)
+		b.inLine("free", 3)
+		b.rewrite("free", field("state", int32(0)))
+		for what, race := range map[string]func(i int) error{
+			"condemns of no ping": func(i int) error {
+				return On(b.Catalog).Condemn(b.ctx, alice, nil, catalog.Condemnation{By: process(i)})
+			},
+			"breaks": func(int) error {
+				return assert.Err(On(b.Catalog).Break(b.ctx, catalog.Session{Name: "balancer"}, 1, "x"))
+			},
+			"grants to the next": func(int) error {
+				return assert.Err(On(b.Catalog).GrantNext(b.ctx, "free"))
+			},
+		} {
+			b.Log(what)
+			b.wantOneWinner(together(4, race), catalog.ErrNoMatch)
+		}
 	}},
 	{"PingsOfOneID_LargestStays", func(b *bench) {
 		b.ping(alice)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,6 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}{
 		{"Acquire", acquireCases},
 		{"Held", holderCases},
-		{"Evict", evictCases},
 		{"Lease", leaseCases},
 		{"Look", lookCases},
 		{"Foreign", foreignCases},
@@ -93,7 +93,9 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Operator", operatorCases},
 		{"Race", raceCases},
 		{"Transact", transactCases},
-		{"Queue", queueCases},
+		{"Life", lifeCases(append(plainLives, queueLives...))},
+		{"Random", []testCase{{"Lives", func(b *bench) { b.randomLives(rand.Uint64()) }}}},
+		{"Queue", append(queueCases, append(queueReadCases, queueRaceCases...)...)},
 		{"Odd", oddCases},
 		{"Damaged", damagedCases},
 		{"GrantStream", noticesCases},
@@ -252,119 +254,59 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// A serverDate in an expected document stands for a Date close to the server's clock.
-type serverDate struct{}
+// serverDate in an expected document stands for a Date close to the server's clock.
+const serverDate = bson.DateTime(math.MaxInt64)
 
-// wantDocument compares a document with want, including types. The order of fields is irrelevant in
-// every bson.D and bson.A of want.
+// wantDocument compares a document with want, including types. The order of fields is irrelevant.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {
 		b.Fatalf("no document, want %v", want)
 	}
-	got := b.lines("", raw, want)
-	var wanted []string
-	for _, e := range want {
-		wanted = append(wanted, wantedLines(b.T, e)...)
+	now := b.ago(0)
+	show := func(v bson.RawValue) (string, bool) {
+		ms, ok := v.DateTimeOK()
+		isNow := bson.DateTime(ms) == serverDate || now.Sub(time.UnixMilli(ms)).Abs() < time.Minute
+		return "server's clock", ok && isNow
 	}
-	slices.Sort(wanted)
-	if !slices.Equal(wanted, got) {
+	wanted := lines("", assert.Value(bson.Marshal(want))(b), show)
+	if got := lines("", raw, show); !slices.Equal(wanted, got) {
 		b.Errorf("document\nwant %s\ngot  %s",
 			strings.Join(wanted, "\n     "), strings.Join(got, "\n     "))
 	}
 }
 
-func wantedLines(t *testing.T, e bson.E) []string {
-	t.Helper()
-	switch v := e.Value.(type) {
-	case serverDate:
-		return []string{e.Key + " = server's clock"}
-	case bson.D:
-		var lines []string
-		for _, inner := range v {
-			inner.Key = e.Key + "." + inner.Key
-			lines = append(lines, wantedLines(t, inner)...)
-		}
-		return lines
-	case bson.A:
-		lines := []string{e.Key + " = array"}
-		for _, inner := range numbered(v) {
-			inner.Key = e.Key + "." + inner.Key
-			lines = append(lines, wantedLines(t, inner)...)
-		}
-		return lines
-	case nil:
-		return []string{e.Key + " = " + bson.RawValue{Type: bson.TypeNull}.String()}
-	default:
-		typ, data, err := bson.MarshalValue(v)
-		if err != nil {
-			t.Fatalf("marshal %v: %v", v, err)
-		}
-		return []string{e.Key + " = " + bson.RawValue{Type: typ, Value: data}.String()}
-	}
-}
-
-// numbered returns an array as its BSON document.
-func numbered(list bson.A) bson.D {
-	doc := make(bson.D, len(list))
-	for i, v := range list {
-		doc[i] = bson.E{Key: strconv.Itoa(i), Value: v}
-	}
-	return doc
-}
-
-// lines formats a document as sorted lines, one per field. Where want has a serverDate, it formats
-// a Date close to the server's clock as a name.
-func (b *bench) lines(prefix string, raw bson.Raw, want bson.D) []string {
-	b.Helper()
+// lines formats a document as sorted lines, one per field. The function show may name a value.
+func lines(prefix string, raw bson.Raw, show func(bson.RawValue) (string, bool)) []string {
 	elements, err := raw.Elements()
-	assert.Must(b, err, "damaged document")
-	var lines []string
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var all []string
 	for _, e := range elements {
 		path, v := prefix+e.Key(), e.Value()
-		var wanted any
-		for _, w := range want {
-			if w.Key == e.Key() {
-				wanted = w.Value
-			}
-		}
+		name, named := show(v)
 		inner, nested := v.DocumentOK()
-		innerWant, ok := wanted.(bson.D)
 		list, isList := v.ArrayOK()
-		listWant, ofList := wanted.(bson.A)
-		_, clock := wanted.(serverDate)
 		switch {
-		case isList && ofList:
-			lines = append(lines, path+" = array")
-			lines = append(lines, b.lines(path+".", bson.Raw(list), numbered(listWant))...)
-		case nested && ok:
-			lines = append(lines, b.lines(path+".", inner, innerWant)...)
-		case clock && b.isNow(v):
-			lines = append(lines, path+" = server's clock")
+		case named:
+			all = append(all, path+" = "+name)
+		case nested:
+			all = append(all, lines(path+".", inner, show)...)
+		case isList:
+			all = append(append(all, path+" = array"), lines(path+".", bson.Raw(list), show)...)
 		default:
-			lines = append(lines, path+" = "+v.String())
+			all = append(all, path+" = "+v.String())
 		}
 	}
-	slices.Sort(lines)
-	return lines
+	slices.Sort(all)
+	return all
 }
 
-// isNow reports whether v is a Date within a minute of the server's clock.
-func (b *bench) isNow(v bson.RawValue) bool {
-	b.Helper()
-	ms, ok := v.DateTimeOK()
-	if !ok {
-		return false
-	}
-	return b.near(time.UnixMilli(ms))
-}
-
-// near reports whether an instant is within a minute of the server's clock, if the clock is known.
+// near reports whether an instant is within a minute of the server's clock.
 func (b *bench) near(at time.Time) bool {
 	b.Helper()
-	s, err := b.Catalog.Hello(b.ctx)
-	assert.Must(b, err, "hello")
-	return s.Time.IsZero() || s.Time.Sub(at).Abs() < time.Minute
+	return b.ago(0).Sub(at).Abs() < time.Minute
 }
 
 // wantUntouched runs op and checks that no byte of the document has changed.
@@ -385,7 +327,7 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 		{Key: "process", Value: r.Process},
 		{Key: "who", Value: r.Who},
 		{Key: "why", Value: r.Why},
-		{Key: "when", Value: serverDate{}},
+		{Key: "when", Value: serverDate},
 		{Key: "ts", Value: r.TS},
 		{Key: "takeoverMS", Value: r.Takeover.Milliseconds()},
 		{Key: "fence", Value: fence},

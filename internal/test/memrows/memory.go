@@ -17,7 +17,7 @@ import (
 
 // Memory is a store in memory. It has no filter: all rows belong to the queue. Rows are in the
 // order of their age, or with Due of their due time. Its methods are safe for concurrent use,
-// except Due, Keyed and Careless.
+// except Due, Keyed and Careless. [rows.Store] documents those that have no comment here.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
@@ -30,7 +30,6 @@ type Memory struct {
 	refuses  func(rows.Row) error
 	due      []string // path of the field with the due time; nil: all rows are due
 	key      string   // field of the keys of chains
-	wrong    time.Duration
 	paused   bool
 }
 
@@ -75,13 +74,6 @@ func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.refuses = refuses
 }
 
-// SetClock sets the error of the store's clock.
-func (m *Memory) SetClock(wrong time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.wrong = wrong
-}
-
 // Pause sets the pause switch.
 func (m *Memory) Pause(paused bool) {
 	m.mu.Lock()
@@ -93,7 +85,7 @@ func (m *Memory) Pause(paused bool) {
 func (m *Memory) All() (all []rows.Row) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+	for _, r := range m.byAge() {
 		all = append(all, r.Row)
 	}
 	return all
@@ -119,21 +111,17 @@ func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.turn(r, to)
 }
 
-// Remove removes a row, as another program does.
-func (m *Memory) Remove(id bson.RawValue) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.remove(m.rows[rows.Key(id)])
-	m.report(rows.Event{Kind: rows.Freed, ID: id})
-}
-
 func (m *Memory) remove(r *record) {
 	m.turn(r, rows.Dead)
 	m.counts[rows.Dead]--
 	delete(m.rows, rows.Key(r.ID))
 }
 
-func byAge(a, b *record) int { return cmp.Compare(a.age, b.age) }
+func (m *Memory) byAge() []*record {
+	return slices.SortedFunc(maps.Values(m.rows), func(a, b *record) int {
+		return cmp.Compare(a.age, b.age)
+	})
+}
 
 // before compares two rows by due time, then by age. Rows without a date are last.
 func before(a, b *record) int {
@@ -143,7 +131,7 @@ func before(a, b *record) int {
 		}
 		return -1
 	}
-	return cmp.Or(a.due.Compare(b.due), byAge(a, b))
+	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.age, b.age))
 }
 
 // turn changes the state of a row.
@@ -237,7 +225,6 @@ func (m *Memory) holder(key string) *record {
 	return nil
 }
 
-// Claim is documented in [rows.Store].
 func (m *Memory) Claim(_ context.Context, c rows.Claim, ask rows.Ask) (*rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -263,7 +250,6 @@ func (m *Memory) Claim(_ context.Context, c rows.Claim, ask rows.Ask) (*rows.Row
 	return &copied, nil
 }
 
-// First is documented in [rows.Store].
 func (m *Memory) First(_ context.Context, ask rows.Ask) (bson.RawValue, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,19 +259,18 @@ func (m *Memory) First(_ context.Context, ask rows.Ask) (bson.RawValue, error) {
 	return bson.RawValue{}, nil
 }
 
-// Held is documented in [rows.Store].
 func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
-		if key, ok := rows.KeyOf(r.Doc, m.key); ok && r.Mark.Holds != "" {
+	for _, r := range m.byAge() {
+		key, ok := rows.KeyOf(r.Doc, m.key) // null may be a row without a key, as in MongoDB's index
+		if ok && key.Type != bson.TypeNull && r.Mark.Holds != "" {
 			keys = append(keys, key)
 		}
 	}
 	return keys, nil
 }
 
-// Settle is documented in [rows.Store].
 func (m *Memory) Settle(context.Context) (n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,11 +283,9 @@ func (m *Memory) Settle(context.Context) (n int, err error) {
 	return n, nil
 }
 
-// End is documented in [rows.Store].
 func (m *Memory) End(_ context.Context, endings ...rows.Ending) (n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var refused rows.RefusedError
 	for _, e := range endings {
 		r := m.rows[rows.Key(e.ID)]
 		if r == nil || r.Mark.Cancelled && (e.To == rows.Retrying || e.To == rows.Ready) {
@@ -313,16 +296,13 @@ func (m *Memory) End(_ context.Context, endings ...rows.Ending) (n int, err erro
 			continue
 		}
 		if one := m.refused(r); one != nil {
-			refused.Rows = append(refused.Rows, one.Rows...)
+			err = one
 			continue
 		}
 		n++
 		m.end(r, e)
 	}
-	if refused.Rows != nil {
-		return n, &refused
-	}
-	return n, nil
+	return n, err
 }
 
 func (m *Memory) end(r *record, e rows.Ending) {
@@ -346,7 +326,7 @@ func (m *Memory) end(r *record, e rows.Ending) {
 
 // those returns the rows that match, by age.
 func (m *Memory) those(match func(*record) bool) (found []rows.Row) {
-	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+	for _, r := range m.byAge() {
 		if match(r) {
 			found = append(found, r.Row)
 		}
@@ -354,7 +334,6 @@ func (m *Memory) those(match func(*record) bool) (found []rows.Row) {
 	return found
 }
 
-// Claimed is documented in [rows.Store].
 func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -364,7 +343,6 @@ func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) 
 	}), nil
 }
 
-// Current is documented in [rows.Store].
 func (m *Memory) Current(_ context.Context, ids []bson.RawValue, _ bool) ([]rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -375,30 +353,24 @@ func (m *Memory) Current(_ context.Context, ids []bson.RawValue, _ bool) ([]rows
 	}), nil
 }
 
-// Wake is documented in [rows.Store].
-func (m *Memory) Wake(_ context.Context, now time.Time) (n int, _ error) {
+func (m *Memory) Wake(_ context.Context, now time.Time) (n int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var refused rows.RefusedError
-	for _, r := range slices.SortedFunc(maps.Values(m.rows), byAge) {
+	for _, r := range m.byAge() {
 		if r.Mark.State != rows.Retrying || r.Mark.NotBefore.After(now) || r.Mark.NotBefore.IsZero() {
 			continue
 		}
 		if one := m.refused(r); one != nil {
-			refused.Rows = append(refused.Rows, one.Rows...)
+			err = one
 			continue
 		}
 		r.Mark.NotBefore = time.Time{}
 		m.turn(r, rows.Ready)
 		n++
 	}
-	if refused.Rows != nil {
-		return n, &refused
-	}
-	return n, nil
+	return n, err
 }
 
-// Slots is documented in [rows.Store].
 func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -411,7 +383,7 @@ func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	return found, nil
 }
 
-// Odd is documented in [rows.Store]. It finds only rows with lists of keys.
+// Odd finds only rows with lists of keys.
 func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Cancel is documented in [rows.Store].
 func (m *Memory) Cancel(_ context.Context, now time.Time, id bson.RawValue) (rows.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,7 +30,6 @@ func (m *Memory) Cancel(_ context.Context, now time.Time, id bson.RawValue) (row
 	return r.Mark.State, nil
 }
 
-// Purge is documented in [rows.Store].
 func (m *Memory) Purge(_ context.Context, state rows.State, before time.Time) (n int, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +47,6 @@ func (m *Memory) Purge(_ context.Context, state rows.State, before time.Time) (n
 	return n, nil
 }
 
-// Later is documented in [rows.Store].
 func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.Coming, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,22 +58,14 @@ func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.
 	return found, nil
 }
 
-// Now is documented in [rows.Store].
-func (m *Memory) Now(context.Context) (time.Time, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.now(), nil
-}
+func (m *Memory) Now(context.Context) (time.Time, error) { return now(), nil }
 
-func (m *Memory) now() time.Time {
-	return clock.System().Now().Wall.Add(m.wrong).Truncate(time.Millisecond)
-}
+func now() time.Time { return clock.System().Now().Wall.Truncate(time.Millisecond) }
 
-// Count is documented in [rows.Store].
 func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := now()
 	for _, r := range m.ready {
 		switch {
 		case r.list:
@@ -110,7 +99,6 @@ func (m *Memory) Count(_ context.Context, most int64) (d rows.Depth, _ error) {
 	return d, nil
 }
 
-// Insert is documented in [rows.Store].
 func (m *Memory) Insert(_ context.Context, docs []any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +132,6 @@ func (m *Memory) insert(doc any) (*record, error) {
 	return r, nil
 }
 
-// InsertUnique is documented in [rows.Store].
 func (m *Memory) InsertUnique(_ context.Context, key string, doc any) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,12 +147,11 @@ func (m *Memory) InsertUnique(_ context.Context, key string, doc any) (bool, err
 	return err == nil, err
 }
 
-// Transact is documented in [rows.Store]. It returns ErrNoTransactions.
+// Transact returns ErrNoTransactions.
 func (m *Memory) Transact(context.Context, func(context.Context) error) error {
 	return rows.ErrNoTransactions
 }
 
-// Watch is documented in [rows.Store].
 func (m *Memory) Watch(ctx context.Context, report func(rows.Event)) error {
 	m.mu.Lock()
 	m.hearers[&report] = struct{}{}
@@ -178,7 +164,6 @@ func (m *Memory) Watch(ctx context.Context, report func(rows.Event)) error {
 	return context.Cause(ctx)
 }
 
-// Paused is documented in [rows.Store].
 func (m *Memory) Paused(context.Context, string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -128,7 +128,7 @@ var all = []Mistake{
 	}
 	p, waits := l.WaitedBy(t.TS)
 	if t.Waits `,
-		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "queue_leave.go"},
+		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "life.go"},
 	{Name: "a waiter that gave up stays in line", File: "catalog/transition/enter_leave.go",
 		Old: "others(s.holders, ts), others(s.waiters, ts)", New: "others(s.holders, ts), s.waiters",
 		Package: "catalog/transition", Test: "TestTransitions", Rule: "queue_test.go"},
@@ -172,12 +172,12 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestLock_SeldomFromOutside_TakesOver", Rule: "not taken over"},
 	{Name: "another limit is not looked behind", File: "distlock/acquire.go",
 		Old: `		evicted, err := a.m.judge.EvictDead(`,
-		New: `		if limit := scene.OtherLimit(s.want.limit); limit != nil {
-			return scene, acquiring(a.name, limit)
+		New: `		if limit := view.OtherLimit(s.want.limit); limit != nil {
+			return view, acquiring(a.name, limit)
 		}
 		evicted, err := a.m.judge.EvictDead(`,
-		Package: "distlock", Test: "TestAcquire_AnotherLimitOfADeadHolder_IsTaken",
-		Rule: "outside_test.go"},
+		Package: "distlock", Test: "TestAcquire_WhateverIsInTheWay_WhoeverDies",
+		Rule: "want at most 2m30s"},
 	{Name: "waiters are not told what makes waiting hopeless", File: "internal/queue/loop.go",
 		Old:     "	if err := v.Malformed(); err != nil {\n		end(ws, End{Err: err})\n",
 		New:     "	if err := v.Malformed(); err != nil {\n",
@@ -256,8 +256,8 @@ var all = []Mistake{
 		New: "	return r.clock.Now().Wall\n", Package: "singleton",
 		Test: "TestRunSlots_ClocksHoursApart_EachSlotOnce", Rule: "slots_test.go"},
 	{Name: "rows are given out although the slot is lost",
-		File: "claim/session.go", Old: "		err = s.err()\n	}\n	if err != nil {\n		row = nil",
-		New: "	}\n	if err != nil {\n		row = nil", Package: "claim",
+		File: "claim/session.go", Old: "		err = s.guard.Err()\n	}\n	e.mu.Lock()",
+		New: "	}\n	e.mu.Lock()", Package: "claim",
 		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "rescue_test.go"},
 	// Two processes with one id.
 	{Name: "what a twin holds is released by its session", File: "pinger/term.go",
@@ -300,7 +300,7 @@ var all = []Mistake{
 				continue
 			}
 			err := j.Store.ApplyPing(`,
-		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "run 2"},
+		Package: "distlock", Test: "TestDo_NewProcessEachTime_RunsAtTheSecondTry", Rule: "the second run"},
 	{Name: "a watch ends with the call", File: "internal/watch/refused.go", Old: `	if others != nil && `,
 		New: `	if true || `, Package: "distlock", Test: "TestTryLock_SeldomInALivingProcess_TakesOver",
 		Rule: "not taken over"},

@@ -8,7 +8,7 @@ var ofMetrics = []Mistake{
 	{Name: "every name has metrics of its own", File: "internal/metrics/asked.go",
 		Old: "&& len(n.seen) == MostNames {", New: "&& len(n.seen) < 0 {",
 		Package: "internal/metrics", Test: "TestNames_TooMany_AreTogether", Rule: "without"},
-	{Name: "every process of a queue counts its rows", File: "claim/stats.go",
-		Old: "if !s.rescues.Load() {", New: "if s.rescues.Load() && s.to == nil {",
+	{Name: "every process of a queue counts its rows", File: "claim/engine.go",
+		Old: "if !e.rescues.Load() {", New: "if e.rescues.Load() && e.store == nil {",
 		Package: "claim", Test: "TestStats_Outcomes_CountedOnce", Rule: "processes answer"},
 }

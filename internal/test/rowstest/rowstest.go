@@ -244,14 +244,9 @@ func cancelRows(s *suite) {
 	s.end(1, retrying)
 	s.end(1, got[2].End(rows.Done))
 	ready := check(s.First(s.ctx, rows.Ask{}))(s)
-	for id, want := range map[string]rows.State{"0": rows.Claimed, "1": rows.Dead, "2": "",
-		rows.Text(ready): rows.Dead, "99": ""} {
-		var n int32
-		_, err := fmt.Sscan(id, &n)
-		assert.Must(s.t, err)
-		kind, value, err := bson.MarshalValue(n)
-		assert.Must(s.t, err)
-		left := check(s.Cancel(s.ctx, noon, bson.RawValue{Type: kind, Value: value}))(s)
+	for id, want := range map[int64]rows.State{0: rows.Claimed, 1: rows.Dead, 2: "",
+		number(ready): rows.Dead, 99: ""} {
+		left := check(s.Cancel(s.ctx, noon, value(int32(id))))(s)
 		assert.Equal(s.t, left, want, "left as %q, want %q")
 	}
 	if m := s.now(got[1]).Mark; m.Error != rows.Cancelled || !m.DeadAt.Equal(noon) {

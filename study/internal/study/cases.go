@@ -29,7 +29,6 @@ type Case struct {
 	of     release    // release in the column 3.2; zero for any release
 	within [2]release // releases that can play the case: from the first to before the second
 	turns  []turn
-	unseen bool // computes only the outcome, without a record
 	limit  bool // if a reply races its time limit, the limit wins
 }
 

@@ -3,7 +3,6 @@ package study
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 )
@@ -36,7 +35,7 @@ type command struct {
 	p       *process
 	kind    Kind
 	op      string        // name of the command
-	text    func() string // full command
+	text    string        // full command
 	apply   func() error  // carries the command out
 	answer  func() string // formats the reply; nil if the reply is only success
 	limit   time.Duration // longest wait for the answer; 0 for no limit
@@ -69,56 +68,37 @@ const (
 
 // send sends a command and waits for its answer. If the process dies meanwhile, its goroutine ends
 // here.
-func (p *process) send(source string, kind Kind, op string, text func() string, apply func() error,
-	answer func() string) error {
-	c := &command{p: p, source: source, kind: kind, op: op, text: text, apply: apply,
+func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
+	c := &command{p: p.process, source: p.source, kind: kind, op: op, text: text, apply: apply,
 		answer: answer, limit: p.limit}
 	if kind == Ping && p.beat > 0 {
 		c.limit = p.beat
 	}
 	c.submit()
-	select {
-	case <-c.done:
-	case <-p.over:
-		runtime.Goexit()
-	}
+	p.await(c.done)
 	return c.err
 }
 
 func (c *command) submit() {
 	c.done = make(chan struct{})
-	p := c.p
-	p.mu.Lock()
-	p.open = append(p.open, c)
-	p.mu.Unlock()
-	p.w.Post(p.Index, string(c.kind)+c.op, func() { p.WhenRunning(c.leave) })
-}
-
-// finish gives the answer to the process.
-func (c *command) finish(err error) {
-	if c.replied {
-		return
-	}
-	c.replied, c.err = true, err
-	c.p.mu.Lock()
-	c.p.open = slices.DeleteFunc(c.p.open, func(o *command) bool { return o == c })
-	c.p.mu.Unlock()
-	close(c.done)
+	c.p.w.Post(c.p.Index, string(c.kind)+c.op, func() { c.p.WhenRunning(c.leave) })
 }
 
 // reply answers a command once its process runs.
 func (c *command) reply(err error) {
-	frozen := c.p.Frozen()
+	w, frozen := c.p.w, c.p.Frozen()
 	c.p.WhenRunning(func() {
-		if frozen && !c.p.Buried() && c.limit > 0 && c.p.w.Now()-c.sent >= c.limit && !c.replied {
-			if c.p.w.raced = true; c.p.w.limit { // the timer fired first, and the answer is dropped
+		if c.replied || c.p.Buried() {
+			return
+		}
+		if frozen && c.limit > 0 && w.Now()-c.sent >= c.limit {
+			if w.raced = true; w.limit { // the timer fired first, and the answer is dropped
 				err = errLimit
 			}
 		}
-		if !c.replied {
-			c.p.w.record.exchange(c, err)
-			c.finish(err)
-		}
+		w.record.exchange(c, err)
+		c.replied, c.err = true, err
+		close(c.done)
 	})
 }
 
@@ -127,7 +107,6 @@ func (c *command) leave() {
 	p, w := c.p, c.p.w
 	c.sent = w.Now()
 	if p.Buried() {
-		c.finish(errUnreachable)
 		return
 	}
 	p.counts[c.kind]++
@@ -190,11 +169,17 @@ func (c *command) arrive() {
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
+		return c.err
 	case <-ctx.Done():
 		if !c.p.Frozen() {
 			return errNoReply
 		}
-		<-c.done // a frozen process notices the end later; a reply that arrives by then counts
+	case <-c.p.ctx.Done():
 	}
-	return c.err
+	select { // a frozen process notices the end later; a reply that arrives by then counts
+	case <-c.done:
+		return c.err
+	case <-c.p.ctx.Done():
+		return errUnreachable
+	}
 }

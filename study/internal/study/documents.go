@@ -12,9 +12,6 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the commands of the old generations. They match documents in the store of this
-// module.
-
 // A document is a document of config.locks or config.lockpings. It is nil if it does not exist.
 type document bson.D
 
@@ -72,25 +69,16 @@ func (w *world) objectID(p *process) bson.ObjectID {
 // read returns the matching documents of a collection.
 func (w *world) read(collection string, match bson.D) (found []document) {
 	for _, raw := range w.Server.Documents(collection) {
-		if d := w.parse(raw); d.matches(match) {
+		if d := parse(raw); d.matches(match) {
 			found = append(found, d)
 		}
 	}
 	return found
 }
 
-// parse parses a document. It caches the last results, because most documents are parsed
-// repeatedly.
-func (w *world) parse(raw bson.Raw) document {
-	if d, known := w.parsed[string(raw)]; known {
-		return d
-	}
-	var d document
+// parse returns a document of the store, or nil.
+func parse(raw bson.Raw) (d document) {
 	_ = bson.Unmarshal(raw, (*bson.D)(&d)) // the store has marshaled it
-	if len(w.parsed) >= 100 {
-		clear(w.parsed)
-	}
-	w.parsed[string(raw)] = d
 	return d
 }
 
@@ -100,10 +88,18 @@ func (w *world) put(collection string, d document) {
 	}
 }
 
-func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
+// pairs returns a document with the given names and values, in turn.
+func pairs(all ...any) (d bson.D) {
+	for i := 0; i < len(all); i += 2 {
+		d = append(d, bson.E{Key: all[i].(string), Value: all[i+1]})
+	}
+	return d
+}
+
+func byID(id string) bson.D { return pairs("_id", id) }
 
 // free is the change that frees a lock.
-var free = bson.D{{Key: "state", Value: int32(0)}}
+var free = pairs("state", int32(0))
 
 // A line is a step of an old generation: the process, and the line of the server's source that the
 // step follows.
@@ -113,7 +109,7 @@ type line struct {
 }
 
 func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
-	err = p.send(p.source, kind, "find "+collection, none, func() error {
+	err = p.send(kind, "find "+collection, "", func() error {
 		found = p.w.read(collection, match)
 		return nil
 	}, func() string { return p.w.record.brief(append(found, nil)[0]) })
@@ -121,14 +117,8 @@ func (p line) find(kind Kind, collection string, match bson.D) (found []document
 }
 
 // findOne returns the document with an _id, or nil if it does not exist.
-func (p line) findOne(collection, id string) (document, error) {
-	found, err := p.find(Read, collection, byID(id))
-	return append(found, nil)[0], err
-}
-
-// reread is like findOne, for a lock that the process has just written.
-func (p line) reread(name string) (document, error) {
-	found, err := p.find(Reread, locks, byID(name))
+func (p line) findOne(kind Kind, collection, id string) (document, error) {
+	found, err := p.find(kind, collection, byID(id))
 	return append(found, nil)[0], err
 }
 
@@ -136,8 +126,8 @@ func (p line) reread(name string) (document, error) {
 // document if no document matches.
 func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int,
 	err error) {
-	text := func() string { return value(match) + " set " + value(set) }
-	err = p.send(p.source, kind, "update "+collection, text, func() error {
+	text := value(match) + " set " + value(set)
+	err = p.send(kind, "update "+collection, text, func() error {
 		n = len(p.w.change(collection, match, set, upsert))
 		return nil
 	}, func() string { return fmt.Sprintf("n: %d", n) })
@@ -158,16 +148,19 @@ func (w *world) change(collection string, match, set bson.D, upsert bool) (chang
 	return changed
 }
 
-// insert adds a document. It returns errDuplicate if the _id exists.
-func (p line) insert(kind Kind, collection string, d document) error {
-	return p.send(p.source, kind, "insert "+collection, func() string { return value(bson.D(d)) },
-		func() error {
-			if len(p.w.read(collection, bson.D{d[0]})) > 0 {
-				return errDuplicate
-			}
-			p.w.put(collection, d)
-			return nil
-		}, nil)
+// insert adds a lock document. It returns errDuplicate if the _id exists.
+func (p line) insert(d document) error {
+	return p.send(Insert, "insert "+locks, value(bson.D(d)), func() error {
+		return p.w.insert(locks, d)
+	}, nil)
+}
+
+func (w *world) insert(collection string, d document) error {
+	if len(w.read(collection, bson.D{d[0]})) > 0 {
+		return errDuplicate
+	}
+	w.put(collection, d)
+	return nil
 }
 
 // findAndModify changes the first document that matches one of the queries and returns it, or nil
@@ -175,14 +168,12 @@ func (p line) insert(kind Kind, collection string, d document) error {
 // first query, or returns errDuplicate if that _id exists.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
-	text := func() string {
-		var asked []string
-		for _, q := range queries {
-			asked = append(asked, value(q))
-		}
-		return strings.Join(asked, " or ") + " set " + value(set)
+	var asked []string
+	for _, q := range queries {
+		asked = append(asked, value(q))
 	}
-	err = p.send(p.source, kind, "findAndModify "+collection, text, func() error {
+	text := strings.Join(asked, " or ") + " set " + value(set)
+	err = p.send(kind, "findAndModify "+collection, text, func() error {
 		for _, q := range queries {
 			if found := p.w.read(collection, q); len(found) > 0 {
 				d = found[0].with(set)
@@ -193,33 +184,28 @@ func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set 
 		if !upsert {
 			return nil
 		}
-		key := queries[0][:1]
-		if len(p.w.read(collection, key)) > 0 {
-			return errDuplicate
-		}
-		d = document(key).with(set)
-		p.w.put(collection, d)
-		return nil
+		d = document(queries[0][:1]).with(set)
+		return p.w.insert(collection, d)
 	}, func() string { return p.w.record.brief(d) })
 	return d, err
 }
 
 // ping writes the ping of a process, by its own clock.
 func (p line) ping(id string) error {
-	_, err := p.update(Ping, pings, byID(id), bson.D{{Key: "ping", Value: date(p.now())}}, true)
+	_, err := p.update(Ping, pings, byID(id), pairs("ping", date(p.now())), true)
 	return err
 }
 
 // prune deletes pings that are four days old by the process's clock. It keeps the pings of
 // processes that the given locks name.
 func (p line) prune(locks []document) error {
-	n, before := 0, p.now().Add(-4*24*time.Hour)
-	text := func() string { return "{_id: in no lock, ping: before " + value(date(before)) + "}" }
-	return p.send(p.source, Clean, "remove "+pings, text, func() error {
+	n, before := 0, date(p.now().Add(-4*24*time.Hour))
+	text := "{_id: in no lock, ping: before " + value(before) + "}"
+	return p.send(Clean, "remove "+pings, text, func() error {
 		for _, d := range p.w.read(pings, nil) {
 			named := slices.ContainsFunc(locks,
 				func(l document) bool { return l.text("process") == d.text("_id") })
-			if !named && d.ping() < date(before) {
+			if !named && d.ping() < before {
 				p.w.Server.Remove(pings, d.text("_id"))
 				n++
 			}
@@ -230,7 +216,7 @@ func (p line) prune(locks []document) error {
 
 // serverStatus returns the clock of the first server or of a mirror, and the server's term.
 func (p line) serverStatus(mirror int) (at time.Time, election int, err error) {
-	err = p.send(p.source, Clock, "serverStatus", none, func() error {
+	err = p.send(Clock, "serverStatus", "", func() error {
 		if at, election = p.w.ServerNow(), p.w.Primary; mirror > 0 {
 			at = p.w.True().Add(p.w.mirrors[mirror-1])
 		}
@@ -243,5 +229,3 @@ const (
 	locks = catalog.LocksCollection
 	pings = catalog.PingsCollection
 )
-
-func none() string { return "" }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Line numbers such as :185
@@ -39,14 +37,13 @@ func (g *gen18) at(r185, r165 int) line {
 
 // start starts the ping thread, _distLockPingThread, :62-128. It does not wait for the first ping
 // (:149-156, H12).
-func (g *gen18) start() bool {
+func (g *gen18) start() {
 	g.p.Go(func() {
 		for {
 			_ = g.ping()
 			g.p.sleep(ping18) // also after an error
 		}
 	})
-	return true
 }
 
 func (g *gen18) ping() error {
@@ -72,29 +69,26 @@ func (g *gen18) lock(name string, patience time.Duration) (tenure, error) {
 // tryLock is lock_try, :171-310.
 func (g *gen18) tryLock(name string) (tenure, error) {
 	match := append(byID(name), free...)
-	d, err := g.at(185, 121).findOne(locks, name)
+	d, err := g.at(185, 121).findOne(Read, locks, name)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case d == nil: // :189: a failure is ignored
-		_ = g.at(189, 124).insert(Insert, locks, document(match).with(bson.D{{Key: "who", Value: ""}}))
+		_ = g.at(189, 124).insert(document(match).with(pairs("who", "")))
 	case d.state() > 0: // :196
 		if err := g.force(d); err != nil {
 			return nil, err
 		}
 	case d.value("ts") != nil: // :246: matches only the version that was read
-		match = append(match, bson.E{Key: "ts", Value: d.id("ts")})
+		match = append(match, pairs("ts", d.id("ts"))...)
 	}
 	ts := g.p.w.objectID(g.p)
-	set := bson.D{
-		{Key: "state", Value: int32(1)}, {Key: "who", Value: g.id + ":conn1:846930886"},
-		{Key: "process", Value: g.id}, {Key: "when", Value: date(g.p.now())},
-		{Key: "why", Value: "work"}, {Key: "ts", Value: ts},
-	}
+	set := pairs("state", int32(1), "who", g.id+":conn1:846930886", "process", g.id,
+		"when", date(g.p.now()), "why", "work", "ts", ts)
 	n, err := g.at(263, 165).update(Grab, locks, match, set, false)
 	if err == nil {
-		_, err = g.at(266, 168).reread(name) // reads before it checks n
+		_, err = g.at(266, 168).findOne(Reread, locks, name) // reads before it checks n
 	}
 	if err != nil {
 		return nil, err // :279 does not catch this exception, and the changes remain (H11)
@@ -107,7 +101,7 @@ func (g *gen18) tryLock(name string) (tenure, error) {
 
 // force examines a held lock, :197-243. It returns nil if it freed the lock.
 func (g *gen18) force(d document) error {
-	ping, err := g.at(197, 130).findOne(pings, d.text("process"))
+	ping, err := g.at(197, 130).findOne(Read, pings, d.text("process"))
 	if err != nil {
 		return err
 	}
@@ -154,7 +148,7 @@ func (h *held18) release() error {
 		// It matches only the _id, with any holder (H2), also if repeated after a lost reply (H3).
 		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
 		if err == nil {
-			_, err = h.g.at(320, 221).reread(h.name) // for the log; but a failure counts (H4)
+			_, err = h.g.at(320, 221).findOne(Reread, locks, h.name) // for the log; but a failure counts (H4)
 		}
 		if err == nil || !h.g.release.since(1, 6, 1) { // r1.6.0:217: once; the exception escapes
 			return err

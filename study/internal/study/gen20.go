@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -43,8 +42,10 @@ const (
 )
 
 func newGen20(p *process, r release) manager {
-	return &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
+	g := &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
+	g.mutex <- struct{}{} // :67: it is not locked
+	return g
 }
 
 // timeout returns the takeover time, an argument of the constructor. skew returns the allowed
@@ -61,21 +62,15 @@ func (g *gen20) at(r209, r2612 int) line {
 	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
-// start starts the pings, like the first lock_try (:470-473).
-func (g *gen20) start() bool {
-	g.p.Go(func() { _ = g.begin() }) // like another lock's lock_try; the next one shows the result
-	return true
-}
+// start starts the pings, like another lock's first lock_try (:470-473). The next lock_try shows the
+// result.
+func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
 // alone waits for the mutex of the pinger (:149, :224, :252). The returned function releases the
 // mutex.
 func (g *gen20) alone() (done func()) {
-	select {
-	case g.mutex <- struct{}{}:
-	case <-g.p.over:
-		runtime.Goexit()
-	}
-	return func() { <-g.mutex }
+	g.p.await(g.mutex)
+	return func() { g.mutex <- struct{}{} }
 }
 
 // begin is got(), :221-248. While the servers' clocks differ it starts no pings and gets no lock.
@@ -140,8 +135,8 @@ func (g *gen20) ping() error {
 	}
 	defer g.alone()()      // :149
 	for len(g.queue) > 0 { // :156: the late unlocks
-		if _, err := g.at(161, 204).update(Release, locks, bson.D{{Key: "ts", Value: g.queue[0]}}, free,
-			false); err != nil { // :170
+		_, err := g.at(161, 204).update(Release, locks, pairs("ts", g.queue[0]), free, false)
+		if err != nil { // :170
 			return err
 		}
 		g.queue = g.queue[1:]
@@ -178,34 +173,31 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 		return nil, err
 	}
 	match := append(byID(name), free...)
-	d, err := g.at(496, 620).findOne(locks, name)
+	d, err := g.at(496, 620).findOne(Read, locks, name)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case d == nil: // :502; r2.4.14:598 and r2.6.12:630 write a ts of zeros
-		first := document(match).with(bson.D{{Key: "who", Value: ""}})
+		first := document(match).with(pairs("who", ""))
 		if g.release.since(2, 6, 2) || g.release.since(2, 4, 12) && !g.release.since(2, 5, 0) {
-			first = first.with(bson.D{{Key: "ts", Value: bson.ObjectID{}}})
+			first = first.with(pairs("ts", bson.ObjectID{}))
 		}
-		_ = g.at(502, 626).insert(Insert, locks, first)
+		_ = g.at(502, 626).insert(first)
 	case d.state() > 0: // :510
 		if err := g.force(d, seen); err != nil {
 			return nil, err
 		}
 	case d.value("ts") != nil: // :689
-		match = append(match, bson.E{Key: "ts", Value: d.id("ts")})
+		match = append(match, pairs("ts", d.id("ts"))...)
 	}
 	delete(seen, name) // :696
 	ts := g.p.w.objectID(g.p)
-	set := bson.D{ // :701
-		{Key: "state", Value: prepared}, {Key: "who", Value: g.id + ":conn1:719885386"},
-		{Key: "process", Value: g.id}, {Key: "when", Value: date(g.p.now())},
-		{Key: "why", Value: "work"}, {Key: "ts", Value: ts},
-	}
+	set := pairs("state", prepared, "who", g.id+":conn1:719885386", "process", g.id,
+		"when", date(g.p.now()), "why", "work", "ts", ts) // :701
 	n, err := g.at(717, 868).update(Grab, locks, match, set, false)
 	if err == nil {
-		_, err = g.at(722, 873).reread(name)
+		_, err = g.at(722, 873).findOne(Reread, locks, name)
 	}
 	if err != nil {
 		return nil, err // :816, 13663; no release is queued
@@ -216,7 +208,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	set[0].Value = held
 	n, err = g.at(839, 1004).update(Finalize, locks, match[:1], set, false) // by _id alone (G2-1)
 	if err == nil {
-		d, err = g.at(844, 1009).reread(name)
+		d, err = g.at(844, 1009).findOne(Reread, locks, name)
 	}
 	if err != nil {
 		g.later(g.at(861, 1026), ts) // 13662
@@ -231,7 +223,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 // force examines a held lock, :509-692. It returns nil if it freed the lock.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
-	ping, err := g.at(528, 666).findOne(pings, d.text("process")) // a missing ping counts as 0
+	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
 		return err
 	}
@@ -262,8 +254,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	if err := g.checkSkew(g.at(603, 746)); err != nil {
 		return err // 14023
 	}
-	n, err := g.at(607, 750).update(Take, locks, bson.D{{Key: "_id", Value: name},
-		{Key: "state", Value: d.state()}, {Key: "ts", Value: now.ts}}, free, false)
+	n, err := g.at(607, 750).update(Take, locks,
+		pairs("_id", name, "state", d.state(), "ts", now.ts), free, false)
 	if err != nil {
 		return err // :629, 13660
 	}
@@ -296,15 +288,15 @@ type held20 struct {
 
 // check is isLockHeld, r2.4.14:509-552. It compares the state and the process, but not the ts.
 // Before 2.4.2 it does nothing.
-func (h *held20) check() error {
-	if !h.g.release.since(2, 4, 2) {
+func (h *held20) check(ask bool) error {
+	if !ask || !h.g.release.since(2, 4, 2) {
 		return nil
 	}
 	at := h.g.at(0, 548)
 	if !h.g.release.since(2, 5, 0) {
 		at.source = "r2.4.14 src/mongo/client/distlock.cpp:530"
 	}
-	d, err := at.findOne(locks, h.name)
+	d, err := at.findOne(Read, locks, h.name)
 	if err != nil {
 		return err
 	}
@@ -322,7 +314,7 @@ func (h *held20) release() error {
 	}
 	var n int
 	var err error
-	match := bson.D{{Key: "_id", Value: h.name}, {Key: "ts", Value: h.got.id("ts")}}
+	match := pairs("_id", h.name, "ts", h.got.id("ts"))
 	for try := range tries20 {
 		n, err = h.g.at(914, 1089).update(Release, locks, match, free, false)
 		if err == nil && n > 0 {

@@ -66,7 +66,7 @@ func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(
 // start is startUp, :83. A config server of 3.4 to 4.4 that becomes primary frees all locks of
 // config servers (G3-7). A primary shard of 5.0 frees all locks of its shard (G3-9). Both use
 // unlockAll, catalog:309.
-func (g *gen32) start() bool {
+func (g *gen32) start() {
 	at := line{process: g.p}
 	switch {
 	case g.p.role == configServer && g.release.since(3, 4, 0) && !g.release.since(5, 0, 0):
@@ -75,20 +75,19 @@ func (g *gen32) start() bool {
 		at.source = file50 + "220"
 	}
 	for at.source != "" && g.tries(func() error {
-		_, err := at.update(Release, locks, bson.D{{Key: "process", Value: g.id}}, free, false)
+		_, err := at.update(Release, locks, pairs("process", g.id), free, false)
 		return err
 	}) != nil && g.p.role == shard { // a shard waits for success; a config server logs the error
 		g.p.sleep(ping32)
 	}
 	g.p.Go(g.task)
-	return true
 }
 
 // task is doTask, :120-170. It pings by its own clock, then sends the queued unlocks.
 func (g *gen32) task() {
 	for {
 		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
-			bson.D{{Key: "ping", Value: date(g.p.now())}}, true) // a failure is logged
+			pairs("ping", date(g.p.now())), true) // a failure is logged
 		queue := g.queue
 		g.queue = nil
 		for _, ts := range queue {
@@ -109,9 +108,9 @@ func (g *gen32) later(at line, ts bson.ObjectID) {
 // unlock is the command of catalog:281-307. A command without a match also succeeds.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
-		match := bson.D{{Key: "ts", Value: ts}}
+		match := pairs("ts", ts)
 		if g.release.since(3, 4, 0) {
-			match = append(match, bson.E{Key: "_id", Value: g.p.w.lock})
+			match = append(match, byID(g.p.w.lock)...)
 		}
 		_, err := at.findAndModify(Release, locks, []bson.D{match}, free, false)
 		return err
@@ -132,7 +131,7 @@ func (g *gen32) tries(send func() error) (err error) {
 // findOne is line.findOne with repetitions, catalog:135.
 func (g *gen32) findOne(at line, collection, id string) (d document, err error) {
 	err = g.tries(func() error {
-		d, err = at.findOne(collection, id)
+		d, err = at.findOne(Read, collection, id)
 		return err
 	})
 	return d, err
@@ -219,9 +218,8 @@ func (g *gen32) session() bson.ObjectID {
 }
 
 func (g *gen32) fields(ts bson.ObjectID) bson.D {
-	return bson.D{{Key: "ts", Value: ts}, {Key: "state", Value: held},
-		{Key: "who", Value: g.id + ":conn1"}, {Key: "process", Value: g.id},
-		{Key: "when", Value: date(g.p.now())}, {Key: "why", Value: "work"}}
+	return pairs("ts", ts, "state", held, "who", g.id+":conn1", "process", g.id,
+		"when", date(g.p.now()), "why", "work")
 }
 
 // grab is grabLock, catalog:182-231.
@@ -237,10 +235,8 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 // overtake is overtakeLock, catalog:233-279. It names the session, and does not read the ping again
 // (G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
-	return g.catalog(244).findAndModify(Take, locks, []bson.D{
-		append(byID(name), free...),
-		{{Key: "_id", Value: name}, {Key: "ts", Value: current}},
-	}, g.fields(ts), false)
+	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
+		pairs("_id", name, "ts", current)}, g.fields(ts), false)
 }
 
 // expired is canOvertakeLock, :172-263. From 3.4 on that is isLockExpired.
@@ -292,11 +288,11 @@ type held32 struct {
 }
 
 // check is checkStatus, :434. It only requires a document with the ts, held or not (G3-3).
-func (h *held32) check() error {
-	if h.g.release.since(5, 0, 0) {
+func (h *held32) check(ask bool) error {
+	if !ask || h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
 	}
-	found, err := h.g.at(436).find(Read, locks, bson.D{{Key: "ts", Value: h.ts}})
+	found, err := h.g.at(436).find(Read, locks, pairs("ts", h.ts))
 	if err != nil {
 		return err
 	}

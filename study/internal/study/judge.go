@@ -107,24 +107,20 @@ func (j *judge) died(p *process) {
 // wrote judges a write at the resource. The resource refuses a write with a smaller fence than an
 // earlier write. Without fences it accepts every write.
 func (j *judge) wrote(t *tenureRecord) {
-	stale := j.written != nil && j.written.n > t.n
-	in := t.Fence == 0 || t.Fence >= j.largest
-	verdict := "written"
+	verdict, text := "written", "writes"
 	switch {
-	case in && stale:
-		verdict = "stale"
-		j.out.Stale++
-	case !in:
-		verdict = "fenced"
+	case t.Fence > 0 && t.Fence < j.largest:
+		verdict, text = "fenced", "its stale write is refused by the fence"
 		j.out.Fenced++
+	case j.written != nil && j.written.n > t.n:
+		verdict, text = "stale", "STALE WRITE: a newer holder has written"
+		j.out.Stale++
+	default:
+		j.written = t
 	}
-	j.w.record.write(t, verdict)
-	if in {
-		j.largest = max(j.largest, t.Fence)
-		if !stale {
-			j.written = t
-		}
-	}
+	j.largest = max(j.largest, t.Fence)
+	j.w.record.count(t.p.name+text, Mark{At: j.w.Now(), Process: t.p.Index,
+		Kind: "write " + verdict, Text: text})
 }
 
 // look runs before every event. It finds the holders with guards that have expired by their clocks,
@@ -289,7 +285,7 @@ func (j *judge) outcome() Outcome {
 			}
 			o.Two += d
 			for _, t := range running {
-				j.w.record.two(t.p, from, instants[i+1])
+				j.w.record.span(t.p, "two", from, instants[i+1])
 			}
 		}
 		if trusted > 1 {

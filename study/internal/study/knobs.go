@@ -35,7 +35,10 @@ var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
 			func(_ *world, p *process, t turn) { p.Clock.Step(t.d) }},
-		{"step", stretchForm, -widest, widest, (*world).clockSteps},
+		{"step", stretchForm, -widest, widest, func(w *world, p *process, t turn) {
+			w.happens(p, t, "clock step", "its clock steps by "+signed(t.d),
+				func() { p.Clock.Step(t.d) })
+		}},
 		{"pause", stretchForm, 0, longest, (*world).pauses},
 		{"cut", stretchForm, 0, longest, (*world).cutOff},
 		{"dies", instantForm, 1, longest,
@@ -49,24 +52,29 @@ var (
 		{"takeover", lengthForm, 2 * m, longest,
 			func(w *world, _ *process, t turn) { w.takeover = t.d }},
 		{"latency", lengthForm, 1 * ms, 2 * s, func(w *world, _ *process, t turn) { w.way = t.d }},
-		{"server.clock", stretchForm, -widest, widest, (*world).serverSteps},
+		{"server.clock", stretchForm, -widest, widest, func(w *world, _ *process, t turn) {
+			w.happens(nil, t, "clock step", "the server's clock steps by "+signed(t.d),
+				func() { w.StepServer(t.d) })
+		}},
 		{"outage", stretchForm, 0, longest, (*world).outages},
 		{"election", stretchForm, -widest, widest, (*world).elects},
+		{mirrorClock, lengthForm, -widest, widest, // only for cases that set it: two mirrors
+			func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }},
 	}
-	dialMirror = dial{"mirror.clock", lengthForm, -widest, widest,
-		func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }} // two mirrors
 )
+
+const mirrorClock = "mirror.clock"
 
 // A turn is a setting of a knob, by the user or by the case.
 type turn struct {
-	who, knob string // the process, and the name of the dial
-	dial      dial
-	d, at     time.Duration // at is -1 for the time in the case
-	decides   bool          // d ends when a contender has decided
-	kind      Kind
-	nth       int
-	what      accident
-	word      string
+	who     string // the process
+	dial    dial
+	d, at   time.Duration // at is -1 for the time in the case
+	decides bool          // d ends when a contender has decided
+	kind    Kind
+	nth     int
+	what    accident
+	word    string
 }
 
 // when is the default time of an event that is not in the case.
@@ -75,7 +83,7 @@ const when = 2*m + 10*s
 // ownTurn parses a setting of cases.txt, for a process or for all processes.
 func ownTurn(who, text string) (t turn, err error) {
 	name, value, _ := strings.Cut(text, "=")
-	dials := slices.Concat(dialsOf, dialsAll, acts, []dial{dialMirror})
+	dials := slices.Concat(dialsOf, dialsAll, acts)
 	i := slices.IndexFunc(dials, func(l dial) bool { return l.name == name })
 	at, decides := strings.CutPrefix(value, "decision@")
 	if decides {
@@ -83,7 +91,7 @@ func ownTurn(who, text string) (t turn, err error) {
 	}
 	t, err = dials[i].read(value)
 	if t.what == late {
-		t.knob = "late"
+		t.dial.name = "late"
 	}
 	t.who, t.decides = who, decides
 	return t, err
@@ -92,9 +100,9 @@ func ownTurn(who, text string) (t turn, err error) {
 // name returns the name of the knob.
 func (t turn) name() string {
 	if t.who == "" {
-		return t.knob
+		return t.dial.name
 	}
-	return t.who + "." + t.knob
+	return t.who + "." + t.dial.name
 }
 
 // allKinds lists the commands that a setting may name.
@@ -103,7 +111,7 @@ const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release,
 
 // read parses a value.
 func (l dial) read(text string) (t turn, err error) {
-	t = turn{knob: l.name, dial: l, at: -1, what: accidentsOf[l.name]}
+	t = turn{dial: l, at: -1, what: accidentsOf[l.name]}
 	bad := func(why string) (turn, error) {
 		return turn{}, fmt.Errorf("%.40q %s: it is written as %s", text, why, l.form)
 	}
@@ -155,22 +163,6 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-func (c Case) knobs() (knobs []turn) {
-	add := func(who string, dials ...dial) {
-		for _, l := range dials {
-			knobs = append(knobs, turn{who: who, knob: l.name, dial: l})
-		}
-	}
-	for _, name := range c.names() {
-		add(name, dialsOf...)
-	}
-	add("", dialsAll...)
-	if _, mirrored := c.sets()[dialMirror.name]; mirrored {
-		add("", dialMirror)
-	}
-	return knobs
-}
-
 // With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
 // if the case sets the knob for only one process. If a knob is set repeatedly, all its settings
 // apply. They replace the case's own setting of the knob.
@@ -194,17 +186,28 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
+// knob returns a knob by its name, or by the name of its dial if the case sets only that one.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string
 	own := c.sets()
-	for _, k := range c.knobs() {
-		if k.name() == name {
-			return k, nil
+	for _, who := range append(c.names(), "") {
+		dials := dialsOf
+		if who == "" {
+			dials = dialsAll
 		}
-		all = append(all, k.name())
-		if _, set := own[k.name()]; set && k.dial.name == name {
-			short = append(short, k)
+		for _, l := range dials {
+			k := turn{who: who, dial: l}
+			_, set := own[k.name()]
+			switch {
+			case l.name == mirrorClock && !set:
+				continue
+			case k.name() == name:
+				return k, nil
+			case set && l.name == name:
+				short = append(short, k)
+			}
+			all = append(all, k.name())
 		}
 	}
 	if len(short) == 1 {

@@ -13,14 +13,11 @@ import (
 // set plays a case by one generation with the given settings of knobs.
 func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	t.Helper()
-	found, _ := study.FindCases(name)
-	g, _, _ := study.FindGeneration(generation)
-	c := found[0]
-	if len(settings) > 0 {
-		c = assert.Value(c.With(settings...))(t)
-	}
+	c := assert.Value(study.FindCases(name))(t)[0]
+	g := assert.Value(study.FindGeneration(generation))(t)
+	c = assert.Value(c.With(settings...))(t)
 	plays := assert.Value(study.Run(t.Context(), []study.Case{c}, []study.Generation{g}))(t)
-	return plays[0]
+	return plays[0][0]
 }
 
 // A set knob replaces the event of the case, and the outcome is then the opposite.
@@ -56,24 +53,22 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 			t.Errorf("%s, %s: %s, want %s: %v", one.play, one.settings, got, one.want, p.Outcome.Parts())
 		}
 	}
-	if p := set(t, "dead-holder", "1.8", "A.dies=40m"); len(p.Outcome.Losses) > 0 {
-		t.Errorf("A lives until 12:40, and has lost the lock: %v", p.Outcome.Losses)
+	if o := set(t, "dead-holder", "1.8", "A.dies=40m").Outcome; len(o.Losses) > 0 {
+		t.Errorf("A lives until 12:40, and has lost the lock: %v", o.Losses)
 	}
-	if p := set(t, "dead-holder", "3.2", "A.late=grab:10m"); p.Outcome.Idle > time.Minute {
-		t.Errorf("A has tried again after the time limit (r3.2.22 shard_registry.cpp:153): nobody for %v",
-			p.Outcome.Idle)
+	if o := set(t, "dead-holder", "3.2", "A.late=grab:10m").Outcome; o.Idle > time.Minute {
+		t.Errorf("A has not tried again after the time limit (r3.2.22 shard_registry.cpp:153): %v", o)
 	}
-	if p := set(t, "dead-holder", "1.8", "latency=2s",
-		"B.tries=10m"); p.Outcome.Idle < 17*time.Minute {
-		t.Errorf("B looks every ten minutes, and has waited for %v only", p.Outcome.Idle)
+	o := set(t, "dead-holder", "1.8", "latency=2s", "B.tries=10m").Outcome
+	if o.Idle < 17*time.Minute {
+		t.Errorf("B looks every ten minutes, and has waited for %v only", o.Idle)
 	}
 }
 
 // The error of a wrong setting names the problem and the valid settings.
 func TestWith_WrongSettings_SayWhatThereIs(t *testing.T) {
 	t.Parallel()
-	found, _ := study.FindCases("two-force")
-	c := found[0]
+	c := assert.Value(study.FindCases("two-force"))(t)[0]
 	for setting, wants := range map[string]string{
 		"A.paws=1m":          `"A.paws"|A.pause|C.late|takeover|latency`,
 		"D.pause=1m":         `"D.pause"|two-force`,
@@ -97,9 +92,5 @@ func TestWith_WrongSettings_SayWhatThereIs(t *testing.T) {
 				t.Errorf("%q: %v, want %q", setting, err, want)
 			}
 		}
-	}
-	found, _ = study.FindCases("release-by-id")
-	if _, err := found[0].With("pause=1m"); err != nil {
-		t.Error(err)
 	}
 }

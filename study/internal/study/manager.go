@@ -3,7 +3,6 @@ package study
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +90,7 @@ func (g Generation) decides() time.Duration {
 
 // A manager is the lock manager of one process.
 type manager interface {
-	start() bool // starts the pings, and reports whether that succeeded
+	start() // starts the pings
 	// lock acquires a lock like the users of the generation. It waits no longer than patience. With 0
 	// it tries once.
 	lock(name string, patience time.Duration) (tenure, error)
@@ -102,8 +101,9 @@ type tenure interface {
 	session() string // process and ts in the lock document
 	fence() int64    // fencing token; 0 in a generation without fences
 	trusted() error  // error if the holder knows, without a command, that the lock is lost
-	proceed() error  // like trusted, but renews a lease
-	check() error    // asks the server whether the lock is held, if the generation can
+	// check is like trusted, but renews a lease. With ask it asks the server whether the lock is held,
+	// if the generation can.
+	check(ask bool) error
 	release() error
 }
 
@@ -114,11 +114,10 @@ type bare struct {
 	ts bson.ObjectID
 }
 
-func (b bare) session() string { return b.id + " " + b.ts.Hex() }
-func (b bare) fence() int64    { return 0 }
-func (b bare) trusted() error  { return nil }
-func (b bare) proceed() error  { return nil }
-func (b bare) check() error    { return nil }
+func (b bare) session() string  { return b.id + " " + b.ts.Hex() }
+func (b bare) fence() int64     { return 0 }
+func (b bare) trusted() error   { return nil }
+func (b bare) check(bool) error { return nil }
 
 // again calls try until patience ends (r2.4.14 src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
@@ -153,11 +152,7 @@ func (j *job) run(p *process) {
 		if p.Frozen() { // a frozen process notices nothing until it runs again
 			awake := make(chan struct{})
 			p.w.Post(p.Index, "awake", func() { p.WhenRunning(func() { close(awake) }) })
-			select {
-			case <-awake:
-			case <-p.over:
-				runtime.Goexit()
-			}
+			p.await(awake)
 		}
 		if done(); err != nil {
 			p.w.record.mark(p, "refused", "does not get the lock: "+brief(err))
@@ -174,15 +169,11 @@ func (j *job) hold(p *process, h tenure) {
 	t := w.judge.granted(p, h)
 	for end := w.Now() + j.work; ; {
 		left := end - w.Now()
-		err := h.proceed()
-		if err == nil && (left <= 0 || j.asks) {
-			err = h.check()
-		}
-		if err != nil {
+		if err := h.check(left <= 0 || j.asks); err != nil {
 			w.judge.fails(t, err)
 			break
 		}
-		_ = p.send("", Write, "write", none, func() error { // the resource, which checks fences
+		_ = line{process: p}.send(Write, "write", "", func() error { // the resource, which checks fences
 			w.judge.wrote(t)
 			return nil
 		}, nil)

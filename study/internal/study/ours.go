@@ -46,7 +46,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 		return apply()
 	}
 	c := &command{p: o.p, kind: kind, op: string(call.Op), limit: 5 * time.Second, apply: apply,
-		text:   func() string { return call.Subject },
+		text:   call.Subject,
 		answer: func() string { return o.p.w.record.state(kind) }}
 	c.submit()
 	switch err := c.wait(ctx); {
@@ -60,7 +60,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 }
 
 // start makes the Manager, and tries again after a failure. It returns after the first ping.
-func (o *ours) start() bool {
+func (o *ours) start() {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)
 	cfg := distlock.Config{Host: o.p.host, Logger: zerolog.Nop(), Takeover: o.p.w.takeover,
@@ -69,18 +69,15 @@ func (o *ours) start() bool {
 		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {
 			o.m = m
-			o.p.Go(func() { // closes the Manager at the burial, so that its goroutines end
-				<-o.p.ctx.Done()
-				_ = m.Close(context.Background())
-			})
-			return true
-		}
-		if o.p.ctx.Err() != nil {
-			return false
+			break
 		}
 		o.p.w.record.mark(o.p, "trouble", "does not start: "+brief(err))
 		o.p.sleep(time.Second)
 	}
+	o.p.Go(func() { // closes the Manager at the burial, so that its goroutines end
+		<-o.p.ctx.Done()
+		_ = o.m.Close(context.Background())
+	})
 }
 
 func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
@@ -116,12 +113,14 @@ type heldOurs struct {
 func (h *heldOurs) session() string { return h.g.Process() + " " + h.g.Session().Hex() }
 func (h *heldOurs) fence() int64    { return h.g.Fence() }
 func (h *heldOurs) trusted() error  { return h.g.Err() }
-func (h *heldOurs) check() error    { return h.g.Verify(h.o.p.ctx) }
 func (h *heldOurs) release() error  { return h.g.Release() }
 
-func (h *heldOurs) proceed() error {
-	if h.leased {
-		return h.g.Renew(h.o.p.ctx)
+func (h *heldOurs) check(ask bool) (err error) {
+	if err = h.g.Err(); err == nil && h.leased {
+		err = h.g.Renew(h.o.p.ctx)
 	}
-	return h.g.Err()
+	if err == nil && ask {
+		err = h.g.Verify(h.o.p.ctx)
+	}
+	return err
 }

@@ -53,14 +53,14 @@ type pagePlay struct {
 }
 
 // Page returns an HTML page with all plays. The page plays them in the browser.
-func Page(cases []Case, generations []Generation, plays []Play) string {
+func Page(cases []Case, generations []Generation, plays [][]Play) string {
 	texts := &pool{number: map[string]int64{}}
 	var all []pageCase
 	for i, c := range cases {
 		one := pageCase{Name: c.Name, Title: c.Title, Hole: c.Hole, Story: c.Story,
 			Length: c.Length.Milliseconds()}
 		for j, g := range generations {
-			one.Plays = append(one.Plays, plays[i*len(generations)+j].page(c, g, texts))
+			one.Plays = append(one.Plays, plays[i][j].page(c, g, texts))
 		}
 		all = append(all, one)
 	}

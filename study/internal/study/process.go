@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
@@ -21,7 +20,7 @@ var (
 )
 
 // A process is a participant: a clock, a connection to the server, and a lock manager of the played
-// generation. Only the loop of the world uses its fields, except as noted.
+// generation. Only the loop of the world uses its fields.
 type process struct {
 	*virtual.Process
 	w      *world
@@ -44,9 +43,6 @@ type process struct {
 	ctx  context.Context // ends at its burial
 	end  context.CancelFunc
 	over chan struct{} // closed at its death or burial
-
-	mu   sync.Mutex // guards the rest
-	open []*command
 }
 
 // The additional roles of a process: a member of the config servers of 3.4 and later, and a shard's
@@ -59,9 +55,7 @@ func (p *process) now() time.Time { return p.Clock.Now().Wall }
 func (p *process) begin() {
 	p.w.record.mark(p, "start", "starts")
 	p.Go(func() {
-		if !p.locks.start() {
-			return
-		}
+		p.locks.start()
 		for _, j := range p.jobs {
 			p.Go(func() { j.run(p) })
 		}
@@ -71,6 +65,15 @@ func (p *process) begin() {
 // sleep waits for d. If the process dies meanwhile, its goroutine ends here.
 func (p *process) sleep(d time.Duration) {
 	if !clock.Sleep(p.Clock, d, p.over) {
+		runtime.Goexit()
+	}
+}
+
+// await waits for a signal. If the process dies meanwhile, its goroutine ends here.
+func (p *process) await(signal <-chan struct{}) {
+	select {
+	case <-signal:
+	case <-p.over:
 		runtime.Goexit()
 	}
 }
@@ -100,19 +103,10 @@ func (p *process) pause(d time.Duration) {
 	})
 }
 
-// bury ends the goroutines of a process. From now on every command fails immediately.
+// bury ends the goroutines of a process.
 func (p *process) bury() {
 	if !p.Dead {
 		close(p.over)
 	}
-	p.Bury(func() {
-		p.end()
-		p.mu.Lock()
-		open := p.open
-		p.open = nil
-		p.mu.Unlock()
-		for _, c := range open {
-			c.finish(errUnreachable)
-		}
-	})
+	p.Bury(p.end)
 }

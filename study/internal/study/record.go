@@ -44,18 +44,21 @@ type Bar struct {
 // A Mark is an event of a play.
 type Mark struct {
 	At      time.Duration
-	Process int // -1 for the server or an operator
-	Kind    string
+	Process int    // -1 for the server, an operator, or a document
+	Kind    string // empty for a document
 	Text    string // for a command, its name
 	Sent    string // for a command that writes documents, its match and its change
 	Answer  string
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
 	Source  string // line of the server's source; empty for this module
-	sent    func() string
 	// Count is the number of such events, for polls and pings. Until is the time of the last one.
 	Count int
 	Until time.Duration
+
+	// In Rows: a successful ping or poll, which does not matter for the outcome, and the step that the
+	// verdict names.
+	Quiet, Decides bool
 }
 
 // A Version is a document's state from an instant on. Without fields the document was deleted.
@@ -75,7 +78,6 @@ type record struct {
 	w        *world
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
 	words    map[string]string              // replacements of ObjectIDs
-	unseen   bool                           // records only the events that the outcome needs
 
 	mu   sync.Mutex // guards the rest
 	out  Record
@@ -91,9 +93,6 @@ func (r *record) index(p *process) int {
 
 // mark adds a mark. The loop of the world and the goroutine that an event has woken may call it.
 func (r *record) mark(p *process, kind, text string) {
-	if r.unseen {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.same = nil
@@ -101,48 +100,23 @@ func (r *record) mark(p *process, kind, text string) {
 		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
+// span adds a bar, or extends one that ends at from.
 func (r *record) span(p *process, kind string, from, until time.Duration) {
-	r.out.Bars = append(r.out.Bars, Bar{Process: r.index(p), Kind: kind, From: from, Until: until})
-}
-
-// two records a period during which a process and another process both held the lock. It extends an
-// adjacent period.
-func (r *record) two(p *process, from, until time.Duration) {
 	for i, b := range r.out.Bars {
-		if b.Process == p.Index && b.Kind == "two" && b.Until == from {
+		if b.Process == p.Index && b.Kind == kind && b.Until == from {
 			r.out.Bars[i].Until = until
 			return
 		}
 	}
-	r.span(p, "two", from, until)
+	r.out.Bars = append(r.out.Bars, Bar{Process: p.Index, Kind: kind, From: from, Until: until})
 }
 
-// write records a write to the protected resource. The verdict is "written", "stale" (after a write
-// of a newer holder) or "fenced" (refused).
-func (r *record) write(t *tenureRecord, verdict string) {
-	text := map[string]string{"written": "writes", "stale": "STALE WRITE: a newer holder has written",
-		"fenced": "its stale write is refused by the fence"}[verdict]
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.again(t.p.name+text, Mark{At: r.w.Now(), Process: t.p.Index, Kind: "write " + verdict,
-		Text: text, Count: 1})
-}
-
-// note records the figures of a contender's decision in an old generation, as mongos logged them. A
-// repetition is only counted. The first word of format is the kind of the note.
+// note records the figures of a contender's decision in an old generation, as mongos logged them.
+// The first word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
-	r := p.w.record
-	if r.unseen {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	kind, _, _ := strings.Cut(format, " ")
-	m := Mark{At: p.w.Now(), Process: p.Index, Kind: kind, Count: 1, Source: p.source}
-	if _, counted := r.same[p.name+p.source+format]; !counted {
-		m.Text = r.plain(fmt.Sprintf(format, args...))
-	}
-	r.again(p.name+p.source+format, m)
+	p.w.record.count(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
+		Text: fmt.Sprintf(format, args...), Source: p.source})
 }
 
 // decides records a decision by one clock, with its present time and its time at the start of the
@@ -155,11 +129,9 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
 
-// exchange records a command and its answer. A repetition with the same answer is only counted,
-// because there are thousands of polls. The count ends with the next mark or change of a lock
-// document.
+// exchange records a command and its answer.
 func (r *record) exchange(c *command, err error) {
-	if r.unseen || c.kind == Write {
+	if c.kind == Write {
 		return
 	}
 	answer, struck := brief(err), ""
@@ -169,24 +141,25 @@ func (r *record) exchange(c *command, err error) {
 	if c.struck.what != "" {
 		struck = " [" + string(c.struck.what) + "]"
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op, Count: 1,
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op,
 		Answer: answer + struck, Changed: c.changed, Struck: struck != "", Source: c.source}
 	if c.kind.writes() && c.kind != Ping {
-		m.sent = c.text
+		m.Sent = c.text
 	}
 	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
 		m.Answer, m.Changed = "sent"+struck, false
-		r.again(fmt.Sprint(now, c.p.name), m)
+		r.count(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
 	}
 	// Times and sessions differ from poll to poll.
-	r.again(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
+	r.count(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// again adds a mark, or counts a repetition if the key has a mark. The caller holds mu.
-func (r *record) again(key string, m Mark) {
+// count adds a mark. A repetition with the same key is only counted, because there are thousands of
+// polls. The count ends with the next mark that is not counted, or change of a lock document.
+func (r *record) count(key string, m Mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if i, known := r.same[key]; known {
 		r.out.Marks[i].Count++
 		r.out.Marks[i].Until = m.At
@@ -196,10 +169,7 @@ func (r *record) again(key string, m Mark) {
 		r.same = map[string]int{}
 	}
 	r.same[key] = len(r.out.Marks)
-	if m.sent != nil {
-		m.Sent, m.sent = r.plain(m.sent()), nil
-	}
-	m.Answer = r.plain(m.Answer)
+	m.Count, m.Text, m.Sent, m.Answer = 1, r.plain(m.Text), r.plain(m.Sent), r.plain(m.Answer)
 	r.out.Marks = append(r.out.Marks, m)
 }
 
@@ -230,17 +200,10 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == locks {
 		r.same = nil
 	}
-	named := collection == locks && id == r.w.lock
-	if r.unseen && !named {
-		return
-	}
 	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
 		Fields: []Field{}}
-	var d document
-	if raw != nil {
-		d = r.w.parse(raw)
-	}
-	if named {
+	d := parse(raw)
+	if collection == locks && id == r.w.lock {
 		r.w.judge.reads(d)
 	}
 	for _, e := range d {

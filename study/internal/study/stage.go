@@ -20,7 +20,10 @@ var acts = []dial{
 	{"host", wordForm, 0, 0,
 		func(_ *world, p *process, t turn) { p.host, p.port = strings.ToLower(t.word), p.port+1 }},
 	{"role", wordForm, 0, 0, func(_ *world, p *process, t turn) { p.role = t.word }},
-	{"stands", instantForm, 0, longest, (*world).clockStands},
+	{"stands", instantForm, 0, longest, func(w *world, p *process, t turn) { // forever
+		p.stands = true
+		w.happens(p, t, "clock step", "its clock is frozen", p.Clock.Stand)
+	}},
 	{"refused", commandForm, 0, 0, (*world).strikes},
 	{"forsaken", delayForm, 0, longest, (*world).strikes},
 	{"stills", delayForm, 0, longest, (*world).strikes},
@@ -39,23 +42,6 @@ func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 		do()
 		w.record.mark(p, kind, text)
 	})
-}
-
-// clockStands stops the wall clock of a process forever.
-func (w *world) clockStands(p *process, t turn) {
-	p.stands = true
-	w.happens(p, t, "clock step", "its clock is frozen", p.Clock.Stand)
-}
-
-// clockSteps steps the wall clock of a process. serverSteps steps the server's clock.
-func (w *world) clockSteps(p *process, t turn) {
-	text := "its clock steps by " + signed(t.d)
-	w.happens(p, t, "clock step", text, func() { p.Clock.Step(t.d) })
-}
-
-func (w *world) serverSteps(_ *process, t turn) {
-	text := "the server's clock steps by " + signed(t.d)
-	w.happens(nil, t, "clock step", text, func() { w.StepServer(t.d) })
 }
 
 // pauses stops a process for a while, like SIGSTOP, the move of a VM, or swapping.

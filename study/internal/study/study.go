@@ -9,26 +9,32 @@ import (
 	"sync"
 )
 
-// Run plays each case with each generation. It returns all plays of the first case, then of the
-// second case, and so on. When ctx ends, it waits for the running plays and returns the cause.
-func Run(ctx context.Context, cases []Case, generations []Generation) ([]Play, error) {
-	plays := make([]Play, len(cases)*len(generations))
+// Run plays each case with each generation. It returns the plays of each case. When ctx ends, it
+// waits for the running plays and returns the cause.
+func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play, error) {
+	plays := make([][]Play, len(cases))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var players sync.WaitGroup
-	for i := 0; i < len(plays) && ctx.Err() == nil; i++ {
-		slots <- struct{}{}
-		players.Go(func() { // ends with its play
-			plays[i] = play(cases[i/len(generations)], generations[i%len(generations)])
-			<-slots
-		})
+	for i, c := range cases {
+		plays[i] = make([]Play, len(generations))
+		for j, g := range generations {
+			slots <- struct{}{}
+			players.Go(func() { // ends with its play
+				if ctx.Err() == nil {
+					plays[i][j] = play(c, g)
+				}
+				<-slots
+			})
+		}
 	}
 	players.Wait()
 	return plays, context.Cause(ctx)
 }
 
 // FindCases returns the case with this name, or the cases of this hole, or the cases with names
-// that contain it. Unless it finds the name itself, it also returns all names.
-func FindCases(name string) (found []Case, names []string) {
+// that contain it. Its error lists all names.
+func FindCases(name string) (found []Case, err error) {
+	var names []string
 	var parts []Case
 	for _, c := range written() {
 		if c.Name == name {
@@ -41,10 +47,13 @@ func FindCases(name string) (found []Case, names []string) {
 		}
 		names = append(names, c.Name)
 	}
-	if len(found) == 0 {
-		found = parts
+	if len(found) > 0 {
+		return found, nil
 	}
-	return found, names
+	if len(parts) == 0 {
+		err = fmt.Errorf("there is no case %.60q; there are %s", name, strings.Join(names, ", "))
+	}
+	return parts, err
 }
 
 // series lists the releases that existed: the range of each series' third number, and its column.
@@ -61,9 +70,9 @@ var series = []struct {
 	{"6.0", 0, 29, "3.2"},
 }
 
-// FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14. For
-// every other name it returns the list of valid names.
-func FindGeneration(name string) (g Generation, list string, ok bool) {
+// FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14. Its
+// error lists the valid names.
+func FindGeneration(name string) (Generation, error) {
 	columns := map[string]Generation{}
 	var names []string
 	for _, g := range Generations() {
@@ -71,7 +80,7 @@ func FindGeneration(name string) (g Generation, list string, ok bool) {
 		names = append(names, g.Name)
 	}
 	if g, ok := columns[name]; ok {
-		return g, "", true
+		return g, nil
 	}
 	text := strings.TrimPrefix(name, "r")
 	for _, of := range series {
@@ -80,10 +89,10 @@ func FindGeneration(name string) (g Generation, list string, ok bool) {
 			if text == whole || text == of.name && patch == of.last {
 				g := columns[of.column]
 				g.Name, g.Title, g.release = name, "release "+whole, number(whole)
-				return g, "", true
+				return g, nil
 			}
 		}
 		names = append(names, fmt.Sprintf("%s.%d to .%d", of.name, of.first, of.last))
 	}
-	return Generation{}, strings.Join(names, ", "), false
+	return Generation{}, fmt.Errorf("there are %s", strings.Join(names, ", "))
 }

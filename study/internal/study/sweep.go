@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -68,15 +69,17 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with a name. For an unknown name it returns all names.
-func FindSweep(name string) (sweep Sweep, names []string, ok bool) {
+// FindSweep returns the sweep with a name. Its error lists all names.
+func FindSweep(name string) (Sweep, error) {
+	var names []string
 	for _, one := range Sweeps() {
 		if one.Name == name {
-			return one, nil, true
+			return one, nil
 		}
 		names = append(names, one.Name)
 	}
-	return Sweep{}, names, false
+	return Sweep{}, fmt.Errorf("there is no sweep %.60q; there are %s", name,
+		strings.Join(names, ", "))
 }
 
 // Settings returns the sweep's settings with its knob at far.
@@ -116,35 +119,18 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	if err != nil {
 		panic("study: " + err.Error())
 	}
-	c.unseen = true
 	o := play(c, g).Outcome
 	return sw.breaks(o), o.Not
 }
 
-// Run finds the first value that breaks a generation. It turns the knob in eight steps, then halves
-// the first step that broke.
+// Run finds the first value that breaks a generation. All larger values break it, too.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
-	at := func(far time.Duration) (broken bool) {
-		broken, found.Not = sw.At(g, far)
+	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {
+		broken, found.Not = sw.At(g, time.Duration(i)*s)
 		return broken || found.Not != "" || ctx.Err() != nil
-	}
-	const steps = 8
-	good, bad := time.Duration(-1), sw.Most
-	for i := range steps + 1 {
-		if bad = sw.Most * time.Duration(i) / steps; at(bad) {
-			found.Broken = found.Not == ""
-			break
-		}
-		good = bad
-	}
-	for found.Broken && good >= 0 && bad-good > time.Second {
-		if middle := ((good + bad) / 2).Round(time.Second); at(middle) {
-			bad = middle
-		} else {
-			good = middle
-		}
-	}
-	found.From = bad
+	})
+	found.From = time.Duration(first) * s
+	found.Broken = found.From <= sw.Most && found.Not == ""
 	return found, context.Cause(ctx)
 }

@@ -1,7 +1,6 @@
 package study_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -36,20 +35,5 @@ func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 				at(edge.From-slack, false)
 			}
 		}
-	}
-}
-
-// A sweep finds the boundary to the second, and describes it with the command that plays it.
-func TestSweep_FindsTheBoundary(t *testing.T) {
-	t.Parallel()
-	sw, _, _ := study.FindSweep("skew")
-	g, _, _ := study.FindGeneration("2.6")
-	found, err := sw.Run(t.Context(), g)
-	if d := found.From - 30*time.Second; err != nil || !found.Broken || d < 0 || d > 2*time.Second {
-		t.Errorf("%+v, %v", found, err)
-	}
-	if text := found.Describe(sw); !strings.Contains(text, "from 31s on: LOCK_TIMEOUT") ||
-		!strings.Contains(text, "config-clocks-apart --generation 2.6 --set mirror.clock=31s") {
-		t.Error(text)
 	}
 }

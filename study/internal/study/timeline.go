@@ -10,42 +10,31 @@ import (
 	"mongodlm/catalog"
 )
 
-// A Row is one row of a timeline.
-type Row struct {
-	At           time.Duration
-	Process      int // -1 for the server, an operator, or a document
-	Text         string
-	Quiet        bool   // a successful ping or poll, which does not matter for the outcome
-	Source, Sent string // line of the server's source; full command of a write
-	Kind         string // kind of the mark; empty for a document
-	Decides      bool   // the step that the verdict names
-}
-
 // Time formats an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
 // Rows returns the events by time: the commands of the processes with their answers, and the
 // versions of the lock document. Pings and polls of one kind are one row. The verdict, which may be
 // empty, names the deciding step.
-func (p Play) Rows(v Verdict) []Row {
-	var rows []Row
+func (p Play) Rows(v Verdict) []Mark {
+	var rows []Mark
 	decides := p.deciding(v)
 	for i, m := range p.Marks {
-		if m.housekeeping() && i != decides {
+		m.Decides = i == decides
+		m.Quiet = m.quiet() && !m.Decides
+		if m.housekeeping() && !m.Decides {
 			continue
 		}
-		text := m.Text
-		if strings.Contains(text, " lock") && m.Count > 0 { // a command on a collection
-			text = m.Kind + " (" + text + ")"
+		if strings.Contains(m.Text, " lock") && m.Count > 0 { // a command on a collection
+			m.Text = m.Kind + " (" + m.Text + ")"
 		}
 		if m.Answer != "" {
-			text += ": " + m.Answer
+			m.Text += ": " + m.Answer
 		}
 		if m.Count > 1 {
-			text += fmt.Sprintf(" (%d times, to %s)", m.Count, noon.Add(m.Until).Format(time.TimeOnly))
+			m.Text += fmt.Sprintf(" (%d times, to %s)", m.Count, noon.Add(m.Until).Format(time.TimeOnly))
 		}
-		rows = append(rows, Row{At: m.At, Process: m.Process, Text: text, Quiet: m.quiet() &&
-			i != decides, Source: m.Source, Sent: m.Sent, Kind: m.Kind, Decides: i == decides})
+		rows = append(rows, m)
 	}
 	before := map[string][]Field{}
 	for _, v := range p.Versions {
@@ -62,9 +51,9 @@ func (p Play) Rows(v Verdict) []Row {
 		default:
 			continue
 		}
-		rows = append(rows, Row{At: v.At, Process: -1, Text: text})
+		rows = append(rows, Mark{At: v.At, Process: -1, Text: text})
 	}
-	slices.SortStableFunc(rows, func(a, b Row) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(rows, func(a, b Mark) int { return cmp.Compare(a.At, b.At) })
 	return rows
 }
 

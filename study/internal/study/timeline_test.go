@@ -7,53 +7,21 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// rows plays a case by one generation and returns its rows as strings such as "A text".
-func rows(t *testing.T, name, generation string) (lines []string) {
-	t.Helper()
-	p := set(t, name, generation)
-	for _, r := range p.Rows(study.Verdict{}) {
-		who := "server"
-		if r.Process >= 0 {
-			who = p.Processes[r.Process].Name
-		}
-		lines = append(lines, who+" "+r.Text)
-	}
-	return lines
-}
-
-// inOrder requires that lines contain the texts in this order.
-func inOrder(t *testing.T, lines []string, texts ...string) {
-	t.Helper()
-	at := 0
-	for _, text := range texts {
-		for ; at < len(lines) && !strings.Contains(lines[at], text); at++ {
-		}
-		if at == len(lines) {
-			t.Errorf("no %q in this order %q:\n%s", text, texts, strings.Join(lines, "\n"))
-			return
-		}
-		at++
-	}
-}
-
-// A slow command has one row for its sending and one row for its answer. Its effect is before the
-// answer.
-func TestRows_SlowCommand_EffectBeforeAnswer(t *testing.T) {
+// The rows tell the course of events. A slow command has one row for its sending and one row for
+// its answer, and its effect is before the answer. A release reports a lock that is free although
+// no document matched, a failed release that is queued, and a release that inserts no document. In
+// resumes-in-time the holder pings between the decision and the command.
+func TestRows_TellTheCourseOfEvents(t *testing.T) {
 	t.Parallel()
-	inOrder(t, rows(t, "two-force", "1.8"), "C take over (update locks): sent [slow]",
-		"B has the lock", "server state 0", "C take over (update locks): answered: n: 1",
-		"C has the lock")
-	inOrder(t, rows(t, "two-force", "2.6"), "C take over (update locks): sent [slow]",
-		"B has the lock", "C take over (update locks): answered: n: 0")
-	inOrder(t, rows(t, "finalize-late", "3.2"), "A grab (findAndModify locks): sent", "server ts",
-		"B has the lock", "A grab (findAndModify locks): answered")
-}
-
-// The rows of a release report a lock that is free although no document matched, a failed release
-// that is queued, and a release that inserts no document.
-func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
-	t.Parallel()
+	slow := []string{"B take over (update locks): sent", "A runs again", "A ping",
+		"B take over (update locks): answered: n: 1"}
 	for name, texts := range map[string][]string{
+		"1.8 two-force": {"C take over (update locks): sent [slow]", "B has the lock",
+			"server state 0", "C take over (update locks): answered: n: 1", "C has the lock"},
+		"2.6 two-force": {"C take over (update locks): sent [slow]", "B has the lock",
+			"C take over (update locks): answered: n: 0"},
+		"3.2 finalize-late": {"A grab (findAndModify locks): sent", "server ts", "B has the lock",
+			"A grab (findAndModify locks): answered"},
 		"1.8 dead-holder": {"A insert (insert locks)", "server state 0", "A grab"},
 		"2.6 pause":       {"A release (update locks): n: 0", "A cannot release: nothing matched"},
 		"3.2 pause":       {"A counts it as released"},
@@ -63,26 +31,28 @@ func TestRows_OfRelease_SayWhatItDid(t *testing.T) {
 		"1.8 release-by-id":   {"A has released"},
 		"ours release-by-id":  {"A cannot release"},
 		"3.2 grab-reply-lost": {"A release (findAndModify locks): state 0", "server state 0"},
+		"1.8 resumes-in-time": slow, "2.0 resumes-in-time": slow, "2.6 resumes-in-time": slow,
+		"3.2 resumes-in-time": {"B take over (findAndModify locks): sent", "A runs again", "A ping",
+			"B has the lock"},
+		"ours resumes-in-time": {"B condemn: sent", "A runs again", "A ping",
+			"B condemn: answered: document is not as expected"},
 	} {
 		release, of, _ := strings.Cut(name, " ")
-		inOrder(t, rows(t, of, release), texts...)
-	}
-}
-
-// In resumes-in-time the holder pings between the decision and the command, in every generation.
-// The old generations take the lock nevertheless.
-func TestRows_ResumesInTime_PingsBetween(t *testing.T) {
-	t.Parallel()
-	for _, g := range study.Generations() {
-		takes := "B take over (update locks): sent"
-		then := "B take over (update locks): answered: n: 1"
-		switch g.Name {
-		case "3.2":
-			takes, then = "B take over (findAndModify locks): sent", "B has the lock"
-		case study.Ours:
-			takes, then = "B condemn: sent", "B condemn: answered: document is not as expected"
+		p := set(t, of, release)
+		var lines []string
+		for _, r := range p.Rows(study.Verdict{}) {
+			who := "server"
+			if r.Process >= 0 {
+				who = p.Processes[r.Process].Name
+			}
+			line := who + " " + r.Text
+			if lines = append(lines, line); len(texts) > 0 && strings.Contains(line, texts[0]) {
+				texts = texts[1:]
+			}
 		}
-		inOrder(t, rows(t, "resumes-in-time", g.Name), takes, "A runs again", "A ping", then)
+		if len(texts) > 0 {
+			t.Errorf("%s: no %q in this order:\n%s", name, texts, strings.Join(lines, "\n"))
+		}
 	}
 }
 

@@ -29,7 +29,6 @@ type world struct {
 	missed     []string        // set knobs that cannot happen
 	processes  []*process
 	stops      []*stop
-	parsed     map[string]document
 	ids        uint64 // number of object ids that the play made
 	record     *record
 	judge      *judge
@@ -45,10 +44,10 @@ func play(c Case, g Generation) (p Play) {
 	}
 	raced := false
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
-		w := &world{World: in, generation: g, parsed: map[string]document{}, way: 2 * ms,
+		w := &world{World: in, generation: g, way: 2 * ms,
 			limit: c.limit, lock: cmp.Or(c.lock, "balancer")}
 		w.record = &record{w: w, versions: map[string]map[string]bson.Raw{},
-			words: map[string]string{}, unseen: c.unseen}
+			words: map[string]string{}}
 		w.judge = &judge{w: w, named: map[string]int{}}
 		w.stage(c)
 		for _, proc := range w.processes {

@@ -2,24 +2,24 @@
 // loop of package singleton, and reads and writes the cluster's metadata. Package cluster decides
 // which chunks to move; this package moves them.
 //
-// A round has three steps: record the round, read the cluster, and move one chunk of each
-// collection that needs a move. Package singleton reads from collection distlock_settings when
-// rounds may run. After each round the lock goes to the first balancer in the queue. Up to version
-// 3.2 mongos polled for the lock. From 3.4 on the lock was held permanently. Every move is guarded
-// twice: the lock's guard is checked before it, and its filter contains the fence. So a holder that
-// lost the lock cannot undo the moves of its successor.
+// A round records itself, reads the cluster, and moves one chunk of each collection that needs a
+// move. Package singleton reads from collection distlock_settings when rounds may run. After each
+// round the lock goes to the first balancer in the queue. Every move is guarded twice: the lock's
+// guard is checked before it, and its filter contains the fence. So a holder that lost the lock
+// cannot undo the moves of its successor.
 package balancer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
@@ -61,8 +61,10 @@ type Event struct {
 	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; in Entered and TookOver
 }
 
-// Pauses of a balancer, shortened for the demo.
 const (
+	closeLimit = 10 * time.Second // for the commands of a process that ends
+
+	// Pauses of a balancer, shortened for the demo.
 	roundPause = 100 * time.Millisecond // between the beginnings of two rounds
 	movePause  = 12 * time.Millisecond  // simulates the copying of a chunk
 )
@@ -72,14 +74,15 @@ type Balancer struct {
 	manager *distlock.Manager
 	store   *Store
 	number  int
-	emit    func(Event)
+	mu      sync.Mutex // keeps the lines of events whole
+	events  *json.Encoder
 	waited  atomic.Int64 // nanoseconds of the wait for its latest lock
-	probing chan int64   // the fences of lost locks
+	probes  sync.WaitGroup
 }
 
-// New returns the balancer with the given number. It passes its events to emit. Run starts it.
-func New(number int, emit func(Event)) *Balancer {
-	return &Balancer{number: number, emit: emit, probing: make(chan int64, 1)}
+// New returns the balancer with the given number. It writes its events to out, as lines of JSON.
+func New(number int, store *Store, out io.Writer) *Balancer {
+	return &Balancer{number: number, store: store, events: json.NewEncoder(out)}
 }
 
 // Observe implements [distlock.Observer].
@@ -95,43 +98,33 @@ func (b *Balancer) Observe(e distlock.Event) {
 		}
 	case distlock.EventLost:
 		b.say(e.Process, Event{Kind: LostLock, Fence: e.Fence, Text: e.Err.Error()})
-		select {
-		case b.probing <- e.Fence:
-		default: // the balancer is still probing
-		}
+		b.probes.Go(func() { b.probe(e.Process, e.Fence) })
 	}
 }
 
-// Run runs rounds until ctx ends, in turn with the other balancers. After an error in a round it
-// reports the error and goes on. The balancer must be the observer of manager. locks is the
-// database with the settings, which control when rounds run.
-func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager, store *Store,
-	locks singleton.Store) error {
-	b.manager, b.store = manager, store
+// Run runs rounds until ctx ends, in turn with the other balancers, and closes the Manager. After
+// an error in a round it reports the error and goes on. The balancer must be the observer of
+// manager. The settings control when rounds run.
+func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager,
+	settings singleton.Store) error {
+	b.manager = manager
 	b.tell(Event{Kind: Started})
-	ctx, cancel := context.WithCancel(ctx)
-	var probes sync.WaitGroup
-	probes.Go(func() {
-		for {
-			select {
-			case fence := <-b.probing:
-				b.probe(ctx, fence)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	defer probes.Wait()
-	defer cancel()
-	return singleton.Run(ctx, manager, singleton.Loop{Name: LockName, Why: LockWhy, Store: locks,
+	err := singleton.Run(ctx, manager, singleton.Loop{Name: LockName, Why: LockWhy, Store: settings,
 		Every: roundPause, Turn: 1, Zone: time.Local, Do: b.round})
+	end, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	err = errors.Join(err, manager.Close(end))
+	b.probes.Wait() // after the last loss
+	return err
 }
 
 func (b *Balancer) tell(e Event) { b.say(b.manager.Process(), e) }
 
 func (b *Balancer) say(process string, e Event) {
 	e.Number, e.PID, e.Process = b.number, os.Getpid(), process
-	b.emit(e)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = b.events.Encode(e) // without a parent nobody needs it
 }
 
 // round does the work under the lock.
@@ -154,21 +147,14 @@ func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error
 		return err
 	}
 	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: time.Duration(b.waited.Load())})
-	err = b.migrate(ctx, guard, &r)
-	if err == nil && guard.Err() == nil {
-		r.Left, err = b.store.Tick(ctx)
-	}
-	r.Outcome = cluster.Done
-	if guard.Err() != nil {
-		r.Outcome, r.Left = cluster.Lost, bson.Timestamp{}
-	}
-	if err != nil && r.Outcome == cluster.Done {
+	if err := b.migrate(ctx, guard, &r); err != nil || guard.Err() != nil {
 		return err // the round stays unfinished in the records
 	}
-	limit := b.manager.Config().CommandTimeout
-	record, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	return b.store.Save(record, r)
+	if r.Left, err = b.store.Tick(ctx); err != nil || guard.Err() != nil {
+		return err
+	}
+	r.Outcome = cluster.Done
+	return b.store.Save(ctx, r)
 }
 
 func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *cluster.Round) error {
@@ -190,8 +176,7 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 			return err
 		}
 		host, wall := b.manager.Config().Host, clock.System().Now().Wall
-		change := m.Changed(r.Process, r.Fence, at, host, os.Getpid(), wall)
-		if err := b.store.Record(ctx, change); err != nil {
+		if err := b.store.Record(ctx, m.Changed(*r, at, host, os.Getpid(), wall)); err != nil {
 			return err
 		}
 		r.Moves++
@@ -200,30 +185,26 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 }
 
 // probe imitates a careless program that continues its work after it lost the lock. With the old
-// fence it tries to move a chunk that a newer holder has moved. The filter must match nothing.
-func (b *Balancer) probe(ctx context.Context, fence int64) {
+// fence it writes to a chunk that a newer holder has moved. The filter must match nothing.
+func (b *Balancer) probe(process string, fence int64) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	e := Event{Kind: Breach, Fence: fence}
 	now, err := b.store.Read(ctx)
-	if err != nil {
-		b.tell(Event{Kind: Failed, Fence: fence, Text: catalog.Printable(err.Error(), 200)})
-		return
-	}
-	for _, chunk := range now.Chunks {
-		if chunk.Fence <= fence {
-			continue
+	if err == nil {
+		i := slices.IndexFunc(now.Chunks, func(c cluster.Chunk) bool { return c.Fence > fence })
+		if i < 0 {
+			return
 		}
-		to := now.Shards[0].ID
-		if to == chunk.Shard {
-			to = now.Shards[len(now.Shards)-1].ID
-		}
-		stale := cluster.Migration{Chunk: chunk, From: chunk.Shard, To: to}
+		chunk := now.Chunks[i]
+		stale := cluster.Migration{Chunk: chunk, From: chunk.Shard, To: chunk.Shard}
 		_, err = b.store.Move(ctx, stale, fence, chunk.Lastmod)
-		e := Event{Kind: Breach, Fence: fence, Chunk: chunk.Name()}
-		if errors.Is(err, ErrStale) {
-			e.Kind, e.Text = Refused, fmt.Sprintf("chunk carries fence %d", chunk.Fence)
-		} else if err != nil {
-			e.Kind, e.Text = Failed, catalog.Printable(err.Error(), 200)
-		}
-		b.tell(e)
-		return
+		e.Chunk, e.Text = chunk.Name(), fmt.Sprintf("chunk carries fence %d", chunk.Fence)
 	}
+	if errors.Is(err, ErrStale) {
+		e.Kind = Refused
+	} else if err != nil {
+		e.Kind, e.Text = Failed, catalog.Printable(err.Error(), 200)
+	}
+	b.say(process, e)
 }

@@ -3,6 +3,7 @@ package balancer_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,11 +48,18 @@ func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	if err != nil || at.IsZero() {
 		t.Fatalf("moved at %v, %v", at, err)
 	}
+	after := assert.Value(s.Read(t.Context()))(t).Chunks
+	chunk := after[slices.IndexFunc(after,
+		func(c cluster.Chunk) bool { return c.Name() == move.Chunk.Name() })]
+	if chunk.Shard != move.To || chunk.Fence != 5 ||
+		chunk.Lastmod != now.NextVersion(move.Chunk.NS) {
+		t.Errorf("moved to %+v", chunk)
+	}
 	back := cluster.Migration{Chunk: move.Chunk, From: move.To, To: move.From}
 	assert.Is(t, assert.Err(s.Move(t.Context(), back, 4, bson.Timestamp{T: 99})), balancer.ErrStale)
 	assert.Is(t, assert.Err(s.Move(t.Context(), move, 6, bson.Timestamp{T: 99})), balancer.ErrStale)
-	changed, round := move.Changed("p", 5, at, "host", 1,
-		time.Unix(int64(at.T), 0)), cluster.NewRound("p", 5, at)
+	round := cluster.NewRound("p", 5, at)
+	changed := move.Changed(round, at, "host", 1, time.Unix(int64(at.T), 0))
 	foreign := client.Database("test").Collection("demo_changelog")
 	_, err = foreign.InsertMany(t.Context(), []any{
 		bson.M{"_id": "1", "what": "split", "ns": 5}, bson.M{"_id": "2", "what": cluster.Moved,

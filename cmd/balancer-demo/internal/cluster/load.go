@@ -2,12 +2,13 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed" // for the sample
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -22,52 +23,22 @@ var sample []byte
 // shard. The policy needs 70 rounds to balance it. The sample is an ordinary cluster file.
 func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
-// errExport is the advice for an input that is not an export.
-var errExport = errors.New("export it again with mongoexport, with or without --jsonArray")
-
 // Load reads the metadata of a cluster from the output of mongoexport for config.shards,
 // config.collections and config.chunks, one after the other in any order. The documents are
-// extended JSON, canonical or relaxed. They are one per line, over several lines (--pretty) or in
-// an array (--jsonArray). The fields determine the kind of a document: a chunk has min, max and
-// shard; a shard has host; a collection has key or dropped.
-//
-// An error names the source and the first line of the document or array. It wraps a
-// *catalog.MalformedError if a parsed document is invalid, by itself or together with other
-// documents.
+// extended JSON, one after the other or in an array (--jsonArray). The fields determine the kind of
+// a document: a chunk has min, max and shard; a shard has host; a collection has key or dropped. An
+// error names the source, and the number of a document that cannot be read.
 func Load(name string, source io.Reader) (Cluster, error) {
 	name = catalog.Printable(name, 200)
-	all, err := io.ReadAll(source)
-	if err != nil {
-		return Cluster{}, fmt.Errorf("load %s: %w", name, err)
-	}
 	var c Cluster
-	if line, err := c.read(bytes.TrimPrefix(all, []byte("\ufeff"))); err != nil {
-		return Cluster{}, fmt.Errorf("load %s:%d: %w", name, line, err)
-	}
-	for i, n := range []int{len(c.Shards), len(c.Collections), len(c.Chunks)} {
-		if n == 0 {
-			lacking := []string{ShardsCollection, CollectionsCollection, ChunksCollection}[i]
-			return Cluster{}, fmt.Errorf("load %s: there is no document of config.%s; export it too: "+
-				"mongoexport -d config -c %[2]s", name, lacking)
-		}
-	}
-	if c, err = Assemble(c); err != nil {
-		return Cluster{}, fmt.Errorf("load %s: %w", name, err)
-	}
-	return c, nil
-}
-
-// read appends the documents of a text. With an error it returns the number of the line.
-func (c *Cluster) read(all []byte) (line int, err error) {
-	values := json.NewDecoder(bytes.NewReader(all))
+	values, n := json.NewDecoder(source), 1
 	for {
-		rest := bytes.TrimLeft(all[values.InputOffset():], " \t\r\n")
-		line = 1 + bytes.Count(all[:len(all)-len(rest)], []byte("\n"))
 		var value json.RawMessage
 		if err := values.Decode(&value); errors.Is(err, io.EOF) {
-			return line, nil
+			break
 		} else if err != nil {
-			return line, fmt.Errorf("not documents in JSON, or cut off (%w); %w", err, errExport)
+			return Cluster{}, fmt.Errorf("load %s: document %d: not JSON, or cut off (%w); export it "+
+				"again with mongoexport", name, n, err)
 		}
 		documents := []json.RawMessage{value}
 		if value[0] == '[' {
@@ -75,43 +46,80 @@ func (c *Cluster) read(all []byte) (line int, err error) {
 		}
 		for _, document := range documents {
 			if err := c.add(document); err != nil {
-				return line, err
+				return Cluster{}, fmt.Errorf("load %s: document %d: %s", name, n,
+					catalog.Printable(err.Error(), 500))
 			}
+			n++
 		}
 	}
+	if len(c.Shards) == 0 || len(c.Collections) == 0 || len(c.Chunks) == 0 {
+		return Cluster{}, fmt.Errorf("load %s: it must hold documents of config.shards, of "+
+			"config.collections and of config.chunks; export all three", name)
+	}
+	if err := c.check(); err != nil {
+		return Cluster{}, fmt.Errorf("load %s: %s", name, catalog.Printable(err.Error(), 500))
+	}
+	return c, nil
+}
+
+// check requires that each _id is unique, and that each chunk is on a shard and belongs to a
+// collection. It sorts the documents, and sets the namespaces of the chunks.
+func (c *Cluster) check() error {
+	shards, collections, chunks := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, s := range c.Shards {
+		shards[s.ID] = true
+	}
+	byUUID := map[string]string{}
+	for _, n := range c.Collections {
+		collections[n.NS] = true
+		if !n.UUID.IsZero() {
+			byUUID[string(n.UUID.Data)] = n.NS
+		}
+	}
+	for i := range c.Chunks {
+		chunk := &c.Chunks[i]
+		chunk.NS = cmp.Or(chunk.NS, byUUID[string(chunk.UUID.Data)])
+		chunks[chunk.Name()] = true
+		if !shards[chunk.Shard] || !collections[chunk.NS] {
+			return fmt.Errorf("chunk %q: its shard %q is not in config.shards, or its ns or uuid is not in "+
+				"config.collections", chunk.Name(), chunk.Shard)
+		}
+	}
+	if len(shards) < len(c.Shards) || len(collections) < len(c.Collections) ||
+		len(chunks) < len(c.Chunks) {
+		return errors.New("two shards, two collections or two chunks have the same _id")
+	}
+	slices.SortFunc(c.Shards, func(a, b Shard) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.Collections, func(a, b Collection) int { return cmp.Compare(a.NS, b.NS) })
+	slices.SortFunc(c.Chunks, func(a, b Chunk) int { return cmp.Compare(a.Name(), b.Name()) })
+	return nil
 }
 
 // add parses a document. Its fields determine its collection.
 func (c *Cluster) add(document []byte) error {
 	var raw bson.Raw
 	if err := bson.UnmarshalExtJSON(document, false, &raw); err != nil {
-		return fmt.Errorf("not a document in extended JSON: %s; %w", catalog.Printable(err.Error(), 200),
-			errExport)
+		return fmt.Errorf("not a document in extended JSON: %w", err)
 	}
 	has := func(field string) bool { return raw.Lookup(field).Type != 0 }
 	switch {
+	case !has("_id"):
 	case has("min") && has("max") && has("shard"):
-		return parse(ChunksCollection, raw, &c.Chunks)
+		return parse(raw, &c.Chunks)
 	case has("host"):
-		return parse(ShardsCollection, raw, &c.Shards)
+		return parse(raw, &c.Shards)
 	case has("key") || has("dropped"):
-		return parse(CollectionsCollection, raw, &c.Collections)
+		return parse(raw, &c.Collections)
 	}
 	return fmt.Errorf("the document with _id %q looks like none of config.shards, config.collections "+
-		"and config.chunks; remove it", catalog.Printable(text(raw.Lookup("_id")), 200))
+		"and config.chunks; remove it", text(raw.Lookup("_id")))
 }
 
-// parse appends a document to the list of its collection.
-func parse[T any](collection string, raw bson.Raw, to *[]T) error {
+func parse[T any](raw bson.Raw, to *[]T) error {
 	var document T
-	err := bson.Unmarshal(raw, &document)
-	if err == nil {
-		*to = append(*to, document)
-		return nil
+	if err := bson.Unmarshal(raw, &document); err != nil {
+		return fmt.Errorf("the document with _id %q: %w", text(raw.Lookup("_id")), err)
 	}
-	field := ""
-	if at := (*bson.DecodeError)(nil); errors.As(err, &at) {
-		field, err = strings.Join(at.Keys(), "."), at.Unwrap()
-	}
-	return malformed(collection, text(raw.Lookup("_id")), field, "cannot be read: %v", err)
+	*to = append(*to, document)
+	return nil
 }

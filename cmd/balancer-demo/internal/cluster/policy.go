@@ -1,5 +1,26 @@
 package cluster
 
+import "go.mongodb.org/mongo-driver/v2/bson"
+
+// A Migration is one move of a chunk to another shard.
+type Migration struct {
+	Chunk    Chunk
+	From, To string
+}
+
+// NextVersion returns the version for the next move in a collection. It counts one migration more
+// than the highest version in the collection, and no split. mongos also raised the version of a
+// chunk on the giving shard. This package does not, because no router uses these versions.
+func (c Cluster) NextVersion(ns string) bson.Timestamp {
+	var highest uint32
+	for _, chunk := range c.Chunks {
+		if chunk.NS == ns {
+			highest = max(highest, chunk.Lastmod.T)
+		}
+	}
+	return bson.Timestamp{T: highest + 1}
+}
+
 // Threshold returns how many more chunks the most loaded shard must have than the least loaded
 // before a collection is balanced: 2 below 20 chunks, 4 below 80, 8 otherwise.
 func Threshold(chunks int) int {
@@ -12,19 +33,19 @@ func Threshold(chunks int) int {
 	return 8
 }
 
-// Candidates returns the moves of one round in a cluster that Assemble has made: at most one chunk
-// of each collection, in the order of the collections' names. Without candidates the cluster is
-// balanced as well as possible.
+// Candidates returns the moves of one round: at most one chunk of each collection, in the order of
+// the collections' names. Without candidates the cluster is balanced as well as possible.
 //
 // A draining shard comes first: it gives a chunk whatever the difference, and never receives one.
 // Otherwise the most loaded shard gives to the least loaded shard when their difference has reached
-// Threshold. The chunk with the lowest min moves. Shards with the same load are taken in the order
+// Threshold. The chunk with the lowest _id moves. Shards with the same load are taken in the order
 // of their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
 //
-// Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. There are two
-// differences. mongos lowered the threshold to 2 after a round with a move. Here the next round may
-// run in another process, which does not know of that move. If the most loaded shard had only jumbo
-// chunks, mongos stopped. Here the next most loaded shard gives.
+// Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. There are three
+// differences. mongos moved the chunk with the lowest min. It lowered the threshold to 2 after a
+// round with a move. Here the next round may run in another process, which does not know of that
+// move. If the most loaded shard had only jumbo chunks, mongos stopped. Here the next most loaded
+// shard gives.
 func Candidates(c Cluster) []Migration {
 	chunks := map[string][]Chunk{}
 	for _, chunk := range c.Chunks {

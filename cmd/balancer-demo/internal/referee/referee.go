@@ -31,9 +31,8 @@ const (
 
 // A Violation is a breach with its evidence.
 type Violation struct {
-	Breach   Breach `json:"breach"`
-	Subject  string `json:"subject"` // a process or a chunk
-	Evidence string `json:"evidence"`
+	Breach            Breach
+	Subject, Evidence string // the subject is a process or a chunk
 }
 
 // A History is the input of the judge: the chunks before and after a run, and the run's records.
@@ -46,166 +45,141 @@ type History struct {
 // Judge returns every violation in a history. An empty result proves that the lock worked. Judge is
 // pure: it ignores the order of the slices, and uses only the server's stamps.
 //
-// A finished round is an interval in which its process had the lock. Of an unfinished or lost round
-// only the start is certain. It is taken to last until a round with a higher fence starts. Every
-// later move of its process is a stale write.
+// A round that is done is an interval in which its process had the lock. Of every other round only
+// the start is certain. It is taken to last until a round with a higher fence starts. Every later
+// move of its process is a stale write.
 func Judge(h History) []Violation {
-	rounds := slices.Clone(h.Rounds)
-	slices.SortFunc(rounds, func(a, b cluster.Round) int {
+	h.Rounds, h.Changes = slices.Clone(h.Rounds), slices.Clone(h.Changes)
+	slices.SortFunc(h.Rounds, func(a, b cluster.Round) int {
 		return cmp.Or(a.Entered.Compare(b.Entered), cmp.Compare(a.Fence, b.Fence),
 			strings.Compare(a.Process, b.Process))
 	})
-	changes := slices.Clone(h.Changes)
-	slices.SortFunc(changes, func(a, b cluster.Change) int {
+	slices.SortFunc(h.Changes, func(a, b cluster.Change) int {
 		return cmp.Or(a.MovedAt.Compare(b.MovedAt), strings.Compare(a.Chunk, b.Chunk))
 	})
-	found := judgeRounds(rounds)
-	found = append(found, judgeMoves(rounds, changes)...)
-	return append(found, judgeChunks(h, changes)...)
+	j := judge{History: h}
+	j.rounds()
+	j.moves()
+	j.chunks()
+	return j.found
 }
 
-// judgeRounds finds rounds that overlap and fences that did not rise. rounds are in the order of
-// Entered.
-func judgeRounds(rounds []cluster.Round) []Violation {
-	var found []Violation
-	var open *cluster.Round    // the earlier finished round with the latest end
-	var highest *cluster.Round // the earlier round with the highest fence
-	for i := range rounds {
-		r := &rounds[i]
-		if open != nil && !r.Entered.After(open.Left) {
-			found = append(found, Violation{Overlap, r.Process, fmt.Sprintf(
-				"began with fence %d at %s while %s was in its round with fence %d from %s to %s",
-				r.Fence, at(r.Entered), open.Process, open.Fence, at(open.Entered), at(open.Left))})
+// A judge has a History with the records in the order of the server's stamps.
+type judge struct {
+	History
+	found []Violation
+}
+
+func (j *judge) report(kind Breach, subject, format string, args ...any) {
+	j.found = append(j.found, Violation{kind, subject, fmt.Sprintf(format, args...)})
+}
+
+// rounds finds rounds that overlap and fences that did not rise.
+func (j *judge) rounds() {
+	var open, highest cluster.Round // the earlier rounds with the latest end and the highest fence
+	for _, r := range j.Rounds {
+		began := fmt.Sprintf("began with fence %d at %s", r.Fence, at(r.Entered))
+		if open.Outcome == cluster.Done && !r.Entered.After(open.Left) {
+			j.report(Overlap, r.Process, "%s while %s was in its round with fence %d from %s to %s",
+				began, open.Process, open.Fence, at(open.Entered), at(open.Left))
 		}
-		if highest != nil && r.Fence <= highest.Fence {
-			found = append(found, Violation{FenceNotRisen, r.Process, fmt.Sprintf(
-				"began with fence %d at %s after %s had begun with fence %d at %s",
-				r.Fence, at(r.Entered), highest.Process, highest.Fence, at(highest.Entered))})
+		if highest.Process != "" && r.Fence <= highest.Fence {
+			j.report(FenceNotRisen, r.Process, "%s after %s had begun with fence %d at %s",
+				began, highest.Process, highest.Fence, at(highest.Entered))
 		}
-		if r.Outcome == cluster.Done && (open == nil || r.Left.After(open.Left)) {
+		if r.Outcome == cluster.Done && r.Left.After(open.Left) {
 			open = r
 		}
-		if highest == nil || r.Fence > highest.Fence {
+		if r.Fence > highest.Fence {
 			highest = r
 		}
 	}
-	return found
 }
 
-// judgeMoves finds moves by a stale holder and moves outside of a round. rounds and changes are in
-// the order of the server's stamps.
-func judgeMoves(rounds []cluster.Round, changes []cluster.Change) []Violation {
-	var found []Violation
+// moves finds moves by a stale holder and moves outside of a round.
+func (j *judge) moves() {
 	highest := map[string]cluster.Change{} // by chunk, the move with the highest fence
-	for _, c := range changes {
+	for _, c := range j.Changes {
 		what := fmt.Sprintf("%s moved it from %s to %s with fence %d at %s",
 			c.Process, c.From, c.To, c.Fence, at(c.MovedAt))
-		before, moved := highest[c.Chunk]
-		newer := newerRound(rounds, c)
-		switch {
-		case moved && c.Fence < before.Fence:
-			found = append(found, Violation{StaleWrite, c.Chunk, fmt.Sprintf(
-				"%s, after %s had moved it with fence %d at %s",
-				what, before.Process, before.Fence, at(before.MovedAt))})
-		case newer != nil:
-			found = append(found, Violation{StaleWrite, c.Chunk, fmt.Sprintf(
-				"%s, after %s had begun its round with fence %d at %s",
-				what, newer.Process, newer.Fence, at(newer.Entered))})
+		before := highest[c.Chunk]
+		newer := slices.IndexFunc(j.Rounds, func(r cluster.Round) bool {
+			return r.Fence > c.Fence && !r.Entered.After(c.MovedAt)
+		})
+		if c.Fence < before.Fence {
+			j.report(StaleWrite, c.Chunk, "%s, after %s had moved it with fence %d at %s",
+				what, before.Process, before.Fence, at(before.MovedAt))
+		} else if newer >= 0 {
+			r := j.Rounds[newer]
+			j.report(StaleWrite, c.Chunk, "%s, after %s had begun its round with fence %d at %s",
+				what, r.Process, r.Fence, at(r.Entered))
 		}
-		if problem := ownRound(rounds, c); problem != "" {
-			found = append(found, Violation{OutsideRound, c.Chunk, what + ", " + problem})
+		own := slices.IndexFunc(j.Rounds, func(r cluster.Round) bool {
+			return r.Process == c.Process && r.Fence == c.Fence
+		})
+		if own < 0 {
+			j.report(OutsideRound, c.Chunk, "%s, but has recorded no round with that fence", what)
+		} else if r := j.Rounds[own]; c.MovedAt.Before(r.Entered) {
+			j.report(OutsideRound, c.Chunk, "%s, before its round began at %s", what, at(r.Entered))
+		} else if r.Outcome == cluster.Done && c.MovedAt.After(r.Left) {
+			j.report(OutsideRound, c.Chunk, "%s, after its round ended at %s", what, at(r.Left))
 		}
-		if !moved || c.Fence > before.Fence {
+		if c.Fence > before.Fence {
 			highest[c.Chunk] = c
 		}
 	}
-	return found
 }
 
-// newerRound returns a round that has a higher fence than c and started before c, or nil.
-func newerRound(rounds []cluster.Round, c cluster.Change) *cluster.Round {
-	for i, r := range rounds {
-		if r.Fence > c.Fence && !r.Entered.After(c.MovedAt) {
-			return &rounds[i]
-		}
-	}
-	return nil
-}
-
-// ownRound describes what is wrong with the round of change c. It returns "" if nothing is wrong.
-func ownRound(rounds []cluster.Round, c cluster.Change) string {
-	for _, r := range rounds {
-		if r.Process != c.Process || r.Fence != c.Fence {
-			continue
-		}
-		switch {
-		case c.MovedAt.Before(r.Entered):
-			return "before its round began at " + at(r.Entered)
-		case r.Outcome == cluster.Done && c.MovedAt.After(r.Left):
-			return "after its round ended at " + at(r.Left)
-		}
-		return ""
-	}
-	return "but has recorded no round with that fence"
-}
-
-// judgeChunks compares the chunks before a run with those after it. It also compares each chunk's
-// shard with the changelog. changes are in the order of the server's stamps.
-func judgeChunks(h History, changes []cluster.Change) []Violation {
-	var found []Violation
+// chunks compares the chunks before a run with those after it, and with the changelog.
+func (j *judge) chunks() {
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
-	for _, chunk := range h.Before {
+	for _, chunk := range j.Before {
 		was[chunk.Name()] = chunk
 	}
-	for _, c := range changes {
+	for _, c := range j.Changes {
 		last[c.Chunk] = c
 	}
-	for _, chunk := range h.After {
+	for _, chunk := range j.After {
 		name := chunk.Name()
 		old, ok := was[name]
 		switch {
 		case seen[name]:
-			found = append(found, Violation{ChunkDuplicated, name, "is there twice"})
+			j.report(ChunkDuplicated, name, "is there twice")
 		case !ok:
-			found = append(found, Violation{ChunkDuplicated, name, "was not there before"})
+			j.report(ChunkDuplicated, name, "was not there before")
 		case old.NS != chunk.NS || old.Min != chunk.Min || old.Max != chunk.Max:
-			found = append(found, Violation{ChunkChanged, name, fmt.Sprintf(
-				"was %s %s to %s, is %s %s to %s",
-				old.NS, old.Min, old.Max, chunk.NS, chunk.Min, chunk.Max)})
+			j.report(ChunkChanged, name, "was %s %s to %s, is %s %s to %s",
+				old.NS, old.Min, old.Max, chunk.NS, chunk.Min, chunk.Max)
 		}
 		if seen[name] = true; ok {
-			found = append(found, judgePlace(h, chunk, old, last)...)
+			if c, moved := last[name]; moved {
+				old.Shard, old.Fence = c.To, c.Fence
+			}
+			j.place(name, chunk, old)
 		}
 	}
-	for _, chunk := range h.Before {
+	for _, chunk := range j.Before {
 		if name := chunk.Name(); !seen[name] {
-			seen[name] = true
-			found = append(found, Violation{ChunkLost, name, "was on " + chunk.Shard})
+			j.report(ChunkLost, name, "was on %s", chunk.Shard)
 		}
 	}
-	return found
 }
 
-// judgePlace compares the shard of a chunk with its last change. If a process dies between a move
-// and the changelog entry, the chunk has the fence of an unfinished round. That is not a violation.
-func judgePlace(h History, chunk, old cluster.Chunk, last map[string]cluster.Change) []Violation {
-	want, fence := old.Shard, old.Fence
-	if c, moved := last[chunk.Name()]; moved {
-		want, fence = c.To, c.Fence
-	}
+// place compares the shard and the fence of a chunk with those in the changelog. If a process dies
+// between a move and the changelog entry, the chunk has the fence of a round that is not done. That
+// is not a violation.
+func (j *judge) place(name string, chunk, logged cluster.Chunk) {
 	died := func(r cluster.Round) bool { return r.Fence == chunk.Fence && r.Outcome != cluster.Done }
 	switch {
-	case chunk.Fence < fence:
-		return []Violation{{StaleWrite, chunk.Name(), fmt.Sprintf(
-			"carries fence %d although it was moved with fence %d", chunk.Fence, fence)}}
-	case chunk.Shard == want && chunk.Fence == fence:
-		return nil
-	case chunk.Fence > fence && slices.ContainsFunc(h.Rounds, died):
-		return nil
+	case chunk.Fence < logged.Fence:
+		j.report(StaleWrite, name, "carries fence %d although it was moved with fence %d",
+			chunk.Fence, logged.Fence)
+	case chunk.Shard == logged.Shard && chunk.Fence == logged.Fence:
+	case chunk.Fence > logged.Fence && slices.ContainsFunc(j.Rounds, died):
+	default:
+		j.report(ChunkMisplaced, name, "is on %s with fence %d, and by the changelog on %s with fence %d",
+			chunk.Shard, chunk.Fence, logged.Shard, logged.Fence)
 	}
-	return []Violation{{ChunkMisplaced, chunk.Name(), fmt.Sprintf(
-		"is on %s with fence %d, and by the changelog on %s with fence %d",
-		chunk.Shard, chunk.Fence, want, fence)}}
 }
 
 // at formats a server's stamp as seconds and the count within that second.

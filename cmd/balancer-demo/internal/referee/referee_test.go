@@ -2,8 +2,7 @@ package referee_test
 
 import (
 	"fmt"
-	"maps"
-	"strings"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -46,18 +45,16 @@ func clean() referee.History {
 	for n := range 6 {
 		before = append(before, chunk(n))
 	}
-	after := make([]cluster.Chunk, len(before))
-	copy(after, before)
+	after := slices.Clone(before)
 	set := func(i int, shard string, fence int64) { after[i].Shard, after[i].Fence = shard, fence }
 	set(0, "c", 4)
 	set(1, "b", 2)
 	set(2, "c", 3) // moved by the process that died, without a log entry
 	set(3, "b", 5)
-	lost := cluster.Round{Process: "p1", Fence: 4, Entered: stamp(30), Outcome: cluster.Lost}
 	return referee.History{
 		Before: before, After: after,
 		Rounds: []cluster.Round{round("p2", 2, 10, 14), round("p1", 1, 1, 5), died("p3", 3, 20),
-			lost, round("p2", 5, 40, 50)},
+			died("p1", 4, 30), round("p2", 5, 40, 50)},
 		Changes: []cluster.Change{
 			moved("p1", 1, 3, "db.x-0", "a", "b"), moved("p2", 2, 12, "db.x-1", "a", "b"),
 			moved("p1", 4, 31, "db.x-0", "b", "c"), moved("p2", 5, 45, "db.x-3", "a", "b"),
@@ -75,65 +72,76 @@ func TestJudge_CleanHistory_FindsNothing(t *testing.T) {
 	}
 }
 
-// breach is a violation to be found, and the change that adds it to a clean history.
-type breach struct {
-	spoil   func(*referee.History)
-	kind    referee.Breach
-	subject string
-}
-
-func addRound(r cluster.Round) func(*referee.History) {
-	return func(h *referee.History) { h.Rounds = append(h.Rounds, r) }
-}
-
-func addMove(c cluster.Change) func(*referee.History) {
-	return func(h *referee.History) { h.Changes = append(h.Changes, c) }
-}
-
-// roundBreaches returns breaches that are visible in the rounds alone.
-func roundBreaches() map[string]breach {
-	return map[string]breach{
-		"a round within a round":     {addRound(round("p9", 6, 42, 44)), referee.Overlap, "p9"},
-		"a round that begins in one": {addRound(round("p9", 6, 49, 60)), referee.Overlap, "p9"},
-		"a round that begins as one ends": {addRound(round("p9", 6, 50, 60)),
-			referee.Overlap, "p9"},
-		"a round that dies within a round": {addRound(died("p9", 6, 42)), referee.Overlap, "p9"},
-		"a round around a round":           {addRound(round("p9", 5, 39, 60)), referee.Overlap, "p2"},
-		"two rounds of one process":        {addRound(round("p2", 6, 42, 44)), referee.Overlap, "p2"},
-		"a long round and a later short one": {func(h *referee.History) {
-			h.Rounds = []cluster.Round{round("p1", 1, 1, 60), round("p2", 2, 70, 71),
-				round("p3", 3, 59, 60)}
-		}, referee.Overlap, "p3"},
-		"a fence that fell":   {addRound(round("p9", 4, 60, 61)), referee.FenceNotRisen, "p9"},
-		"a fence that stayed": {addRound(round("p9", 5, 60, 61)), referee.FenceNotRisen, "p9"},
+// found requires that the judge finds a violation in a history.
+func found(t *testing.T, name string, h referee.History, kind referee.Breach, subject string) {
+	t.Helper()
+	all := referee.Judge(h)
+	if !slices.ContainsFunc(all, func(v referee.Violation) bool {
+		return v.Breach == kind && v.Subject == subject && v.Evidence != ""
+	}) {
+		t.Errorf("%s: want %s of %s, found %+v", name, kind, subject, all)
 	}
 }
 
-// moveBreaches returns breaches that are visible in the moves.
-func moveBreaches() map[string]breach {
-	return map[string]breach{
-		"a stale write on one chunk": {addMove(moved("p1", 4, 46, "db.x-3", "b", "a")),
-			referee.StaleWrite, "db.x-3"},
-		"a stale write elsewhere": {addMove(moved("p3", 3, 41, "db.x-4", "a", "c")),
-			referee.StaleWrite, "db.x-4"},
-		"a stale write as the next begins": {addMove(moved("p3", 3, 30, "db.x-4", "a", "c")),
-			referee.StaleWrite, "db.x-4"},
-		"a stale write only the chunk shows": {func(h *referee.History) { h.After[3].Fence = 4 },
-			referee.StaleWrite, "db.x-3"},
-		"a fence taken out of a chunk": {func(h *referee.History) { h.After[3].Fence = 0 },
-			referee.StaleWrite, "db.x-3"},
-		"a move before the round": {addMove(moved("p2", 5, 39, "db.x-5", "a", "b")),
-			referee.OutsideRound, "db.x-5"},
-		"a move after the round": {addMove(moved("p2", 5, 51, "db.x-5", "a", "b")),
-			referee.OutsideRound, "db.x-5"},
-		"a move without a round": {addMove(moved("p8", 5, 45, "db.x-5", "a", "b")),
-			referee.OutsideRound, "db.x-5"},
+func TestJudge_BreachOfRounds_IsFound(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		added   cluster.Round
+		kind    referee.Breach
+		subject string
+	}{
+		"a round within a round":           {round("p9", 6, 42, 44), referee.Overlap, "p9"},
+		"a round that begins in one":       {round("p9", 6, 49, 60), referee.Overlap, "p9"},
+		"a round that begins as one ends":  {round("p9", 6, 50, 60), referee.Overlap, "p9"},
+		"a round that dies within a round": {died("p9", 6, 42), referee.Overlap, "p9"},
+		"a round around a round":           {round("p9", 5, 39, 60), referee.Overlap, "p2"},
+		"two rounds of one process":        {round("p2", 6, 42, 44), referee.Overlap, "p2"},
+		"a fence that fell":                {round("p9", 4, 60, 61), referee.FenceNotRisen, "p9"},
+		"a fence that stayed":              {round("p9", 5, 60, 61), referee.FenceNotRisen, "p9"},
+	} {
+		h := clean()
+		h.Rounds = append(h.Rounds, test.added)
+		found(t, name, h, test.kind, test.subject)
+	}
+	found(t, "a long round and a later short one", referee.History{Rounds: []cluster.Round{
+		round("p1", 1, 1, 60), round("p2", 2, 70, 71), round("p3", 3, 59, 60)}}, referee.Overlap, "p3")
+}
+
+func TestJudge_BreachOfMoves_IsFound(t *testing.T) {
+	t.Parallel()
+	const stale, outside = referee.StaleWrite, referee.OutsideRound
+	for name, test := range map[string]struct {
+		added cluster.Change
+		kind  referee.Breach
+	}{
+		"a stale write on one chunk":       {moved("p1", 4, 46, "db.x-3", "b", "a"), stale},
+		"a stale write elsewhere":          {moved("p3", 3, 41, "db.x-4", "a", "c"), stale},
+		"a stale write as the next begins": {moved("p3", 3, 30, "db.x-4", "a", "c"), stale},
+		"a move before the round":          {moved("p2", 5, 39, "db.x-5", "a", "b"), outside},
+		"a move after the round":           {moved("p2", 5, 51, "db.x-5", "a", "b"), outside},
+		"a move without a round":           {moved("p8", 5, 45, "db.x-5", "a", "b"), outside},
+	} {
+		h := clean()
+		h.Changes = append(h.Changes, test.added)
+		found(t, name, h, test.kind, test.added.Chunk)
 	}
 }
 
-// chunkBreaches returns breaches that are visible in the chunks.
-func chunkBreaches() map[string]breach {
-	return map[string]breach{
+func TestJudge_BreachOfChunks_IsFound(t *testing.T) {
+	t.Parallel()
+	set := func(i int, shard string, fence int64) func(*referee.History) {
+		return func(h *referee.History) { h.After[i].Shard, h.After[i].Fence = shard, fence }
+	}
+	for name, test := range map[string]struct {
+		spoil   func(*referee.History)
+		kind    referee.Breach
+		subject string
+	}{
+		"a stale write":                {set(3, "b", 4), referee.StaleWrite, "db.x-3"},
+		"a fence taken out of a chunk": {set(3, "b", 0), referee.StaleWrite, "db.x-3"},
+		"a chunk elsewhere":            {set(3, "c", 5), referee.ChunkMisplaced, "db.x-3"},
+		"a move that is not logged":    {set(5, "b", 5), referee.ChunkMisplaced, "db.x-5"},
+		"a fence of no round":          {set(5, "b", 77), referee.ChunkMisplaced, "db.x-5"},
 		"a chunk gone": {func(h *referee.History) { h.After = h.After[:5] },
 			referee.ChunkLost, "db.x-5"},
 		"a chunk twice": {func(h *referee.History) { h.After = append(h.After, h.After[5]) },
@@ -144,51 +152,22 @@ func chunkBreaches() map[string]breach {
 			referee.ChunkChanged, "db.x-5"},
 		"another collection": {func(h *referee.History) { h.After[5].NS = "db.y" },
 			referee.ChunkChanged, "db.x-5"},
-		"a chunk elsewhere": {func(h *referee.History) { h.After[3].Shard = "c" },
-			referee.ChunkMisplaced, "db.x-3"},
-		"a move of a finished round not logged": {func(h *referee.History) {
-			h.After[5].Shard, h.After[5].Fence = "b", 5
-		}, referee.ChunkMisplaced, "db.x-5"},
-		"a fence of no round": {func(h *referee.History) {
-			h.After[5].Shard, h.After[5].Fence = "b", 77
-		},
-			referee.ChunkMisplaced, "db.x-5"},
+	} {
+		h := clean()
+		test.spoil(&h)
+		found(t, name, h, test.kind, test.subject)
 	}
 }
 
-func TestJudge_EachBreach_IsFound(t *testing.T) {
-	t.Parallel()
-	tests := roundBreaches()
-	maps.Copy(tests, moveBreaches())
-	maps.Copy(tests, chunkBreaches())
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := clean()
-			test.spoil(&h)
-			found := referee.Judge(h)
-			for _, v := range found {
-				if v.Breach == test.kind && v.Subject == test.subject && v.Evidence != "" {
-					return
-				}
-			}
-			t.Errorf("want %s of %s, found %+v", test.kind, test.subject, found)
-		})
-	}
-}
-
+// The evidence names both sides with their fences and stamps.
 func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 	t.Parallel()
 	h := clean()
 	h.Rounds = append(h.Rounds, round("p9", 6, 42, 44))
-	found := referee.Judge(h)
-	if len(found) == 0 {
-		t.Fatal("nothing found")
-	}
-	for _, part := range []string{"fence 6", "100.42", "p2", "fence 5", "100.40", "100.50"} {
-		if !strings.Contains(found[0].Evidence, part) {
-			t.Errorf("evidence %q does not name %q", found[0].Evidence, part)
-		}
+	const want = "began with fence 6 at 100.42 while p2 was in its round with fence 5 from 100.40 " +
+		"to 100.50"
+	if all := referee.Judge(h); len(all) == 0 || all[0].Evidence != want {
+		t.Errorf("want %q, got %+v", want, all)
 	}
 }
 
@@ -197,17 +176,10 @@ func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	t.Parallel()
 	h := clean()
-	for i, j := 0, len(h.Rounds)-1; i < j; i, j = i+1, j-1 {
-		h.Rounds[i], h.Rounds[j] = h.Rounds[j], h.Rounds[i]
-	}
-	for i, j := 0, len(h.Changes)-1; i < j; i, j = i+1, j-1 {
-		h.Changes[i], h.Changes[j] = h.Changes[j], h.Changes[i]
-	}
+	slices.Reverse(h.Rounds)
+	slices.Reverse(h.Changes)
 	first := h.Rounds[0].Fence
-	if found := referee.Judge(h); len(found) != 0 {
-		t.Errorf("found %+v", found)
-	}
-	if h.Rounds[0].Fence != first {
-		t.Error("the judge sorted what belongs to the caller")
+	if all := referee.Judge(h); len(all) != 0 || h.Rounds[0].Fence != first {
+		t.Errorf("found %+v, or sorted what belongs to the caller", all)
 	}
 }

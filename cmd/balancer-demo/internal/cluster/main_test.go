@@ -1,9 +1,0 @@
-package cluster_test
-
-import (
-	"testing"
-
-	"mongodlm/internal/test/effort"
-)
-
-func TestMain(m *testing.M) { effort.Main(m) }

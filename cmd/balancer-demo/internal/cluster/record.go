@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Done is the outcome of a round in which the lock was held, and known to be held, from Entered to
+// Left.
+const Done = "done"
+
+// A Round is the record of one round of a balancer. The server writes both stamps.
+//
+// The judge treats a stamp as an instant at which the guard was valid. So a process gets the stamp,
+// then checks the guard, and then records the round. In the other order a stamp could come long
+// after the check, and the judge would report a false violation.
+type Round struct {
+	ID      string         `bson:"_id"` // see NewRound
+	Process string         `bson:"process"`
+	Fence   int64          `bson:"fence"`
+	Entered bson.Timestamp `bson:"entered"`
+	Left    bson.Timestamp `bson:"left"`    // zero unless the outcome is Done
+	Outcome string         `bson:"outcome"` // Done, or empty: the process died, lost its lock or works
+	Moves   int64          `bson:"moves"`
+}
+
+// NewRound returns a new round. Its ID is unique, because a process has one round per fence.
+func NewRound(process string, fence int64, at bson.Timestamp) Round {
+	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
+}
+
+// Moved is the value of the field "what" in the changelog entry of a completed move.
+const Moved = "moveChunk.commit"
+
+// A Change is an entry of config.changelog about a move, in the shape of mongos' entries.
+type Change struct {
+	ID         string    `bson:"_id"`        // "<host>-<time>-<serial>"
+	Server     string    `bson:"server"`     // "<host>:<pid>" of the writer, which has no address
+	ClientAddr string    `bson:"clientAddr"` // the same as Server
+	Time       time.Time `bson:"time"`       // the writer's clock, informational
+	What       string    `bson:"what"`
+	NS         string    `bson:"ns"`
+	Details    `bson:"details"`
+}
+
+// Details describe the move. mongos' entries have no Chunk, Process, Fence or MovedAt.
+type Details struct {
+	Min     Text           `bson:"min"`
+	Max     Text           `bson:"max"`
+	From    string         `bson:"from"`
+	To      string         `bson:"to"`
+	Chunk   string         `bson:"chunk"` // the chunk's Name
+	Process string         `bson:"process"`
+	Fence   int64          `bson:"fence"`
+	MovedAt bson.Timestamp `bson:"movedAt"` // the server's stamp in the chunk
+}
+
+// Changed returns the changelog entry for a move in round r.
+func (m Migration) Changed(r Round, at bson.Timestamp, host string, pid int, now time.Time) Change {
+	server := fmt.Sprintf("%s:%d", host, pid)
+	return Change{
+		ID: fmt.Sprintf("%s-%s-%s", host, now.UTC().Format("2006-01-02T15:04:05.000-0700"),
+			bson.NewObjectID().Hex()),
+		Server: server, ClientAddr: server, Time: now, What: Moved, NS: m.Chunk.NS,
+		Details: Details{Min: m.Chunk.Min, Max: m.Chunk.Max, From: m.From, To: m.To,
+			Chunk: m.Chunk.Name(), Process: r.Process, Fence: r.Fence, MovedAt: at},
+	}
+}

@@ -1,0 +1,145 @@
+package distlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
+)
+
+// There is at most one guard at a time, and no session is left. The test combines impatient and
+// patient callers, TryLock, cancelled contexts, lost replies, late copies and slow servers in three
+// processes.
+func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
+	for seed := range 5 {
+		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
+			s := &storm{dice: newDice(uint64(seed))}
+			var procs []*proc
+			for range 3 {
+				p := w.start(nil)
+				p.store.Set(s.blow)
+				procs = append(procs, p)
+			}
+			var wg sync.WaitGroup
+			end := time.Now().Add(time.Minute)
+			for i := range 24 {
+				wg.Go(func() {
+					for time.Now().Before(end) {
+						s.visit(t, procs[i%3])
+					}
+				})
+			}
+			wg.Wait()
+			s.over.Store(true)
+			time.Sleep(3 * pingTime)
+			synctest.Wait()
+			if l := w.lock("a"); l.Held || len(l.Waiters) > 0 {
+				t.Errorf("held %v, %d waiters are left", l.Held, len(l.Waiters))
+			}
+			for i, p := range procs {
+				if s := p.Stats(); s.Waiting != 0 || s.Held != 0 || s.Unreleased != 0 {
+					t.Errorf("process %d: %d wait, %d held, %d unreleased", i, s.Waiting, s.Held, s.Unreleased)
+				}
+				w.release(p.mustTry("a"))
+				w.release(w.wantTurn(p.queue("a", distlock.WaitAtMost(time.Minute))))
+				assert.NoErr(t, p.Close(t.Context()), "Close")
+			}
+		})
+	}
+}
+
+// A storm disturbs the commands of several processes, and counts the users of their lock.
+type storm struct {
+	*dice
+	over            atomic.Bool
+	writers, shared atomic.Int32
+}
+
+func (s *storm) millis(below int) time.Duration {
+	return time.Duration(s.n(below)) * time.Millisecond
+}
+
+// blow delays a command. It may also refuse it, lose its reply, or apply it late.
+func (s *storm) blow(_ context.Context, call fault.Call, apply func() error) error {
+	if s.over.Load() || call.Op == fault.Ping || call.Op == fault.Notice {
+		return apply()
+	}
+	time.Sleep(s.millis(15))
+	switch s.n(40) {
+	case 0:
+		return errors.Join(apply(), fault.Lost(call.Op))
+	case 1:
+		return fault.Refused(call.Op)
+	case 2:
+		time.Sleep(s.millis(7000))
+	case 3:
+		if call.Op == fault.Enter || call.Op == fault.Acquire {
+			go func() { // ends with its command
+				time.Sleep(s.millis(3000))
+				_ = apply()
+			}()
+			return fault.Lost(call.Op)
+		}
+	}
+	err := apply()
+	time.Sleep(s.millis(15))
+	return err
+}
+
+// visit makes one call with random options, and uses the lock if the call succeeds.
+func (s *storm) visit(t *testing.T, p *proc) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.millis(400)+time.Millisecond)
+	defer cancel()
+	opts := []distlock.Option{distlock.Why([]string{"x", "y", "z"}[s.n(3)])}
+	inside, others := &s.writers, &s.shared
+	if s.n(4) == 0 {
+		opts = append(opts, distlock.Shared())
+		inside, others = others, inside
+	}
+	if s.n(5) == 0 {
+		opts = append(opts, distlock.Lease(time.Minute))
+	}
+	acquire := p.Lock("a").Lock
+	switch s.n(4) {
+	case 0:
+		acquire = p.Lock("a").TryLock
+	case 1:
+		ctx, opts = context.Background(), append(opts, distlock.WaitAtMost(s.millis(300)))
+	}
+	g, err := acquire(ctx, opts...)
+	if err == nil {
+		if n := inside.Add(1); others.Load() != 0 || inside == &s.writers && n != 1 || g.Err() != nil {
+			t.Errorf("%d beside %d others: %v", n, others.Load(), g.Err())
+		}
+		time.Sleep(s.millis(20))
+		inside.Add(-1)
+		_ = g.Release()
+	}
+	if s.n(3) == 0 {
+		time.Sleep(s.millis(50))
+	}
+}
+
+type dice struct {
+	mu sync.Mutex
+	s  uint64
+}
+
+func newDice(seed uint64) *dice { return &dice{s: seed*0x9E3779B97F4A7C15 + 1} }
+
+func (d *dice) n(below int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.s ^= d.s << 13
+	d.s ^= d.s >> 7
+	d.s ^= d.s << 17
+	return int(d.s>>33) % below
+}

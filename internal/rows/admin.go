@@ -1,0 +1,248 @@
+package rows
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"mongodlm/catalog"
+)
+
+// over matches rows that have been Dead or Done since before a time. A zero time matches all rows
+// in that state.
+func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
+	is := append(bson.D{m.is(state)}, more...)
+	if !before.IsZero() {
+		stamp := map[State]string{Dead: "deadAt", Done: "doneAt"}[state]
+		is = append(is, m.e(stamp, d("$lt", before)))
+	}
+	return m.mine(is...)
+}
+
+// List returns the rows of a state with their documents, in the server's order. If it cannot parse
+// a row, it returns the row with a *Malformed. It sends one command for a hundred rows.
+func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		ctx, is := Alone(ctx), m.is(state)
+		if state == Ready {
+			is = m.isReady()
+		}
+		cursor, err := m.rows.Find(ctx, m.mine(is), options.Find().SetBatchSize(lotSize/10))
+		if err != nil {
+			yield(Row{}, m.failed("find", err))
+			return
+		}
+		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }() // the server closes it by itself
+		for cursor.Next(ctx) {
+			row, bad := Parse(append(bson.Raw(nil), cursor.Current...), m.field)
+			err = nil
+			if bad != nil {
+				err = bad
+			}
+			if !yield(row, err) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(Row{}, m.failed("find", err))
+		}
+	}
+}
+
+// Retry makes dead rows ready and resets their attempts. Their failures stay.
+func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
+	is := func(id bson.E) bson.D { return m.mine(id, m.is(Dead)) }
+	return m.each(ctx, ids, is, m.unset("state", "attempts", "deadAt"))
+}
+
+// Remove removes the documents of rows that are in the given state, Dead or Done.
+func (m *Mongo) Remove(ctx context.Context, state State, ids []bson.RawValue) (int, error) {
+	return m.remove(ctx, state, time.Time{}, ids)
+}
+
+func (m *Mongo) remove(ctx context.Context, state State, before time.Time, ids []bson.RawValue) (
+	int, error) {
+	n, err := m.all(ctx, change{filter: m.over(state, before, e("_id", in(ids)))})
+	return n, m.failed("remove", err)
+}
+
+func (m *Mongo) Purge(ctx context.Context, state State, before time.Time) (int, error) {
+	ids, err := m.lot(ctx, m.over(state, before))
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	return m.remove(ctx, state, before, ids)
+}
+
+func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error) {
+	ctx = Alone(ctx)
+	waits := m.mine(e("_id", id), m.e("state", in(bson.A{nil, Ready, Retrying})),
+		e("$nor", m.oddReady()[:2]))
+	dead := bson.D{e("$set", bson.D{m.is(Dead), m.e("error", Cancelled), m.e("deadAt", now)}),
+		m.unset("notBefore", "holds", "cancelled")}
+	works := bson.D{e("_id", id), m.is(Claimed)} // even if its handler has changed fields of Filter
+	marked := d("$set", bson.D{m.e("cancelled", true)})
+	const rounds = 3 // because the row's claim may end between two commands
+	for range rounds {
+		if n, err := m.only(ctx, id, waits, dead); n > 0 || err != nil {
+			return Dead, err
+		}
+		if n, err := m.only(ctx, id, works, marked); n > 0 || err != nil {
+			return Claimed, err
+		}
+		found, err := m.Current(ctx, []bson.RawValue{id}, false)
+		if err != nil || len(found) == 0 || found[0].Mark.State == Dead || found[0].Mark.State == Done {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("row %s is no row of the queue, or is claimed and given back all the time",
+		Text(id))
+}
+
+func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) {
+	ctx = Alone(ctx)
+	var ask Ask
+	if m.due != "" {
+		if ask.Due, err = m.Now(ctx); err != nil {
+			return Depth{}, err
+		}
+	}
+	count := func(into *int64, filter ...bson.E) {
+		if err != nil {
+			return
+		}
+		command := bson.D{e("count", m.rows.Name()), e("query", m.mine(filter...))}
+		if most > 0 {
+			command = append(command, e("limit", most))
+		}
+		var reply bson.Raw
+		reply, err = m.rows.Database().RunCommand(ctx, command).Raw()
+		*into, _ = reply.Lookup("n").AsInt64OK()
+	}
+	sound := e("$nor", m.oddState())
+	count(&depth.Claimed, m.is(Claimed), sound)
+	count(&depth.Retrying, m.is(Retrying), sound)
+	count(&depth.Dead, m.is(Dead), sound)
+	if most == 0 {
+		count(&depth.Done, m.is(Done)) // from the index alone; done rows may be millions
+	}
+	count(&depth.Ready, m.selected(ask)...)
+	count(&depth.Odd, e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())})))
+	if m.due != "" {
+		count(&depth.Later, m.isReady(), e("$nor", append(m.oddReady(), bson.D{m.isDue(ask.Due)})))
+	}
+	if err == nil && most > 0 {
+		err = m.ages(ctx, &depth, ask)
+	}
+	if err != nil {
+		return Depth{}, m.failed("find", err)
+	}
+	return depth, nil
+}
+
+// ages sets the times of a depth with two commands.
+func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
+	head := func(field string) *options.FindOptionsBuilder {
+		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d(field, 1))
+	}
+	first, err := m.inOrder(ctx, m.wanted(ask), head(cmp.Or(m.due, "_id")))
+	if err != nil {
+		return err
+	}
+	for _, doc := range first {
+		if id, ok := doc.Lookup("_id").ObjectIDOK(); m.due != "" {
+			depth.Since = dateIn(doc, m.due)
+		} else if ok {
+			depth.Since = id.Timestamp().UTC()
+		}
+	}
+	at := m.at("notBefore")
+	first, err = m.docs(ctx, m.mine(m.is(Retrying), m.e("notBefore", d("$type", "date"))),
+		head(at).SetSort(d(at, 1)))
+	for _, doc := range first {
+		depth.Retry = dateIn(doc, at)
+	}
+	return err
+}
+
+// A change is an update of the rows that match a filter. Without an update it removes these rows.
+type change struct{ filter, update bson.D }
+
+// all carries out changes with one command.
+func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
+	models := make([]mongo.WriteModel, len(changes))
+	for i, c := range changes {
+		if c.update == nil {
+			models[i] = mongo.NewDeleteManyModel().SetFilter(c.filter)
+			continue
+		}
+		models[i] = mongo.NewUpdateManyModel().SetFilter(c.filter).SetUpdate(c.update)
+	}
+	result, err := m.rows.BulkWrite(Alone(ctx), models, options.BulkWrite().SetOrdered(false))
+	if result == nil {
+		return 0, err
+	}
+	return int(result.MatchedCount + result.DeletedCount), err
+}
+
+// each updates each of these rows that matches its filter.
+func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E) bson.D,
+	update ...bson.E) (int, error) {
+	changes := make([]change, len(ids))
+	for i, id := range ids {
+		changes[i] = change{is(e("_id", id)), update}
+	}
+	return m.those(ctx, ids, changes)
+}
+
+// those carries out one change for each of these rows, with one command.
+func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change) (int, error) {
+	if len(changes) == 0 {
+		return 0, nil
+	}
+	n, err := m.all(ctx, changes...)
+	bulk, is := errors.AsType[mongo.BulkWriteException](err)
+	if !is || bulk.WriteConcernError != nil || len(bulk.WriteErrors) == 0 ||
+		has(err, codesPassing...) {
+		return n, m.failed("update, remove", err)
+	}
+	var refused RefusedError
+	for _, one := range bulk.WriteErrors {
+		refused.Rows = append(refused.Rows, Refused{ids[one.Index], catalog.Shown(one)})
+	}
+	return n, &refused
+}
+
+// only changes one row, in the transaction of ctx if it has one.
+func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
+	result, err := m.rows.UpdateOne(ctx, filter, update)
+	switch {
+	case err == nil:
+		return int(result.MatchedCount), nil
+	case transacts(ctx) && has(err, codeIllegal, codeNoTransactions):
+		return 0, fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
+	case refuses(err) && !transacts(ctx):
+		return 0, &RefusedError{[]Refused{{id, catalog.Shown(err)}}}
+	}
+	return 0, m.failed("update", err)
+}
+
+// lotSize is the number of rows that one command lists, changes or removes.
+const lotSize = 1000
+
+// lot returns the _ids of at most lotSize rows that match.
+func (m *Mongo) lot(ctx context.Context, filter bson.D) (ids []bson.RawValue, _ error) {
+	docs, err := m.docs(ctx, filter,
+		options.Find().SetLimit(lotSize).SetBatchSize(lotSize+1).SetProjection(d("_id", 1)))
+	for _, doc := range docs {
+		ids = append(ids, doc.Lookup("_id"))
+	}
+	return ids, m.failed("find", err)
+}

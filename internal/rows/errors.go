@@ -1,0 +1,124 @@
+package rows
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"mongodlm/catalog"
+)
+
+// ErrNoTransactions is the error of Transact, or of End in a transaction, on servers without
+// transactions.
+var ErrNoTransactions = catalog.ErrNoTransactions
+
+// Codes of the server.
+const (
+	codeBadValue          = 2 // for example a hint that names no index
+	codeUnauthorized      = 13
+	codeIllegal           = 20 // transactions on a standalone
+	codeDuplicate         = 11000
+	codeNamespaceNotFound = 26
+	codeCommandNotFound   = 59
+	codeShardKeyNotFound  = 61
+	codeNoTransactions    = 263
+	codeOtherName         = 85 // the index exists with another name
+)
+
+func has(err error, codes ...int) bool {
+	server, is := errors.AsType[mongo.ServerError](err)
+	return is && slices.ContainsFunc(codes, server.HasErrorCode)
+}
+
+// failed adds the actions and the collection to err. A missing privilege is a
+// *catalog.PrivilegeError.
+func (m *Mongo) failed(actions string, err error) error {
+	return m.failedOn(m.rows.Name(), actions, err)
+}
+
+func (m *Mongo) failedOn(collection, actions string, err error) error {
+	if err == nil {
+		return nil
+	}
+	namespace := m.rows.Database().Name() + "." + collection
+	if has(err, codeUnauthorized) {
+		return &catalog.PrivilegeError{Namespace: namespace, Action: actions, Err: catalog.Shown(err)}
+	}
+	return fmt.Errorf("%s of %s: %w", actions, namespace, catalog.Shown(err))
+}
+
+// A Refused is a row that the server refuses to change, and the reason.
+type Refused struct {
+	ID  bson.RawValue
+	Err error
+}
+
+// A RefusedError reports rows that the server refuses to change because of a validator or their
+// size. The other rows of the command were changed. A RefusedError of Claim names no row.
+type RefusedError struct{ Rows []Refused }
+
+func (e *RefusedError) Error() string {
+	if len(e.Rows) == 0 {
+		return "the server refuses to change a row"
+	}
+	return fmt.Sprintf("the server refuses to change %d rows, the first of them %s: %v", len(e.Rows),
+		Text(e.Rows[0].ID), e.Rows[0].Err)
+}
+
+// A QueryError reports that the server refuses the query for rows because of its filter or order.
+type QueryError struct{ Err error }
+
+func (e *QueryError) Error() string {
+	return fmt.Sprintf("the server refuses the query for rows: %v", e.Err)
+}
+func (e *QueryError) Unwrap() error { return e.Err }
+
+// codesPassing are the codes, in MongoDB 8, of errors that do not depend on a document or a query.
+// The server shuts down, is busy, accepts no writes, is out of time or has no signing key, data or
+// shards move, or the user lacks a privilege.
+var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
+	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
+	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
+	314, 317, 319, 338, 342, 343, 355, 358, 363, 365, 371, 391, 402, 406, 407, 412, 414, 433, 449,
+	450, 462, 463, 8000, 9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436, 14031}
+
+var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
+
+// refuses reports whether a server answered with an error that it would return again.
+func refuses(err error) bool {
+	server, is := errors.AsType[mongo.ServerError](err)
+	if !is || has(err, codesPassing...) || slices.ContainsFunc(labelsPassing, server.HasErrorLabel) {
+		return false
+	}
+	if bulk, is := errors.AsType[mongo.BulkWriteException](err); is {
+		return len(bulk.WriteErrors) > 0
+	}
+	if write, is := errors.AsType[mongo.WriteException](err); is {
+		return len(write.WriteErrors) > 0
+	}
+	_, is = errors.AsType[mongo.CommandError](err)
+	return is
+}
+
+// A HeldError is the error of Claim if another row holds the key of the first ready row. The
+// command changed no row.
+type HeldError struct{ Key bson.RawValue } // zero if the server does not report the key
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("another row holds the key %s", Text(e.Key))
+}
+
+// A KeyError reports that the server cannot have the unique index for chains.
+type KeyError struct {
+	Key string
+	Err error
+}
+
+func (e *KeyError) Error() string {
+	return fmt.Sprintf("Key %q needs a unique partial index, by which the server lets one row of a "+
+		"key be claimed at a time, and this server cannot have it: %v", e.Key, e.Err)
+}
+func (e *KeyError) Unwrap() error { return e.Err }

@@ -1,0 +1,358 @@
+package catalogtest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/assert"
+)
+
+// A life is a sequence of steps on one lock document. Every step must have the error, the document
+// and the grants that package transition computes, and all reads must agree with the document.
+//
+// A step is a letter and the number of a session, with a further number behind a slash. Session 0
+// has a zero ts, and session 99 is the holder in the documents of [generations].
+//
+//	x1 s1 p1/2  Enter exclusively, shared, for one of 2 permits; with a ? at the end without waiting
+//	a1          Enter by TryPlain
+//	-1          Leave
+//	e1 e1/7     Evict, if the last renewal is 7; with a w at the end if the session waits
+//	E1          Evict under the id of another process
+//	c1          Confirm
+//	n1/7        SeedFence to at least 7 above the planted fence
+//	r1/7        renewal 7 of the lease; with a t at the end that of a twin
+//	f1/2        PutFirst of session 2 by session 1
+//	b1/7        Break, if the fence is 7 above the planted one
+//	y g         RequestYield, GrantNext
+//	F O9        a foreign manager frees the lock, or takes it over as session 9
+//
+// A step that fails has the name of the error behind a colon, see lifeErrors. The name any is for
+// any result.
+type life struct {
+	name  string
+	steps string
+	want  string // the holders and the waiters at the end; not checked if empty
+	doc   []bson.E
+}
+
+var lifeErrors = map[string]error{
+	"": nil, "no": catalog.ErrNoMatch, "held": catalog.ErrNotFree, "full": catalog.ErrQueueFull,
+	"limit": catalog.ErrPermitMismatch,
+}
+
+// RunDifferential carries out the same random lives on several empty stores. All must do as package
+// transition, so they do the same.
+func RunDifferential(t *testing.T, stores ...Store) {
+	t.Helper()
+	seed := rand.Uint64()
+	for _, s := range stores {
+		b := &bench{T: t, ctx: t.Context(), Store: s}
+		b.randomLives(seed)
+	}
+}
+
+// randomLives carries out random lives. A failure prints the steps.
+func (b *bench) randomLives(seed uint64) {
+	b.Helper()
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for range b.rounds(100, 5) {
+		b.live("$balancer.x", life{steps: randomSteps(draw, 20)})
+		assert.Must(b, b.Delete(b.ctx, "locks", "$balancer.x"))
+	}
+}
+
+// randomSteps draws steps of any outcome.
+func randomSteps(draw *rand.Rand, n int) string {
+	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - - e e ew e/1 E c n/7 r/1 r/2 " +
+		"r/2t f/3 b/5 y g F O")
+	var steps []string
+	for i := range n {
+		kind := kinds[draw.IntN(len(kinds))]
+		number := fmt.Sprint(draw.IntN(7) + 1)
+		if kind == "O" {
+			number = fmt.Sprint(i + 10) // a session that is not in the document
+		}
+		if kind != "y" && kind != "g" && kind != "F" {
+			kind = kind[:1] + number + kind[1:]
+		}
+		steps = append(steps, kind+":any")
+	}
+	return strings.Join(steps, " ")
+}
+
+// lifeCases makes a test case of each life. A life begins with a free lock and a large fence, or
+// with the life's doc.
+func lifeCases(lives []life) (cases []testCase) {
+	for _, l := range lives {
+		cases = append(cases, testCase{l.name, func(b *bench) { b.live("$balancer.x", l) }})
+	}
+	return cases
+}
+
+// live carries out a life on the lock with that name. Every text of a request would be an
+// expression in MongoDB's query language.
+func (b *bench) live(name string, l life) {
+	b.Helper()
+	doc := append(free(name), field("fence", planted))
+	b.insert("locks", with(with(doc, l.doc...), field("x", bson.D{field("y", bson.A{int32(1), "z"})})))
+	steps := strings.Fields(l.steps)
+	defer func() {
+		if b.Failed() {
+			b.Logf("the steps were %s", strings.Join(steps, " "))
+		}
+	}()
+	for i, text := range steps {
+		b.step(name, text)
+		b.alike(name)
+		if b.Failed() {
+			steps = steps[:i+1]
+			b.FailNow()
+		}
+	}
+	end := b.locked(name)
+	if got := short(end); got != l.want && l.want != "" {
+		b.Errorf("%s\nwant %s\ngot  %s", l.steps, l.want, got)
+	}
+	for n := range byte(5) {
+		process := processOf(catalog.Session{Name: name, TS: bson.ObjectID{11: 2 * n}})
+		sessions := end.SessionsOf(process)
+		slices.SortFunc(sessions, catalog.HeldSession.Compare)
+		b.wantHeld(process, sessions)
+	}
+}
+
+func (b *bench) locked(name string) catalog.Lock {
+	b.Helper()
+	l, bad := catalog.ParseLock(b.document("locks", name))
+	if bad != nil {
+		b.Fatal(bad)
+	}
+	return l
+}
+
+// step carries out one step of a life.
+func (b *bench) step(name, text string) {
+	b.Helper()
+	text, failure, _ := strings.Cut(text, ":")
+	switch text[0] {
+	case 'F':
+		b.rewrite(name, field("state", int32(0)))
+		return
+	case 'O':
+		s := lifeSession(name, text[1:])
+		b.rewrite(name, field("state", int32(2)), field("ts", s.TS), field("process", processOf(s)))
+		return
+	}
+	t := transitionOf(name, text)
+	before := b.document("locks", name)
+	if e, ok := t.(transition.Evict); ok && e.TS == historicalTS {
+		e.Process, _ = before.Lookup("process").StringValueOK()
+		t = e
+	}
+	change, want := b.decide(before, t)
+	l, grants, err := b.Catalog.Apply(b.ctx, t)
+	if expected := lifeErrors[failure]; failure != "any" &&
+		(!errors.Is(want, expected) || (want == nil) != (expected == nil)) {
+		b.Fatalf("package transition returns %v, want %q", want, failure)
+	}
+	if verdict(err) != verdict(want) {
+		b.Fatalf("error\nwant %v\ngot  %v", want, err)
+	}
+	after := b.document("locks", name)
+	if change.Nothing() {
+		if !slices.Equal(before, after) {
+			b.Errorf("document was touched\nbefore %v\nafter  %v", before, after)
+		}
+		return
+	}
+	b.wantDocument(after, changed(b.T, before, change))
+	switch t.(type) {
+	case transition.Leave, transition.Evict, transition.GrantNext:
+		b.wantGrants(grants, err, change.Grants...)
+	case transition.Enter, transition.Confirm, transition.SeedFence, transition.Break:
+		if want, _ := catalog.ParseLock(after); !reflect.DeepEqual(l, want) {
+			b.Errorf("lock\nwant %+v\ngot  %+v", want, l)
+		}
+	}
+}
+
+// decide is transition.Decide at the server's time. A store takes a free lock with the plain
+// acquisition for an exclusive request that does not queue.
+func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, error) {
+	b.Helper()
+	now := b.ago(0)
+	if e, ok := t.(transition.Enter); ok && e.How == catalog.Try && e.Mode == catalog.Exclusive {
+		e.How = catalog.TryPlain
+		if _, change, err := transition.Decide(raw, e, now); err == nil {
+			return change, nil
+		}
+	}
+	_, change, err := transition.Decide(raw, t, now)
+	return change, err
+}
+
+// changed returns a document after a change. The server's clock may differ in all its dates.
+func changed(t testing.TB, raw bson.Raw, c catalog.Change) bson.D {
+	t.Helper()
+	var doc bson.D
+	assert.Must(t, bson.Unmarshal(raw, &doc))
+	doc = without(with(doc, c.Set...), c.Unset...)
+	if rev, ok := c.NextRev(raw.Lookup("rev")); ok {
+		doc = with(doc, field("rev", rev))
+	}
+	return doc
+}
+
+// alike checks that all reads of a lock agree with its document.
+func (b *bench) alike(name string) {
+	b.Helper()
+	want := b.locked(name)
+	read, err := b.Catalog.Read(b.ctx, name)
+	locks := map[string]*catalog.Lock{"read": &read, "snapshots": b.look(name).Lock}
+	for list, waited := range map[string]bool{"list": false, "list of waiters": true} {
+		for row, bad := range b.Catalog.List(b.ctx, waited) {
+			if err = errors.Join(err, bad); bad == nil && row.Lock.Name == name {
+				locks[list] = row.Lock
+			}
+		}
+	}
+	if _, waited := locks["list of waiters"]; waited != (len(want.Waiters) > 0) || err != nil {
+		b.Errorf("with %d waiters: in the list of waiters %v, %v", len(want.Waiters), waited, err)
+	}
+	for how, l := range locks {
+		if l == nil || !reflect.DeepEqual(*l, want) {
+			b.Errorf("%s\nwant %+v\ngot  %+v", how, want, l)
+		}
+	}
+	for _, p := range append(want.Holders(), want.Waiters...) {
+		sessions := want.SessionsOf(p.Process)
+		slices.SortFunc(sessions, catalog.HeldSession.Compare)
+		b.wantHeld(p.Process, sessions)
+		grants, _ := b.heldOrFree(p.Process, name)
+		b.wantGrants(grants, nil, byTS(want.GrantsOf(p.Process))...)
+	}
+}
+
+// verdict returns the kind of an error that callers distinguish.
+func verdict(err error) string {
+	if err == nil {
+		return "done"
+	}
+	var bad *catalog.MalformedError
+	if errors.As(err, &bad) {
+		return fmt.Sprintf("malformed %s %q %s", bad.Collection, bad.ID, bad.Field)
+	}
+	var limit *catalog.PermitMismatchError
+	if errors.As(err, &limit) {
+		return fmt.Sprintf("limit %q %d %d", limit.Name, limit.Recorded, limit.Asked)
+	}
+	if kinds := sentinels(err); len(kinds) > 0 {
+		return strings.Join(kinds, ", ")
+	}
+	return "other: " + err.Error()
+}
+
+func lifeSession(name, number string) catalog.Session {
+	n, err := strconv.ParseUint(number, 10, 8)
+	switch {
+	case err != nil:
+		panic(err)
+	case n == 0:
+		return catalog.Session{Name: name}
+	case n == 99: // the holder in the documents of generations
+		return catalog.Session{Name: name, TS: historicalTS}
+	}
+	return catalog.Session{Name: name, TS: bson.ObjectID{0: 0x41, 11: byte(n)}}
+}
+
+// processOf returns the process of a session. Each has two sessions.
+func processOf(s catalog.Session) string { return fmt.Sprint("$", s.Name, "-", s.TS[11]/2) }
+
+// transitionOf parses a step other than a foreign write.
+func transitionOf(name, text string) catalog.Transition {
+	flag := ""
+	if last := text[len(text)-1:]; strings.Contains("?tw", last) {
+		text, flag = text[:len(text)-1], last
+	}
+	number, second, _ := strings.Cut(text[1:], "/")
+	extra, _ := strconv.ParseInt("0"+second, 10, 32)
+	if text == "y" || text == "g" {
+		number = "0"
+	}
+	s := lifeSession(name, number)
+	r := catalog.Request{
+		Session: s, Process: processOf(s), Who: "$who." + number, Why: "$$NOW",
+		Takeover: time.Duration(s.TS[11]) * time.Minute, Limit: int32(extra),
+	}
+	dead := catalog.Holder{Session: s, Process: r.Process, Renewal: extra, Waits: flag == "w"}
+	renew := catalog.Renewal{Session: s, Number: extra, Life: time.Minute, Local: time.UnixMilli(5)}
+	if flag == "t" {
+		renew.Local = time.UnixMilli(6)
+	}
+	how := map[string]catalog.EnterMode{"": catalog.Queue, "?": catalog.Try}[flag]
+	switch text[0] {
+	case 'a':
+		return transition.Enter{Request: r, How: catalog.TryPlain}
+	case 's':
+		r.Mode = catalog.Shared
+	case 'p':
+		r.Mode = catalog.Permit
+	case 'x':
+	case '-':
+		return transition.Leave{Session: s}
+	case 'E':
+		dead.Process = "another"
+		return transition.Evict{Holder: dead}
+	case 'e':
+		return transition.Evict{Holder: dead, Evidence: "$silent"}
+	case 'c':
+		return transition.Confirm{Request: r}
+	case 'n':
+		return transition.SeedFence{Session: s, AtLeast: planted + extra}
+	case 'r':
+		return transition.Renew{Renewal: renew}
+	case 'f':
+		return transition.PutFirst{Session: s, To: lifeSession(name, second).TS}
+	case 'b':
+		return transition.Break{
+			Session: s, Fence: planted + extra, Why: "$why", New: lifeSession(name, "100").TS,
+		}
+	case 'y':
+		return transition.RequestYield{Name: name, By: "$by", Why: "$why"}
+	case 'g':
+		return transition.GrantNext{Name: name}
+	default:
+		panic(text)
+	}
+	return transition.Enter{Request: r, How: how}
+}
+
+// short returns the holders, a bar, and the waiters of a lock, each with the letter of its mode.
+func short(l catalog.Lock) string {
+	var words []string
+	write := func(parties []catalog.Participant) {
+		for _, p := range parties {
+			n := int(p.TS[11])
+			if p.TS == historicalTS {
+				n = 99
+			}
+			letter := map[catalog.Mode]string{"": "x", catalog.Shared: "s", catalog.Permit: "p"}[p.Mode]
+			words = append(words, letter+strconv.Itoa(n))
+		}
+	}
+	write(l.Holders())
+	words = append(words, "|")
+	write(l.Waiters)
+	return strings.Join(words, " ")
+}
