@@ -142,8 +142,8 @@ func (a *arrivals) knows() bool {
 	return a.open && a.sure
 }
 
-// isWaited reports whether ready rows may wait for a key on a server without change streams. There,
-// no event reports that the key is free.
+// isWaited reports whether ready rows may wait for a key while no change stream is open. Then no
+// event reports that the key is free.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -121,7 +121,7 @@ func signal(c chan struct{}) {
 }
 
 // listen passes the events of the change stream to arrivals until Close. It returns early if the
-// server has no change streams.
+// server has no change streams or refuses them.
 func (e *engine) listen() {
 	for {
 		err := e.store.Watch(e.life, e.arrivals.hear)
