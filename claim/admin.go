@@ -75,7 +75,7 @@ func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error)
 	return &Admin{store, cfg, coll.Database().Name() + "." + coll.Name()}, nil
 }
 
-// check returns a *ConfigError if ctx is nil or the list does not contain state.
+// check returns a *ConfigError if ctx is nil or if of does not contain state.
 func check(ctx context.Context, state State, of ...State) error {
 	var list problems
 	list.add(ctx == nil, noContext)
@@ -83,7 +83,7 @@ func check(ctx context.Context, state State, of ...State) error {
 	return list.err()
 }
 
-// List returns the rows in a state. If it cannot parse a row, it returns the row's ID and Doc with
+// List returns the rows in a state. For a row that it cannot parse, it returns the ID, the Doc and
 // an error, and continues. Any other error ends the list.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
@@ -103,7 +103,7 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 // Count counts the rows in each state. It sends at most nine commands.
 func (a *Admin) Count(ctx context.Context) (Counts, error) { return counted(ctx, a.store, 0) }
 
-// counted counts the rows in each state. This process refused so many of them.
+// counted counts the rows in each state, and sets Counts.Refused to refused.
 func counted(ctx context.Context, store rows.Store, refused int64) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
@@ -123,7 +123,8 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll is Retry for all dead rows. It sends about eleven commands for a thousand rows.
+// RetryAll makes all dead rows ready and resets their attempts. It sends about eleven commands per
+// thousand rows, and returns the number of rows that it changed.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
 	for row, err := range a.List(ctx, StateDead) {
@@ -144,8 +145,8 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, refused
 }
 
-// Delete removes the documents of the rows with these _ids. The state must be StateDead or
-// StateDone, and rows in another state stay. It returns the number of removed documents.
+// Delete removes the documents of the rows with these _ids. It keeps rows that are not in the given
+// state, which must be StateDead or StateDone. It returns the number of removed documents.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -154,9 +155,9 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 	return a.store.Remove(ctx, rows.State(state), raw)
 }
 
-// Purge removes the documents of rows that have been in a state, StateDead or StateDone, for longer
-// than olderThan by the server's clock. A zero olderThan removes all of them. It sends two commands
-// for a thousand rows.
+// Purge removes the documents of rows that have been in a state for longer than olderThan, by the
+// server's clock. If olderThan is 0, it removes all rows in that state. The state must be StateDead
+// or StateDone. Purge sends two commands per thousand rows.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err
@@ -180,9 +181,8 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 	}
 }
 
-// Odd returns the problems of at most twenty rows that can never be claimed or ended. The field,
-// the key or the due date of such a row has a wrong type or value, or a claimed row names no
-// process.
+// Odd describes up to twenty odd rows, which can never be claimed or ended. Their field, key or due
+// date has a wrong type or value, or they are claimed without the name of a slot.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -203,9 +203,9 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 	return a.store.Repair(ctx)
 }
 
-// Cancel makes a row dead with the error "cancelled". If the row is dead, done or gone, it returns
-// ErrOver. If a handler works on the row, the handler's context ends within about 5 s. The row is
-// dead once the handler has returned, and then OnDead is called.
+// Cancel makes a row dead with the error "cancelled". It returns ErrOver if the row is dead, done
+// or gone. If a handler works on the row, the handler's context ends within about 5 s. Once the
+// handler has returned, the row is dead and OnDead is called.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {

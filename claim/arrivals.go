@@ -9,13 +9,13 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// arrivals holds the ready rows and the due times that a process knows from the change stream. The
-// process claims a row soon after the row is ready.
+// arrivals holds the ready rows and the due times that a process knows.
 //
-// Every process receives every event. Each process therefore waits for a random part of the spread,
-// and claims only if no other process has taken the row meanwhile. A claim that finds no row makes
-// the spread four times as long. A claim that finds a row makes it a little shorter. About one such
-// claim in twenty finds no row, with any number of processes.
+// All processes receive the same events of the change stream. After an event, each process waits
+// for a random time, at most the spread, and then claims the row. It does not claim the row if an
+// event shows that another process was faster. A claim that finds no row makes the spread four
+// times as long. A claim that finds a row makes the spread a little shorter. As a result, about one
+// claim in twenty finds no row, for any number of processes.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
@@ -41,7 +41,7 @@ type arrivals struct {
 	looked   time.Duration // when this process last found no row
 	jitter   float64
 	surprise bool    // the row of the last claim was not known
-	polls    float64 // the time from looked to the next poll, in polls
+	polls    float64 // the time from looked to the next poll, in units of poll
 }
 
 // An arrival is a row that is ready or will be ready.
@@ -51,11 +51,11 @@ type arrival struct {
 	event int64
 }
 
-// Bounds of the known rows, the spread and the polls.
+// Bounds of the fields of arrivals.
 const (
 	mostKnown   = 1000
 	leastSpread = 4 * time.Millisecond
-	mostSpread  = 20       // Polls
+	mostSpread  = 20       // in units of poll
 	wider       = 4.       // after a claim that found no row
 	narrower    = 13. / 14 // after a claim that found a row
 	fewPolls    = 10.      // between two polls with a stream
@@ -90,7 +90,7 @@ func (a *arrivals) hear(event rows.Event) {
 	}
 }
 
-// add adds a row. The caller holds mu.
+// add adds a row that is ready, or will be ready at its due time. The caller holds mu.
 func (a *arrivals) add(key string, due time.Time) {
 	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
 		due = was.due // the row is ready again with the same due time
@@ -112,7 +112,7 @@ func (a *arrivals) ended() {
 	a.restart(false)
 }
 
-// restart forgets all rows when a stream begins or ends. The caller holds mu.
+// restart forgets all rows, because a stream has begun or ended. The caller holds mu.
 func (a *arrivals) restart(open bool) {
 	a.open, a.streams = open, a.streams+1
 	a.sure, a.planned, a.end, a.reread = false, false, time.Time{}, 0
@@ -120,7 +120,8 @@ func (a *arrivals) restart(open bool) {
 	signal(a.news)
 }
 
-// next returns the known row that is ready first, and its time. The caller holds mu.
+// next returns the known row that is ready first, and the time when it is ready. The caller holds
+// mu.
 func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	for id, one := range a.rows {
 		ready := one.at
@@ -134,14 +135,15 @@ func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	return key, at, is
 }
 
-// knows reports whether every ready row is known, so that the process can wait for an event.
+// knows reports whether all ready rows are known.
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.open && a.sure
 }
 
-// isWaited reports whether a row may wait for a key whose release causes no event.
+// isWaited reports whether ready rows may wait for a key while no change stream is open. Then no
+// event reports that the key is free.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,8 +165,9 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the reply to a claim. If no row is ready, answered forgets the rows that arrived
-// before the claim was sent. They are not ready, belong to another queue, or wait for a key.
+// answered records the result of a claim: the claimed row, or nil if no row was ready. In the
+// second case it forgets the rows that were known before the claim was sent. Those rows are not
+// ready, belong to another queue, or wait for a key.
 func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,7 +241,7 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	}
 	if key != a.first {
 		a.first, a.pause = key, upTo(a.clock, a.wide)
-		if a.pause > a.poll { // a row waits for two Polls at most
+		if a.pause > a.poll { // a row waits at most for twice poll
 			a.pause = a.poll + upTo(a.clock, a.poll)
 		}
 	}

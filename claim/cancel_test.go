@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The context of a cancelled row's handler ends. The row is dead and is not handled again, for any
-// result of its handler and even if its process dies.
+// The context of a cancelled row's handler ends. The row becomes dead, whatever the handler
+// returns, and even if its process dies. It is not handled again.
 func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -62,7 +62,7 @@ func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	})
 }
 
-// Each outcome of a claim is counted once. Only one process counts the rows.
+// The metrics count each outcome of a claim once. Only one process reports the numbers of rows.
 func TestStats_Outcomes_CountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)
@@ -106,7 +106,7 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 		(&proc{q2, m2.Manager, m2.Store, nil}).run(t, finish)
 		time.Sleep(time.Second)
 		if n := second.Ask(t.Context()); n != 1 {
-			t.Errorf("%d values of a second process, want its oldest claim: two processes answer", n)
+			t.Errorf("the second process reports %d samples, want only its oldest claim", n)
 		}
 		assert.NoErr(t, errors.Join(p.Close(t.Context()), q2.Close(t.Context())))
 	})

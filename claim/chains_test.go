@@ -53,11 +53,11 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 		for _, p := range procs {
 			claims += p.gate.count("claim", "held", "end")
 		}
-		t.Logf("%.2f commands an item", float64(claims)/n)
+		t.Logf("%.2f commands per row", float64(claims)/n)
 	})
 }
 
-// A dead row does not stop its chain, even after an edit by hand lets it hold its key.
+// A dead row does not stop its chain, even if a person edits the row so that it holds its key.
 func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

@@ -53,7 +53,7 @@ func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	})
 }
 
-// Close gives back a row that was claimed without a reply.
+// Close gives back a row if the reply to its claim was lost.
 func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -140,7 +140,7 @@ func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	})
 }
 
-// A second Serve returns ErrRunning and does not close the queue of the first Run.
+// Serve returns ErrRunning while Run runs, and does not close the queue.
 func TestServe_AnotherRuns_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -206,7 +206,7 @@ func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	})
 }
 
-// OnDead is called once if the row's own process records the death before the rescuer.
+// OnDead is called once if the row's own process records the death just before the rescuer does.
 func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -236,7 +236,7 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	})
 }
 
-// A row begins soon if its chain becomes free while a claim waits for its reply.
+// A handler begins soon if the key of its row is released while a claim waits for its reply.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

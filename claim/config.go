@@ -24,30 +24,32 @@ type Config struct {
 	Field string
 	// Filter selects the documents that are rows. It must not name Field. Default: all documents.
 	Filter bson.D
-	// Due is the field with the date from which a row is due, by the clock of the collection's
-	// server. The name may be dotted. The earliest row is first. A row is never due if the field is
-	// null or absent. Default: all rows are due, roughly by age.
+	// Due is the field with the time from which a row is due, by the clock of the collection's
+	// server. The name may be dotted. The row with the earliest time is claimed first. A row is
+	// never due if the field is null or absent. Default: all rows are due, and the oldest is
+	// claimed first, roughly.
 	Due string
-	// Key is the field whose value makes rows a chain. The name may be dotted. Default: no chains.
+	// Key is the field that groups rows into chains. Rows with the same value are one chain. The
+	// name may be dotted. Default: no chains.
 	Key string
 
 	// Workers is the number of handlers that a process runs at a time, at most 1,000. Default 1.
 	Workers int
 	// MaxAttempts is the number of failed attempts after which a row is dead. Default 10.
 	MaxAttempts int
-	// Backoff is the pause before the first retry. It doubles with each retry, up to 16 h, give or
-	// take a fifth. Default: 1 s, which grows fivefold with each retry, so that ten attempts take
-	// more than a day.
+	// Backoff is the pause before the first retry. The pause doubles with each further retry, up to
+	// 16 h. Each pause varies at random by up to a fifth. Default: 1 s. The default pause grows
+	// fivefold with each retry, so that ten attempts take more than a day.
 	Backoff time.Duration
-	// Timeout is the time after which a handler's context ends. An error of that handler then
-	// counts as a failure. A handler that ignores its context keeps its row and its worker, see
+	// Timeout is the time after which a handler's context ends. If the handler then returns an
+	// error, the attempt has failed. If it does not return, it occupies its row and a worker, see
 	// OnStuck. Default: no timeout.
 	Timeout time.Duration
 	// KeepDone is the time after which the document of a done row is removed. Default: it stays.
 	KeepDone time.Duration
 
-	// OnDead is called at most once for a death, in the process that recorded it. [Admin.List]
-	// returns all dead rows. Hooks are called one at a time. Close waits for them.
+	// OnDead is called when this process has made a row dead, at most once per death. [Admin.List]
+	// returns all dead rows. Calls of OnDead and OnStuck do not overlap. Close waits for them.
 	OnDead func(ctx context.Context, row Info)
 	// OnStuck is called once for a handler that has not returned 30 s after the end of its context.
 	OnStuck func(ctx context.Context, row Info)
@@ -83,8 +85,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name returns the part of the lock names that identifies the queue. The same Queue with another
-// Field is another queue. Names with a slash or a colon are quoted.
+// name returns the name of the queue in the names of its locks. It contains Field, unless that has
+// its default. Parts with a slash or a colon are quoted.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {
@@ -98,7 +100,7 @@ func (c Config) name() string {
 	return part(c.Queue) + "/" + part(c.Field)
 }
 
-// problems returns every contradiction in a Config with its defaults.
+// problems returns every contradiction in c, whose defaults must be set.
 func (c Config) problems() (list problems) {
 	bad := list.add
 	bad(len(c.Queue) > mostQueue || strings.ContainsRune(c.Queue, 0) || !utf8.ValidString(c.Queue),
@@ -133,8 +135,8 @@ func (c Config) problems() (list problems) {
 	return list
 }
 
-// names returns the first part of filter that names the given field, or may name it. For other
-// filters it returns an empty string.
+// names searches filter for field, $where and $jsonSchema. It returns the first name that it finds,
+// or an empty string. $where and $jsonSchema may read field.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil {
@@ -150,8 +152,8 @@ func names(filter bson.D, field string) string {
 	return ""
 }
 
-// reason returns the text with which a process holds its slot. Other programs read Due and Key from
-// that text, because they need both to count the rows.
+// reason returns the reason that is stored in the lock document of a slot. It contains Due and Key,
+// which ConfigOf reads.
 func (c Config) reason() string {
 	text := claiming
 	if c.Due != "" {
@@ -169,9 +171,8 @@ const (
 	keyedBy  = ", in chains by "
 )
 
-// ConfigOf returns the Due and Key of a queue, for [NewAdmin]. It parses the text with which the
-// queue's processes hold their slots, [distlock.LockInfo].Why. For any other text it returns a zero
-// Config.
+// ConfigOf returns a Config with the Due and Key of a queue, for [NewAdmin]. The parameter is the
+// reason of a slot's lock, [distlock.LockInfo].Why. For any other text the Config is zero.
 func ConfigOf(why string) (c Config) {
 	rest, is := strings.CutPrefix(why, claiming)
 	if !is {

@@ -63,7 +63,7 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	}
 }
 
-// ConfigOf returns the Due and Key that a process wrote into the reason of its slot.
+// ConfigOf reads the Due and Key that a process wrote into the reason of its slot.
 func TestConfigOf_Reasons(t *testing.T) {
 	t.Parallel()
 	odd := Config{Due: `a "b", in chains by "c"`, Key: "\n, due by "}
@@ -77,8 +77,8 @@ func TestConfigOf_Reasons(t *testing.T) {
 	}
 }
 
-// Different queues have different lock names, so that each has its own rescuer. Names without a
-// slash or a colon are not quoted.
+// Different queues have different lock names. A part of a name is quoted only if it contains a
+// slash or a colon.
 func TestConfig_LocksOfTwoQueues_HaveTwoNames(t *testing.T) {
 	t.Parallel()
 	queues := map[string]bool{}

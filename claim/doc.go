@@ -9,21 +9,21 @@
 // # Limits
 //
 // Work is done at least once, not exactly once: a process may die after the work and before it
-// records the end. Work that must happen only once belongs in [Row.DoneWith], or must refuse a
-// [Row.Fence] that is smaller than an earlier one. A handler must not replace its own document,
-// because that removes the field.
+// records the end. If work must happen only once, do it in [Row.DoneWith], or let the resource
+// refuse a [Row.Fence] that is smaller than an earlier one. A handler must not replace its own
+// document, because that removes the field.
 //
 // # Guarantees
 //
 // A claim belongs to a process and has no time limit. Each process holds one lock of package
-// distlock, its slot. Every row that the process claims names the slot, the lock session and the
-// fence. Another process can take over the row only after the slot has a new holder. For that, the
-// process must have released the slot, or be dead by the takeover rule. A handler's context ends
-// when its process loses the slot, before another process can take over, under the assumptions of
-// package distlock. All processes of a queue have the same [distlock.Config].Database.
+// distlock, its slot. A claimed row names the slot, the lock session and the fence of its process.
+// Another process can take over the row only after it has acquired the slot. It can acquire the
+// slot only if the first process has released it, or is dead. When a process loses its slot, the
+// contexts of its handlers end. Under the assumptions of package distlock, they end before another
+// process can take over. All processes of a queue must have the same [distlock.Config].Database.
 //
-// Every command that ends a claim names the claim's session and batch. It matches no row if the
-// claim is over. If the command fails, it is repeated. A claim with an unknown outcome is given
+// Every command that ends a claim names the claim. If the claim has already ended, the command
+// changes nothing. If the command fails, it is repeated. A claim with an unknown outcome is given
 // back before the process claims again.
 //
 // # The end of an attempt

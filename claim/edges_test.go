@@ -21,8 +21,8 @@ func (transacting) Transact(ctx context.Context, work func(context.Context) erro
 	return work(ctx)
 }
 
-// After a rescuer has failed the attempt, an end that the server never applied counts as lost.
-// OnDead is not called for the row, which is retried.
+// A rescuer fails the attempt before the process repeats the failed end of its claim. That end
+// counts as lost: the row is retried, and OnDead is not called.
 func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -52,8 +52,8 @@ func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	})
 }
 
-// If the work of a DoneWith in a goroutine ignores its context, it occupies its worker and is
-// reported.
+// A handler runs DoneWith in a goroutine, and its work ignores its context. The handler's worker
+// stays occupied, and OnStuck is called.
 func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -74,7 +74,7 @@ func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	})
 }
 
-// The context of a handler that continues after DoneWith does not end.
+// The context of a handler does not end while the handler continues after DoneWith.
 func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -93,8 +93,8 @@ func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	})
 }
 
-// Rows with the key null are one chain, which delays no other chain. A process that cannot claim
-// the next row of that chain pauses between its commands.
+// Rows with the key null are one chain, which delays no other chain. A process sends few commands
+// while only rows with that key are ready and the key is held.
 func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")
@@ -128,8 +128,8 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	})
 }
 
-// A cancelled row whose claim lost its reply is dead from the time its claim is ended. A purge by
-// age therefore keeps the row.
+// The reply to the claim of a cancelled row is lost. The row is dead from the time when that claim
+// is ended, so a purge by age keeps the row.
 func TestCancel_ClaimOfALostReply_DeadSinceNow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

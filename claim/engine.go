@@ -19,11 +19,11 @@ import (
 const (
 	// prefix begins the names of all locks of this package.
 	prefix = "claim:"
-	// patience is the time limit of a command on rows, in CommandTimeouts. It is long because a
-	// command costs two more commands if a slow server carries it out after its client gave up.
+	// patience is the time limit of a command on rows, in CommandTimeouts. The limit is long,
+	// because a claim that the server carries out later costs two more commands.
 	patience = 6
-	// rare is the pause between two commands of the background, as a multiple of the last command's
-	// duration. A slow server therefore serves rows first.
+	// rare is the least pause between two background commands, in durations of the last command. A
+	// slow server therefore has time for the rows.
 	rare = 20
 	// mostLogged is the most rows and slots that a process remembers as logged.
 	mostLogged = 10_000
@@ -31,7 +31,7 @@ const (
 	mostCounted = 10_000
 )
 
-// An engine is a queue without the type of its rows.
+// An engine is the part of a Queue that does not depend on the type of its rows.
 type engine struct {
 	m      *distlock.Manager
 	store  rows.Store
@@ -101,8 +101,8 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// sent calls a function that sends one or a few commands, and records in the pace whether it
-// failed. An error for which answered returns true is not a failure.
+// sent calls send with a context that has the time limit of a command. It records the result in the
+// pace.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
 	ctx, done := context.WithTimeout(e.base, e.limit) // only the time limit ends it
 	defer done()
@@ -112,7 +112,7 @@ func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error
 	return got, err
 }
 
-// signal puts an element into a channel of one element.
+// signal puts an element into c, unless c is full.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -120,7 +120,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// listen receives the events of the change stream, if the server has one.
+// listen passes the events of the change stream to arrivals until Close. It returns early if the
+// server has no change streams or refuses them.
 func (e *engine) listen() {
 	for {
 		err := e.store.Watch(e.life, e.arrivals.hear)
@@ -139,8 +140,8 @@ func (e *engine) listen() {
 	}
 }
 
-// isPaused reports whether the queue is paused. It sends one command a minute, and during a pause
-// one command a Tend.
+// isPaused reports whether the queue is paused. It reads the pause switch once a minute, or every
+// five seconds while the queue is paused.
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
@@ -175,7 +176,7 @@ func (e *engine) isPaused() bool {
 	return paused
 }
 
-// logOnce returns true at its first call for a thing.
+// logOnce returns true at the first call with a text, and false at later calls with it.
 func (e *engine) logOnce(what string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,7 +187,7 @@ func (e *engine) logOnce(what string) bool {
 	return true
 }
 
-// A claimed is a row with its claim.
+// A claimed is a row that this process has claimed.
 type claimed struct {
 	row   rows.Row
 	s     *session
@@ -262,8 +263,8 @@ func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
 	e.observer.Sampled(e.sample(m, value, before...))
 }
 
-// samples returns the samples for a request of the Observer. In the one process of the queue that
-// rescues rows, it also counts the rows, with at most ten commands.
+// samples returns the metrics of the queue. The process with the rescue lock also counts the rows,
+// with at most ten commands.
 func (e *engine) samples(ctx context.Context) []metrics.Sample {
 	all := []metrics.Sample{e.sample(metrics.Oldest, e.oldest().Seconds(), "claimed")}
 	if !e.rescues.Load() {

@@ -16,7 +16,7 @@ import (
 //   - ErrFinished: a method of Row was called after the end of the claim.
 //   - ErrNoTransactions: DoneWith was called, and the server has no transactions.
 //   - ErrOver: Cancel was called for a row that is dead, done or gone.
-//   - ErrCancelled: the row was cancelled. Its *LostError, the cause of its handler's context,
+//   - ErrCancelled: the row was cancelled. The cause of its handler's context is a *LostError that
 //     matches ErrCancelled.
 //   - ErrNoSlot: every slot that the process tried is held. This error is only logged.
 var (
@@ -29,7 +29,7 @@ var (
 	ErrOver           = errors.New("claim: row is over")
 	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout is matched by the cause of a handler's context that ended after Config.Timeout.
+	// ErrTimeout matches the cause of a handler's context that ended after Config.Timeout.
 	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 
@@ -62,7 +62,8 @@ func (p problems) err() error {
 	return &ConfigError{Problems: p}
 }
 
-// badQuery makes the refusal of a query match ErrConfig.
+// badQuery returns an error that matches ErrConfig if the server refuses the query, and otherwise
+// err.
 func badQuery(err error) error {
 	if is[*rows.QueryError](err) {
 		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)
@@ -79,12 +80,12 @@ func isDenied(err error) bool { return is[*distlock.PrivilegeError](err) }
 
 func isRefused(err error) bool { return is[*rows.RefusedError](err) }
 
-// answered reports whether err is a final answer of the server, so that the outcome is known.
+// answered reports whether err is an answer of the server, after which the outcome is known.
 func answered(err error) bool {
 	return is[*rows.HeldError](err) || isRefused(err) || is[*rows.QueryError](err) || isDenied(err)
 }
 
-// hopeless reports whether waiting cannot cure an error.
+// hopeless reports whether the same error would follow a retry.
 func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*rows.QueryError](err) }
 
 const noContext = "the context is nil; pass context.Background()"

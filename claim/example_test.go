@@ -28,8 +28,8 @@ func (e busyError) Error() string { return "busy" }
 
 func send(context.Context, Mail) error { return errNoSuchAddress }
 
-// A handler chooses the end of its claim by its error. When SIGTERM ends the program, the handlers
-// have half a minute to finish.
+// A handler decides by its error how its claim ends. After SIGTERM the handlers have half a minute
+// to finish.
 func ExampleQueue_Serve() {
 	var mails *claim.Queue[Mail] // of claim.New
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)

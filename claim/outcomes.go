@@ -56,7 +56,7 @@ func badPause(function string, pause time.Duration) error {
 	return fmt.Errorf("claim: %s(%v): the pause must be zero to ten years", function, pause)
 }
 
-// wished returns the wish in an error, or the zero value for other errors.
+// wished returns the wish that err wraps, or the zero value without one.
 func wished(err error) wish {
 	if w, is := errors.AsType[*wish](err); is {
 		return *w
@@ -99,8 +99,8 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns the error of a handler that ran into Config.Timeout, and nil for any other
-// handler.
+// timedOut returns the error of a handler that failed because of Config.Timeout, and nil for any
+// other handler.
 func timedOut(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
@@ -162,8 +162,8 @@ func (e *engine) record(o outcome) {
 }
 
 // shortened returns the outcome without the new failure and with only the start of the error. The
-// row then needs no more room than while it was claimed, so that the server does not refuse its
-// size. The second result is false if the outcome was already short.
+// server may refuse the full outcome because it makes the document too large. The shortened outcome
+// does not enlarge the document. The second result is false if the outcome was already short.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
 	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
@@ -271,8 +271,8 @@ func cancelled(row rows.Row) rows.Ending {
 	return end
 }
 
-// contradicts reports whether a row shows that an end was not applied. A rescuer keeps the batch
-// and fails the attempt instead.
+// contradicts reports whether m shows that the server did not apply end. This happens if a rescuer
+// has failed the attempt, because a rescuer does not change the batch.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	switch {
 	case m.State == rows.Done:

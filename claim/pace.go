@@ -10,9 +10,9 @@ import (
 )
 
 // A pace is the pause before the next command of this process on rows. A failure or a timeout
-// doubles the pause and makes it at least as long as the command took. A success halves it. With a
-// slow server fewer processes therefore send commands at a time, so that rows are finished. Safe
-// for concurrent use.
+// doubles the pause and makes it at least as long as the command took. A success halves it. If the
+// server is slow, fewer processes therefore send commands at the same time. A pace is safe for
+// concurrent use.
 type pace struct {
 	clock clock.Clock
 
@@ -27,8 +27,8 @@ const (
 	mostPause  = time.Minute
 )
 
-// note records the result of a command that was sent at a time. A command that was sent before the
-// last failure does not double the pause again.
+// note records the result of the command that was sent at the given time. If concurrent commands
+// fail, only the first failure doubles the pause.
 func (p *pace) note(at time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *pace) now() time.Duration {
 	return p.pause
 }
 
-// wait waits for the pause, give or take half of it. It returns false if done is closed first.
+// wait waits for 50 to 150 percent of the pause. It returns false if done is closed first.
 func (p *pace) wait(done <-chan struct{}) bool {
 	pause := p.now()
 	if pause == 0 {
@@ -59,19 +59,19 @@ func (p *pace) wait(done <-chan struct{}) bool {
 	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
 }
 
-// upTo returns a random number from 0 to most, drawn from the clock.
+// upTo returns a random number from 0 to most. The clock is the source of randomness.
 func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
 
-// jittered returns d, give or take a random fifth.
+// jittered returns a random duration from 80 to 120 percent of d.
 func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + upTo(c, 2*d/5) }
 
-// clockAge is the age after which the server's clock is read again. Within that time a jump of the
-// clock, or a new primary's clock, is noticed.
+// clockAge is the age at which a reading of the server's clock is replaced. A jump of the clock, or
+// the clock of a new primary, takes effect within this time.
 const clockAge = time.Minute
 
-// serverNow returns a lower bound of the server's time: the time in its last reply plus the time
-// since that reply arrived. It sends one command a minute. All processes measure pauses and due
-// times with it, so that their own clocks do not matter.
+// serverNow returns the time in the server's last reply plus the time since that reply. The
+// server's clock has at least this value. serverNow sends one command a minute. Pauses and due
+// times are measured by it, so that the processes' own clocks do not matter.
 func (e *engine) serverNow() (time.Time, error) {
 	now, age := e.lastNow()
 	if age <= clockAge {
@@ -116,8 +116,8 @@ func (e *engine) lastNow() (now time.Time, age time.Duration) {
 	return e.said.Add(age), age
 }
 
-// wall returns the server's time for people, estimated from its last reply. Without a reply it
-// returns the time of this process.
+// wall returns the time that is stored in rows for people to read. It is the server's time,
+// estimated from its last reply, or the time of this process before the first reply.
 func (e *engine) wall() time.Time {
 	now, _ := e.lastNow()
 	if now.IsZero() {
@@ -126,8 +126,8 @@ func (e *engine) wall() time.Time {
 	return now.Truncate(time.Millisecond)
 }
 
-// notBefore returns the time after a pause. Rounding to the whole milliseconds of the server's
-// clock and of rows never shortens the pause.
+// notBefore returns the end of a pause in whole milliseconds. The rounding never shortens the
+// pause.
 func notBefore(now time.Time, pause time.Duration) time.Time {
 	if pause > 0 {
 		pause += 2*time.Millisecond - 1
@@ -135,15 +135,15 @@ func notBefore(now time.Time, pause time.Duration) time.Time {
 	return now.Add(pause).Truncate(time.Millisecond)
 }
 
-// gather is the time that a process waits for more due retries, because one command wakes all of
-// them. The rescue wakes retries with a pause longer than ownRetry.
+// gather is the time that a process waits for more retries to become due. One command then wakes
+// all of them. A retry after a pause longer than ownRetry is woken by the rescue.
 const (
 	gather   = 20 * time.Millisecond
 	ownRetry = time.Minute
 )
 
-// wakeAt wakes the due retries at a time by the server's clock, unless that is more than ownRetry
-// away.
+// wakeAt arranges that due retries are woken at the given time of the server's clock. It does
+// nothing if that is more than ownRetry away.
 func (e *engine) wakeAt(at time.Time) {
 	now, _ := e.lastNow()
 	pause := max(at.Sub(now), 0) + gather
@@ -157,7 +157,7 @@ func (e *engine) wakeAt(at time.Time) {
 	}()
 }
 
-// backoff returns the pause after attempt n.
+// backoff returns the pause after failed attempt n.
 func (e *engine) backoff(n int64) time.Duration {
 	pause, most := e.cfg.Backoff, max(mostBackoff, e.cfg.Backoff)
 	for i := int64(1); i < n && pause < most; i++ {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Failures double the pause up to a minute, concurrent failures only once, and successes halve it.
-// An answer of the server is not a failure.
+// A failure doubles the pause, up to a minute. Concurrent failures double it once. A success halves
+// it. If the server refuses a command, that counts as a success.
 func TestPace_Failures_DoubleThePause(t *testing.T) {
 	t.Parallel()
 	p := pace{clock: clock.System()}

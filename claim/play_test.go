@@ -39,8 +39,8 @@ type play struct {
 	mu      sync.Mutex // guards the rest
 	working map[*Row[item]]*simulation.User
 	begun   map[int]int            // how often each row was begun
-	tried   map[int]map[int64]bool // the fences with which it was, or was marked to begin
-	fences  map[int]int64          // the largest fence with which it was
+	tried   map[int]map[int64]bool // the fences of its attempts
+	fences  map[int]int64          // the largest fence of its attempts
 	told    map[string]bool        // violations
 	judged  bool                   // at the end
 	since   time.Duration          // when all rows were done or dead
@@ -79,7 +79,7 @@ func (p *play) begin(o *simulation.Outside, s simulation.Schedule) {
 		docs[i] = item{ID: i, Chain: p.key(i)}
 	}
 	every := s.Length / time.Duration(p.n)
-	for i := range p.n { // they come one by one, most at once
+	for i := range p.n { // half of them at the start, the others one by one
 		at := time.Duration(0)
 		if i%2 == 0 {
 			at = time.Duration(i) * every / 2
@@ -88,7 +88,7 @@ func (p *play) begin(o *simulation.Outside, s simulation.Schedule) {
 	}
 	o.Always(p.look)
 	o.At(s.Length+time.Second, o.Revive)
-	calm := 2 * s.Timing.Takeover // in which what is late still comes
+	calm := 2 * s.Timing.Takeover // late commands still arrive in this time
 	o.Always(func() {
 		if now := o.Now(); !p.judged && (now >= s.Length+s.Quiet-time.Second || p.settled(now) >= calm) {
 			p.judged = true
@@ -137,7 +137,7 @@ func (p *play) look() {
 	}
 }
 
-// settled returns for how long all rows have been done or dead since everything healed.
+// settled returns for how long all rows have been done or dead after the end of all faults.
 func (p *play) settled(now time.Duration) time.Duration {
 	if !p.out.Healed() {
 		return 0
@@ -249,7 +249,7 @@ func (p *play) user(u *simulation.User, i int, streams bool) {
 		done()
 		cancel()
 		<-ended
-		_ = q.Close(context.Background()) // with an error others rescue what it could not give back
+		_ = q.Close(context.Background()) // after an error, other processes rescue the rows
 	}
 }
 

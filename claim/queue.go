@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Queue gives one process the rows of one collection. Their documents decode into T. Safe for
-// concurrent use.
+// A Queue claims rows of one collection for one process. T is the type into which their documents
+// are decoded. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	e     *engine
 	admin *Admin
@@ -24,7 +24,7 @@ type Queue[T any] struct {
 
 // New checks the configuration, creates the indexes that the queue needs, and returns the queue.
 // Close the queue before the Manager. The Manager's database may be on another server. Errors:
-//   - a *ConfigError, also if the server cannot have chains
+//   - a *ConfigError if the configuration is wrong, or if the server cannot have chains
 //   - a *distlock.PrivilegeError, with the command that creates an index
 //   - ErrConfig if the server refuses Filter
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
@@ -67,10 +67,10 @@ func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, 
 // Admin returns the Admin that lists and changes the queue's rows.
 func (q *Queue[T]) Admin() *Admin { return q.admin }
 
-// Run claims rows and calls handle for each, Workers at a time, until ctx ends. Then the contexts
-// of the handlers end, too, and Run returns nil when the end of each claim is recorded. Only one
-// Run or Serve can run at a time. Run returns an error for a missing privilege, a closed Manager,
-// or a refused query.
+// Run claims rows and calls handle for each, up to Workers at a time, until ctx ends. The contexts
+// of the handlers end with ctx. After the end of each claim is recorded, Run returns nil. It
+// returns an error for a missing privilege, a closed Manager, or a refused query. Only one Run or
+// Serve can run at a time.
 func (q *Queue[T]) Run(ctx context.Context,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -96,8 +96,9 @@ func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*
 	})
 }
 
-// Add inserts documents and wakes this process. With the context of DoneWith, the insert is part of
-// that transaction. Add refuses documents with a list in the field of Config.Key.
+// Add inserts documents and wakes this process. If ctx is the context of the work of
+// [Row.DoneWith], the insert is part of that transaction. Add refuses documents with a list in the
+// field of Config.Key.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := usable(ctx); err != nil || len(docs) == 0 {
 		return err
@@ -121,10 +122,10 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 const mostKey = 900
 
 // Insert adds a document unless the collection has a document with this key, and reports whether it
-// did. The key has at most 900 bytes, and is in use until its document is removed. With the context
-// of DoneWith, the insert is part of that transaction. Insert creates a unique index on
-// claim.unique, which some sharded collections cannot have. After an error the document may exist:
-// call Insert again.
+// did. The key has at most 900 bytes, and is in use until its document is removed. If ctx is the
+// context of the work of [Row.DoneWith], the insert is part of that transaction. Insert creates a
+// unique index on claim.unique, which some sharded collections cannot have. After an error the
+// document may exist: call Insert again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -144,7 +145,8 @@ func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool
 	return inserted, nil
 }
 
-// oneKey refuses documents that could never be claimed, because they would be in several chains.
+// oneKey returns an error if the key of a document contains a list. Such a document would be in
+// several chains, and could never be claimed.
 func (e *engine) oneKey(docs ...any) error {
 	if e.cfg.Key == "" {
 		return nil

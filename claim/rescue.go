@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// rescue cares for the rows of other processes, in the one process of the queue that holds the
-// rescue lock. The other processes try that lock now and then.
+// rescue rescues rows of dead processes, wakes retries and removes old done rows. Only the process
+// with the rescue lock does this work. The other processes try that lock now and then.
 func (e *engine) rescue() {
 	pause := e.rescueEvery()
 	for {
@@ -42,8 +42,8 @@ func (e *engine) rescue() {
 	}
 }
 
-// rescueEvery returns the time between two rounds of the rescue. Each round reads all slots that
-// own rows. Together these reads allow a takeover of a dead process's slot.
+// rescueEvery returns the time between two rounds of the rescue. Each round tries to acquire the
+// slots with claimed rows. After enough tries, the slot of a dead process can be taken over.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
@@ -55,7 +55,7 @@ func (e *engine) tryEvery() time.Duration {
 }
 
 // watch runs rounds of the rescue until the lock is lost or the queue closes. It returns false if
-// it could not read the slots for Ping.
+// reading the slots has failed for a ping interval.
 func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
@@ -83,8 +83,9 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	return true
 }
 
-// rescueOnce tries to take the slots that own rows. If it gets a slot, the slot is free or its
-// holder is dead by the takeover rule. The rows of that slot are failed.
+// rescueOnce tries to acquire each slot with claimed rows. It succeeds if the slot is free or its
+// holder is dead, and then fails the attempts of that slot's rows. It also logs odd rows, and
+// releases the keys of rows that must not hold one.
 func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	odd, err := sent(e, e.store.Odd)
 	for _, one := range odd {
@@ -108,8 +109,8 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	return err
 }
 
-// mayTry reports whether this process can judge the holder of a slot. It cannot if the slot's lock
-// is in another database or belongs to no queue.
+// mayTry reports whether this process can find out that the holder of a slot is dead. The slot's
+// lock must belong to a queue, and be in this process's database.
 func (e *engine) mayTry(slot rows.Slot) bool {
 	problem := ""
 	switch {
@@ -143,7 +144,7 @@ func (e *engine) trySlot(slot string) error {
 	return errors.Join(err, guard.Release())
 }
 
-// rescueSlot fails the rows that earlier holders of a slot have claimed.
+// rescueSlot fails the attempts of rows that earlier holders of a slot have claimed.
 func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ error) {
 	for {
 		found, err := e.claimedBy(slot)

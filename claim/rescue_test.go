@@ -17,8 +17,8 @@ import (
 // stay is a handler that waits for the end of its context.
 func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
 
-// Rows of a slot in another database are left alone, because this process cannot judge their
-// holder.
+// Rows of a slot in another database are left alone, because this process cannot find out whether
+// their holder is dead.
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -46,8 +46,8 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	})
 }
 
-// A process does not handle a row again while its handler still works on it, even if the row's
-// field was removed, and even if it finds the row after a refusal.
+// A process does not start a second handler for a row while a handler works on it. This holds if
+// the row's field was removed, and if the process finds the row after a refused claim.
 func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []bool{false, true} {
@@ -101,8 +101,7 @@ func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	})
 }
 
-// Pauses and due times do not depend on the clocks of the processes, even if these are an hour
-// wrong.
+// Pauses and due times are correct although the clocks of the processes are an hour wrong.
 func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")

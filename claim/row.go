@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Row is a document that this process has claimed for a handler. Safe for concurrent use.
+// A Row is a document that this process has claimed for a handler. It is safe for concurrent use.
 type Row[T any] struct {
 	// Doc is the document at the time of the claim.
 	Doc T
@@ -39,8 +39,8 @@ func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil while this process may believe that it holds the claim, and afterwards the reason
-// for the end. It does no I/O.
+// Err returns nil while this process may work on the row, and afterwards the reason why it may not.
+// It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()

@@ -32,8 +32,8 @@ type run struct {
 	asking int        // the number of permits, which is one while no row is ready
 }
 
-// begin registers a run and starts the background, or returns ErrClosed or ErrRunning. The caller
-// calls wait.
+// begin registers a run, and starts the background goroutines before the first run. It returns
+// ErrClosed or ErrRunning if no run can begin. The caller must call wait.
 func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *run) wait(ctx, hard context.Context) error {
 	return nil
 }
 
-// next returns a row that the worker has claimed, or nil when the run ends.
+// next claims a row for a worker and returns it. It returns nil when the run ends.
 func (r *run) next() *claimed {
 	e := r.e
 	why := working
@@ -139,8 +139,8 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives the permit back. If a row was found, pass adds a second permit. If no row was found,
-// it drops the permit unless that is the last one.
+// pass returns a worker's permit to claim. If the claim found a row, pass may add a permit. If the
+// claim found no row, pass drops the permit, but keeps the last one.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +156,8 @@ func (r *run) pass(found bool) {
 	}
 }
 
-// drop drops the permit and returns true, unless it is the last permit.
+// drop drops a worker's permit to claim and returns true. It returns false if that permit is the
+// last one.
 func (r *run) drop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +170,8 @@ func (r *run) drop() bool {
 
 // workOn calls the handler for a row and records the end of its claim.
 func (r *run) workOn(c *claimed) {
-	// The slot is in use until the end is recorded, so that the row is not done twice.
+	// The Manager releases the slot only after the end is recorded. Otherwise another process could
+	// repeat the work.
 	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
 	r.e.record(r.handled(c))
 }
@@ -212,11 +214,11 @@ func (r *run) handled(c *claimed) outcome {
 	return e.failure(c, err)
 }
 
-// errReturned is the cause of the context of a handler that has returned.
+// errReturned is the cause of a handler's context after the handler has returned.
 var errReturned = errors.New("claim: the handler has returned")
 
-// finishedWork ends the context of a DoneWith that the handler left running, waits for it, and
-// returns its result.
+// finishedWork returns the result of DoneWith. If the handler has left DoneWith running in a
+// goroutine, finishedWork ends its context and waits for it.
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()
 	c.returned = true
@@ -231,8 +233,8 @@ func (c *claimed) finishedWork() (done bool, failed error) {
 	return c.done, c.doneErr
 }
 
-// safely calls the handler. It converts panics into errors, and also runtime.Goexit, which would
-// end the worker.
+// safely calls the handler in a new goroutine. It returns an error if the handler panics or calls
+// runtime.Goexit.
 func (r *run) safely(ctx context.Context, c *claimed) error {
 	done := make(chan error, 1)
 	go func() {
@@ -251,7 +253,8 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 	return <-done
 }
 
-// Serve is Run with an orderly end for a program. After ctx ends, for example by SIGTERM, Serve:
+// Serve runs the queue like Run, and closes it after ctx ends, for example by SIGTERM. At the end
+// of ctx, Serve:
 //   - claims no more rows, and waits at most grace for the handlers
 //   - ends the contexts of the remaining handlers, and waits at most 10 s for them
 //   - closes the queue, in the background if a handler still has not returned
@@ -294,8 +297,8 @@ const closeLimit = 10 * time.Second
 
 // Close ends the contexts of the handlers, waits until the end of each claim is recorded, and
 // releases the slot. It also waits for running hooks, whose contexts end after 10 s. If ctx ends
-// first, Close returns an error and continues in the background. A handler that calls Close waits
-// for itself.
+// first, Close returns an error and continues in the background. A handler must not call Close,
+// which waits for that handler.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

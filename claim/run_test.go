@@ -41,7 +41,7 @@ func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 }
 
 // A handler's error, panic, Discard, RetryAfter, Snooze or Goexit ends the claim as the package
-// comment says. Except by Discard, no row is dead before MaxAttempts attempts.
+// comment says. Only Discard makes a row dead before MaxAttempts attempts.
 func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)
@@ -173,7 +173,7 @@ func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 			case <-time.After(time.Hour):
 			}
 			if w.row(0).Mark.State == rows.Done {
-				return // the process that survives had it
+				return // the surviving process has handled it
 			}
 			time.Sleep(2 * locktest.TakeoverTime)
 		}
@@ -183,8 +183,8 @@ func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	})
 }
 
-// A claim with a lost reply is given back before the process claims again, and does not count. If
-// the server carries out the claim late, a Tend gives it back.
+// A process gives back a claim with a lost reply before it claims again. The attempt does not
+// count. If the server carries out the claim late, the process gives it back afterwards.
 func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -272,7 +272,7 @@ func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 			case <-time.After(3 * locktest.TakeoverTime):
 			}
 			if row.Err() == nil {
-				t.Error("the row is believed to be its own")
+				t.Error("Err is nil although the slot was lost")
 			}
 			ended <- time.Now()
 			return ctx.Err()

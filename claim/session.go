@@ -22,15 +22,15 @@ type session struct {
 	pending map[bson.ObjectID]struct{} // claims without a reply
 	rows    int                        // claims in flight, or without a recorded end
 	unsure  bool                       // the next claim must first give back claims of lost replies
-	doubt   int                        // the number of Tends that still search for such claims
+	doubt   int                        // the number of rounds that still search for such claims
 	retired bool                       // no more rows are claimed in this session
 }
 
-// doubts is the number of Tends during which a process looks for a claim that the server may carry
-// out late.
+// doubts is the number of rounds of tend that search for a claim whose reply was lost. The server
+// may carry out such a claim late.
 const doubts = 12
 
-// finished removes a claim with a recorded end.
+// finished removes a claim whose end is recorded.
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.flying, c)
@@ -41,16 +41,16 @@ func (e *engine) finished(c *claimed) {
 	}
 }
 
-// gone removes a claim of a session. If the session is retired and has no other claim, gone
-// releases its slot. The caller holds e.mu.
+// gone removes a claim from its session. If that was the last claim of a retired session, gone
+// releases the slot. The caller holds e.mu.
 func (e *engine) gone(s *session) {
 	if s.rows--; s.retired && s.rows == 0 {
 		e.leave(s)
 	}
 }
 
-// leave releases a session's slot in the background, except during Close, which does it itself. The
-// caller holds e.mu.
+// leave releases a session's slot in the background. During Close it does nothing, because Close
+// releases the slots. The caller holds e.mu.
 func (e *engine) leave(s *session) {
 	if e.closing == nil {
 		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
@@ -90,8 +90,9 @@ func (e *engine) session() (*session, error) {
 
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// enter tries random slots among a few, and among more if they are held. Thus few names are used,
-// and a hundred processes that start together rarely collide.
+// enter acquires a slot with a random number. It first tries numbers below 256, and larger ones if
+// those slots are held. So there are few lock documents, and processes that start together rarely
+// try the same slot.
 func (e *engine) enter() (*distlock.TryGuard, string, error) {
 	const first, most, tries = 256, 65536, 4
 	for among := first; among <= most; among *= 4 {
@@ -109,7 +110,7 @@ func (e *engine) enter() (*distlock.TryGuard, string, error) {
 	return nil, "", ErrNoSlot
 }
 
-// try tries a lock. No caller's context ends the guard.
+// try tries a lock. The guard's context does not depend on a caller's context.
 func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	at := e.clock.Now().Mono
 	guard, err := e.m.Lock(name).TryLock(e.base, distlock.Why(why))
@@ -119,8 +120,8 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// retire ends a session after the end of its last claim. Until then the process keeps the slot,
-// even a lost one. Thus no second handler of this process joins a handler that ignores its context.
+// retire stops claims in a session whose slot is lost. The session stays open until its last claim
+// has ended.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired
@@ -225,8 +226,7 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 		return e.store.Claim(ctx, c, ask)
 	})
 	if err == nil && row != nil {
-		// If the slot is still held, it was held at the claim. Otherwise the row belongs to a
-		// session that is over, and is rescued.
+		// If the slot is lost, no handler may begin. The row will be rescued.
 		err = s.guard.Err()
 	}
 	e.mu.Lock()
@@ -244,7 +244,7 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	return one, nil
 }
 
-// ask returns the selection of the rows to claim. With Config.Due it reads the server's clock, and
+// ask returns the conditions for the next claim. With Config.Due it reads the server's clock, and
 // with Config.Key the held keys.
 func (e *engine) ask() (ask rows.Ask, err error) {
 	ask.Without = e.without()
@@ -260,7 +260,8 @@ func (e *engine) ask() (ask rows.Ask, err error) {
 	return ask, err
 }
 
-// An aside is a row that the server refuses to change. This process does not claim it for a while.
+// An aside is a row that the server refuses to change. This process does not claim it until a given
+// time.
 type aside struct {
 	id    bson.RawValue
 	until time.Duration // monotonic
@@ -268,15 +269,15 @@ type aside struct {
 }
 
 // A refused row is tried again after a pause, which doubles from refusedPause to refusedMost. A
-// process leaves out at most mostAsides rows.
+// process sets at most mostAsides rows aside.
 const (
 	refusedPause = time.Minute
 	refusedMost  = time.Hour
 	mostAsides   = 1000
 )
 
-// findRefused finds the row that the server refused to let this process claim, and sets it aside.
-// If the server accepts the claim now, findRefused returns the claimed row. It sends two commands.
+// findRefused finds the row whose claim the server has refused, and sets it aside. If the server
+// accepts the claim now, findRefused returns the claimed row. It sends two commands.
 func (e *engine) findRefused(s *session) (*claimed, error) {
 	ask, err := e.ask()
 	if err != nil {
@@ -308,7 +309,7 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	return nil, nil
 }
 
-// without returns the _ids of the rows that this process leaves out now.
+// without returns the _ids of the rows that are set aside now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -324,15 +325,15 @@ func (e *engine) without() (ids []bson.RawValue) {
 	return ids
 }
 
-// refused returns the number of rows that this process leaves out or cannot end.
+// refused returns the number of rows that the server does not let this process claim or end.
 func (e *engine) refused() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return int64(len(e.asides)) + e.owed.Load()
 }
 
-// isCompany reports whether a handler of this process already works on the row. This happens if the
-// row's field was removed, by a person or by a handler that replaced the document.
+// isCompany reports whether this process already has another claim of the row. This happens if a
+// person or the handler has removed the row's field, for example by replacing the document.
 func (e *engine) isCompany(c *claimed) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

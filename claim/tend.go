@@ -14,12 +14,12 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// seldom is the number of Tends after which even an idle process reads its claims, and wakes
-// retries that other processes have left.
+// seldom is the number of rounds of tend after which even an idle process reads its claims and
+// wakes due retries.
 const seldom = 60
 
-// tend cares for the rows of this process. A Tend sends one command while rows are in flight or in
-// doubt. An idle process sends only two commands every five minutes.
+// tend checks the claims of this process every few seconds. Each round sends one command if there
+// are claims, or if a reply was lost lately. An idle process sends two commands every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -55,8 +55,8 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under a slot, with one command. It sends more commands
-// only if it has to:
+// tendClaims reads the rows that are claimed under a slot, with one command. If necessary, it sends
+// more commands to:
 //   - give back claims of lost replies
 //   - fail claims of earlier holders of the slot
 //   - end the handlers of rows that are lost or cancelled
@@ -131,7 +131,8 @@ func (e *engine) flyingOf(s *session) map[string]*claimed {
 	return all
 }
 
-// findLost ends the handlers of rows that are cancelled or that the server no longer has.
+// findLost ends the handlers of rows that were cancelled, or that no longer have the handler's
+// claim.
 func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
 	for id, c := range before {
 		row, is := there[id]
@@ -171,8 +172,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused returns err, or nil if the server only refuses to change some rows, because the
-// other rows were changed. It logs the first such error.
+// unlessRefused returns nil if err only reports rows that the server refuses to change, and
+// otherwise err. It logs the first such error.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -183,10 +184,10 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows fails the attempts of rows whose process died, and returns the number of changed rows.
-// guard holds their slot. If the process released the slot, the row is given back, because the
-// server carried out the claim later and no handler began. Rows that the server refuses to change
-// stay.
+// failRows ends the claims that earlier holders of a slot have left, and returns the number of
+// changed rows. guard holds the slot. The attempts fail if the holder died. If it released the
+// slot, no handler began, because the server carried out the claim later. Then the row is given
+// back. Rows that the server refuses to change stay.
 func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
 	if len(died) == 0 {
 		return 0, nil
@@ -236,8 +237,8 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 	return n, err
 }
 
-// makeDead records that a row is dead. It calls OnDead only if this command changed the row,
-// because the row's own process may have been faster.
+// makeDead records that a row is dead, and calls OnDead. It does not call OnDead if the row's own
+// process has recorded the death first.
 func (e *engine) makeDead(end rows.Ending) (int, error) {
 	n, err := e.sendEnds(end)
 	if n == 0 || err != nil || e.cfg.OnDead == nil {
@@ -281,8 +282,8 @@ func (e *engine) findStuck() {
 	}
 }
 
-// sleep waits for a pause, and meanwhile wakes the retries of this process. It returns false when
-// the queue closes.
+// sleep waits for a pause. Meanwhile it wakes the retries of this process as they become due. It
+// returns false when the queue closes.
 func (e *engine) sleep(pause time.Duration) bool {
 	t := e.clock.NewTimer(pause)
 	defer t.Stop()

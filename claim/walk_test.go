@@ -22,11 +22,13 @@ var (
 	walkOn    = flag.Bool("simulation.on", false, "go on after a violation")
 )
 
-// rowOps are the queue's commands with faults. A repeated command is chosen more often.
+// rowOps are the commands on rows that can have faults. A command that is listed more often has
+// more faults.
 var rowOps = []string{"claim", "claim", "claim", "end", "end", "end", "current", "claimed", "claimed",
 	"wake", "slots", "first", "held", "settle"}
 
-// walk returns a random walk of a queue. Its faults are those of a walk of the lock.
+// walk returns a random schedule of the simulation and the queue that it plays. The schedule has
+// the faults of the simulation of the lock.
 func walk(seed uint64) (simulation.Schedule, *play) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 21))
@@ -111,23 +113,23 @@ func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// The walks detect a store with ends that do not compare the claim.
+// The walks detect a store whose End does not compare the claim.
 func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Parallel()
-	for seed := uint64(4); seed <= 25; seed++ { // none before does
+	for seed := uint64(4); seed <= 25; seed++ { // smaller seeds do not detect it
 		s, p := walk(seed)
 		p.careless = true
 		if r := simulation.Run(t, s); r.Failed() {
-			t.Logf("noticed by walk %d: %v", seed, r.Violations)
+			t.Logf("detected by walk %d: %v", seed, r.Violations)
 			return
 		}
 	}
-	t.Error("nothing was noticed: the walks have no teeth")
+	t.Error("no walk detected the mistake")
 }
 
-// A seed replays its walk, because a process takes all random numbers from its clock. A seed may
-// have a few timelines, because Go's scheduler chooses between goroutines that are ready at the
-// same time. It does not have a new timeline each time.
+// A seed repeats its walk, because a process takes all random numbers from its clock. Go's
+// scheduler may choose between goroutines that are ready at the same time, so a seed may have a few
+// timelines. At least two of four plays have the same timeline.
 func TestWalk_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 4

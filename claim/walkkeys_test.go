@@ -9,18 +9,18 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// Rules of chains.
+// The rules of chains, as the reports name them.
 const (
 	ruleKey   = "one row of a key"
 	ruleOrder = "order within a key"
 )
 
-// slowest is the longest time between two rows of a chain: a handler's work and the wait of the
-// next row for events.
+// slowest is the longest time between two rows of a chain. It includes a handler's work and the
+// wait of the next row for events.
 const slowest = 80 * time.Second
 
-// chain puts the rows of some walks into chains, most of them into a few. It gives such a walk more
-// time to end, because the rows of the longest chain are handled one after the other.
+// chain puts the rows of some walks into chains, most of them into a few. Such a walk gets more
+// time, because the rows of its longest chain are handled one after the other.
 func (p *play) chain(s *simulation.Schedule) {
 	r := rand.New(rand.NewPCG(p.seed, 23))
 	if r.IntN(2) == 0 {
@@ -51,8 +51,8 @@ func (p *play) key(id int) string {
 	return p.keys[id%p.n]
 }
 
-// first checks that a row that begins is the first remaining row of its chain. It skips rows that
-// the server refused to change.
+// first checks that no earlier row of the chain remains when a row begins. It ignores rows that the
+// server refused to change.
 func (p *play) first(id int, fence int64) {
 	if p.key(id) == "" {
 		return

@@ -98,8 +98,8 @@ type proc struct {
 // start starts a process that runs until the end of the test.
 func (w *world) start(cfg Config) *proc { return w.startAt(w.World, 0, "", cfg) }
 
-// startAt starts a process with a time of day that is wrong by the given duration, and with its
-// locks on the given server, in the given database.
+// startAt starts a process whose clock is wrong by the given duration. Its locks are on the given
+// server, in the given database.
 func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
 	cfg Config) *proc {
 	w.t.Helper()

@@ -7,7 +7,7 @@
 //
 // Without a CASE the command plays all cases and prints a table of the outcomes. With a CASE it
 // prints the verdict for each generation, the deciding line of the server's source, and the reason.
-// --timeline adds the events. A CASE may also be a part of names, or the number of a hole.
+// --timeline adds the events. A CASE may also be a part of a name, or the number of a hole.
 // "sources" prints the deciding line of each outcome. "sweep" turns one knob until a generation
 // breaks. docs/study.md is a course. docs/semantics.md explains the holes.
 //

@@ -71,8 +71,8 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 		"dist_lock_catalog_impl.cpp:244")
 }
 
-// The number of a hole and a part of a name find their cases. Several cases are printed as a table,
-// which names the release that is played in place of a generation.
+// The number of a hole or a part of a name finds its cases. Several cases are printed as a table.
+// The table names the release that is played in place of a generation.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")
@@ -103,7 +103,7 @@ func TestRun_Sweeps(t *testing.T) {
 		"B.tries=1s, B.clock=-LENGTH", "never")
 }
 
-// Each command of the course works, and prints the lines that follow it in the course.
+// Each command in docs/study.md works, and prints the lines that follow it there.
 func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	t.Parallel()
 	if effort.Race {

@@ -24,7 +24,8 @@ import (
 // closeLimit is how long a terminating process may take to release its lock.
 const closeLimit = 10 * time.Second
 
-// beBalancer runs one balancer process. It writes its events as lines of JSON.
+// beBalancer implements "balancer-demo balancer", which runs one balancer. It writes the balancer's
+// events to out as lines of JSON.
 func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

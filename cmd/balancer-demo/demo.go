@@ -74,7 +74,8 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	return d.withPage(whole, func() (bool, error) { return d.play(ctx) })
 }
 
-// play runs the balancers until the demo is complete, prints the report, and returns the verdict.
+// play runs the balancers until the demo is complete, prints the report, and reports whether the
+// demo succeeded.
 func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	if d.before, err = d.meta.Read(ctx); err != nil {
 		return false, err
@@ -103,8 +104,8 @@ func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	return r.ok(), err
 }
 
-// work starts the balancers, handles their events, and ends the balancers. It calls done after each
-// event and tick, and stops when done returns true.
+// work starts the balancers, handles their events until done returns true, and ends the balancers.
+// It calls done after each event and each tick.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), make([]*process, d.o.processes)
@@ -143,7 +144,7 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 	d.faults.note(ctx, e)
 }
 
-// tell logs a balancer's event if the event is important enough.
+// tell logs the important events of a balancer.
 func (d *demo) tell(e balancer.Event) {
 	switch e.Kind {
 	case balancer.Started:
@@ -194,8 +195,8 @@ func (d *demo) spawn(number int) (err error) {
 	return err
 }
 
-// revive restarts balancers. It restarts those that the demo has killed, and up to mostDeaths
-// others that died. A further death is an error.
+// revive restarts balancers that have exited. It returns an error if more than mostDeaths of them
+// have exited although the demo did not kill them.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		select {

@@ -7,9 +7,9 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// faults is the demo's fault injector. It kills one holder. After a takeover it stops another
-// holder until its deadline has passed, and then continues it. If a process did not hold the lock
-// when it was hit, faults tries again.
+// faults kills one holder of the lock. After the takeover it stops another holder, and continues
+// that process after the next takeover. If a process had already released the lock when it was hit,
+// faults tries again.
 type faults struct {
 	d        *demo
 	plan     []fault       // in their order
@@ -17,7 +17,7 @@ type faults struct {
 	resumed  bool
 }
 
-// A fault is the killing or the stopping of a process that held the lock.
+// A fault is a kill or a stop of a process that held the lock.
 type fault struct {
 	kind     string // kill or stop
 	after    int    // it waits for this number of rounds, so that it interrupts work
@@ -54,7 +54,7 @@ func (f *faults) next() *fault {
 	return nil
 }
 
-// note updates the faults after an event.
+// note injects the next fault after an event, or records that a fault was survived.
 func (f *faults) note(ctx context.Context, e balancer.Event) {
 	one := f.next()
 	if one == nil {
@@ -76,8 +76,8 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 	}
 }
 
-// harm injects a fault into the process that has just entered a round. If the process did not hold
-// the lock, the fault does not count.
+// harm injects a fault into the process that has just entered a round. The fault counts only if the
+// process held the lock.
 func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	p := f.d.processes[e.Number-1]
 	if p.cmd.Process.Pid != e.PID {
@@ -100,7 +100,7 @@ func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	f.d.say(e.Number, one.kind, "%s fence=%d", text, lock.Fence)
 }
 
-// tick continues the stopped process once another process has taken over the lock and used it.
+// tick continues the stopped process a while after another process has taken over the lock.
 func (f *faults) tick() {
 	one := f.next()
 	if one != nil && f.resumeAt > 0 && f.d.since() >= f.resumeAt && !f.resumed {

@@ -4,12 +4,12 @@
 //	balancer-demo              start a config server, load a cluster, run three balancers, kill one,
 //	                           stop one past its deadline, report; under a minute
 //	balancer-demo load         only load the cluster into a MongoDB
-//	balancer-demo balancer     be one balancer
+//	balancer-demo balancer     run one balancer
 //
 // Run it with -h for the flags. The exit code is 0 when the cluster was balanced, every fault was
 // survived and there was no violation. It is 1 otherwise, with the evidence, and 2 for a usage
-// error. It is 128 plus the number of the signal when a signal ended the demo (Ctrl-C: 130).
-// Windows cannot stop a process, so the demo only kills one there.
+// error. It is 128 plus the number of the signal when a signal ended the demo (Ctrl-C: 130). On
+// Windows the demo kills a process but does not stop one.
 package main
 
 import (

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain also runs as a balancer, because the demo starts its own program for each balancer.
+// TestMain runs a balancer if a demo has started this test binary as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "balancer" {
 		main()
@@ -58,7 +58,7 @@ func TestRun_WrongCall_Exit2(t *testing.T) {
 	}
 }
 
-// G11: no help text and no error contains the password of a connection string.
+// No help text and no error contains the password of a connection string.
 func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "mongodb://user:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=100")
 	for _, args := range [][]string{{"-h"}, {"load", "-h"}, {"balancer", "-h"}, {"load"},
@@ -92,7 +92,7 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 		`faults survived 0 of 0`, `violations none`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("nothing like %s in the output", want)
+			t.Errorf("the output has no match of %s", want)
 		}
 	}
 	if code != 0 || t.Failed() {
@@ -100,9 +100,9 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	}
 }
 
-// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. The second
-// balancer may start a second after the first on a loaded machine, and should still have work then.
-// (From 20 chunks on the balancer leaves a difference of fewer than four, like mongos.)
+// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. On a loaded
+// machine, the second balancer may start a second after the first. With so many chunks it still
+// finds work then.
 func smallCluster(t *testing.T) string {
 	t.Helper()
 	text := `{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}`

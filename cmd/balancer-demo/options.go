@@ -102,6 +102,5 @@ func (o *opts) check(command string, rest []string) error {
 }
 
 // poll returns the longest pause between two polls of a waiting balancer on a server without change
-// streams. It is short, like the rounds of the demo, and at most a thirtieth of the takeover time,
-// as the lock requires.
+// streams. The lock requires at most a thirtieth of the takeover time.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

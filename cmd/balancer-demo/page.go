@@ -72,8 +72,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	return ok, errors.Join(err, <-ended)
 }
 
-// linger keeps the balancers running until ctx ends, and kills the holder every lingerKill. So a
-// visitor of the page finds a held lock and a takeover in the last half minute.
+// linger keeps the balancers running until ctx ends, and kills the holder every lingerKill. A
+// visitor of the page therefore finds a held lock and a recent takeover.
 func (d *demo) linger(ctx context.Context) error {
 	harm, due := len(d.faults.plan) > 0, d.since()+lingerKill
 	d.faults.plan = nil

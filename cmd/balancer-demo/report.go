@@ -25,7 +25,8 @@ type report struct {
 	violations    []referee.Violation
 }
 
-// report judges the records in the database and adds the events.
+// report returns the result of the demo. It judges the records in the database, and adds the
+// events.
 func (d *demo) report(ctx context.Context) (report, error) {
 	after, err := d.meta.Read(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (r report) text() string {
 	return b.String()
 }
 
-// addRounds adds the work of each process, and its waiting times for the lock.
+// addRounds adds a table with the rounds, the moves and the waiting times of each process.
 func (r report) addRounds(add func(string, ...any)) {
 	moves := map[string]int{}
 	for _, c := range r.changes {
@@ -143,7 +144,7 @@ type ledger struct {
 	rounds    int // rounds of all members
 }
 
-// A member is one process that was a balancer.
+// A member is a process that has run a round.
 type member struct {
 	number          int
 	process         string // the process id

@@ -39,12 +39,12 @@ func startDemo(t *testing.T, folder string) (cmd *exec.Cmd, out *os.File, lines 
 			pids = append(pids, pid)
 		}
 	}
-	assert.MustEqual(t, len(pids), 3, "%d balancers told that they are ready, want %d")
+	assert.MustEqual(t, len(pids), 3, "%d balancers reported that they are ready, want %d")
 	return cmd, out, lines, pids
 }
 
-// A signal, a closed terminal or a reader that goes away leaves no process and no folder. None of
-// them is a violation.
+// A demo that ends by a signal, a closed terminal or a pipe without a reader leaves no process and
+// no folder. Its end is not a violation.
 func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {

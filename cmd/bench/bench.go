@@ -152,7 +152,7 @@ func (v *bench) end(ctx context.Context, m *distlock.Manager) {
 	_ = m.Close(ctx)
 }
 
-// repeat runs a step repeatedly and measures its time.
+// repeat repeats a step for a while and measures its time.
 func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (
 	figure, error,
 ) {

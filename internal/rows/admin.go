@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// over matches rows that have been Dead or Done since before a time. A zero time matches all rows
-// in that state.
+// over returns a filter for rows that became Dead or Done before a time. A zero time selects all
+// rows in that state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
 	if !before.IsZero() {
@@ -26,8 +26,8 @@ func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	return m.mine(is...)
 }
 
-// List returns the rows of a state with their documents, in the server's order. If it cannot parse
-// a row, it returns the row with a *Malformed. It sends one command for a hundred rows.
+// List returns the rows of a state with their documents, in the server's order. For a row that it
+// cannot parse, it also returns a *Malformed. It sends one command per hundred rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		ctx, is := Alone(ctx), m.is(state)
@@ -147,7 +147,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	return depth, nil
 }
 
-// ages sets the times of a depth with two commands.
+// ages sets the times of depth, with two commands.
 func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	head := func(field string) *options.FindOptionsBuilder {
 		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d(field, 1))
@@ -172,7 +172,8 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	return err
 }
 
-// A change is an update of the rows that match a filter. Without an update it removes these rows.
+// A change is an update of all rows that match a filter. A change without an update removes these
+// rows.
 type change struct{ filter, update bson.D }
 
 // all carries out changes with one command.
@@ -192,7 +193,7 @@ func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 	return int(result.MatchedCount + result.DeletedCount), err
 }
 
-// each updates each of these rows that matches its filter.
+// each updates the rows with these _ids. The function is returns the filter for a row.
 func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E) bson.D,
 	update ...bson.E) (int, error) {
 	changes := make([]change, len(ids))
@@ -202,7 +203,7 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E
 	return m.those(ctx, ids, changes)
 }
 
-// those carries out one change for each of these rows, with one command.
+// those carries out changes with one command, one for each row of ids.
 func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change) (int, error) {
 	if len(changes) == 0 {
 		return 0, nil
@@ -220,7 +221,7 @@ func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change
 	return n, &refused
 }
 
-// only changes one row, in the transaction of ctx if it has one.
+// only changes one row. If ctx has a transaction, the change is part of it.
 func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
 	result, err := m.rows.UpdateOne(ctx, filter, update)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// The rows with one value in the field Options.Key are a chain. One of them holds the key at a
-// time, from its first claim until it is done or dead.
+// Rows with the same value in the field Options.Key are a chain. Only one of them at a time holds
+// the key, from its first claim until it is done or dead.
 
 // KeyOf returns the key of a document, or false if the document is in no chain.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
@@ -18,8 +18,9 @@ func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
 	return v, !v.IsZero()
 }
 
-// ListIn returns the first field on the path of the key that is a list in the document, or an empty
-// string. A document with a list would be in several chains.
+// ListIn returns the first part of the path key that is a list in the document, for example a.b of
+// a.b.c. Without a list it returns an empty string. A document with a list would be in several
+// chains.
 func ListIn(doc bson.Raw, key string) string {
 	for _, path := range paths(key) {
 		if lookup(doc, path).Type == bson.TypeArray {
@@ -29,7 +30,7 @@ func ListIn(doc bson.Raw, key string) string {
 	return ""
 }
 
-// paths returns a, a.b and a.b.c for the name a.b.c, and nothing for an empty name.
+// paths returns a, a.b and a.b.c for the name a.b.c.
 func paths(name string) (all []string) {
 	for i, letter := range name {
 		if letter == '.' {
@@ -54,17 +55,16 @@ func KeyText(v bson.RawValue) string {
 	return Key(v)
 }
 
-// MostHeld is the most held keys that one command reads. Their size is at most mostHeldBytes,
-// because the next claim sends them back. The server refuses claims of other held keys one by one.
+// Bounds of the keys that Held returns: their number and their bytes. The next claim sends these
+// keys to the server. The server refuses claims of rows with other held keys.
 const (
 	MostHeld      = 10_000
 	mostHeldBytes = 4 << 20
 )
 
-// notOf matches the rows that have none of these keys. A row without the field does not have the
-// key null. If a server would refuse a key in a query or read it as an operator, notOf excludes all
-// keys of its type. A held regular expression therefore delays all rows with a regular expression
-// as their key, and {$gt: 1} all rows with a document as their key.
+// notOf matches the rows that have none of these keys. A row without the field matches, even if
+// null is one of the keys. Some keys cannot be compared in a query, such as a regular expression,
+// or a document like {$gt: 1}. For such a key, notOf excludes all keys of its type.
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	var values []bson.RawValue
 	var types []string
@@ -90,7 +90,7 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 }
 
 // isOperator reports whether a server reads a document as an operator. This is so if its first name
-// begins with a dollar, except in a DBRef.
+// begins with a dollar. A DBRef is no operator.
 func isOperator(doc bson.Raw) bool {
 	first, err := doc.IndexErr(0)
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0
@@ -118,7 +118,7 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	return keys, nil
 }
 
-// inOrder returns the documents of a query in order. The query names its index, because a planner
+// inOrder returns the documents of a query in order. The query names its index. Otherwise a server
 // may choose the index of _id and read all done rows.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	[]bson.Raw, error) {
@@ -128,7 +128,8 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 	return m.hinted(ctx, filter, opts)
 }
 
-// hinted is docs for a query that may name an index.
+// hinted returns the documents of a query that may name an index. If the index is missing, hinted
+// creates it.
 func (m *Mongo) hinted(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	docs []bson.Raw, err error) {
 	err = m.healed(ctx, func() error {
@@ -154,7 +155,7 @@ func (m *Mongo) Settle(ctx context.Context) (int, error) {
 	return n, m.failed("update", err)
 }
 
-// gate returns the index with which the server allows only one row of a key to hold that key.
+// gate returns the unique index that allows only one row to hold a key.
 func (m *Mongo) gate() index {
 	return index{keys: bson.D{e(m.key, 1), m.e("holds", 1)}, unique: true,
 		only: bson.D{m.holds(), e(m.key, d("$exists", true))}}

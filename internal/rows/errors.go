@@ -11,7 +11,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNoTransactions is the error of Transact, or of End in a transaction, on servers without
+// ErrNoTransactions is the error of Transact, and of End in a transaction, if the server has no
 // transactions.
 var ErrNoTransactions = catalog.ErrNoTransactions
 
@@ -33,7 +33,7 @@ func has(err error, codes ...int) bool {
 	return is && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// failed adds the actions and the collection to err. A missing privilege is a
+// failed adds the actions and the collection to err. For a missing privilege it returns a
 // *catalog.PrivilegeError.
 func (m *Mongo) failed(actions string, err error) error {
 	return m.failedOn(m.rows.Name(), actions, err)
@@ -76,9 +76,9 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes, in MongoDB 8, of errors that do not depend on a document or a query.
-// The server shuts down, is busy, accepts no writes, is out of time or has no signing key, data or
-// shards move, or the user lacks a privilege.
+// codesPassing are the codes, in MongoDB 8, of errors that may not occur again. They do not depend
+// on a document or a query. For example, the server shuts down, is busy or accepts no writes, data
+// is being moved, or the user lacks a privilege.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
@@ -87,7 +87,7 @@ var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64,
 
 var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
 
-// refuses reports whether a server answered with an error that it would return again.
+// refuses reports whether err is an answer of the server that would be the same after a retry.
 func refuses(err error) bool {
 	server, is := errors.AsType[mongo.ServerError](err)
 	if !is || has(err, codesPassing...) || slices.ContainsFunc(labelsPassing, server.HasErrorLabel) {
@@ -111,7 +111,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("another row holds the key %s", Text(e.Key))
 }
 
-// A KeyError reports that the server cannot have the unique index for chains.
+// A KeyError reports that the server cannot create the unique index for chains.
 type KeyError struct {
 	Key string
 	Err error

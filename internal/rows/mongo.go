@@ -28,9 +28,9 @@ type Options struct {
 // MostClaimed is the most rows that Claimed returns.
 const MostClaimed = 2000
 
-// Mongo is a store over a collection of the user. It uses plain operators, which the embedded
-// server supports. It writes no field of a document except Options.Field. [Store] documents the
-// methods that have no comment here.
+// Mongo is a store over a collection of the user. It uses only operators that the embedded server
+// supports. In a document it writes only Options.Field. [Store] documents the methods that have no
+// comment here.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
@@ -109,13 +109,13 @@ func (m *Mongo) isReady() bson.E { return m.e("state", d("$in", bson.A{nil, Read
 
 func (m *Mongo) is(s State) bson.E { return m.e("state", s) }
 
-// isDue matches rows that are due at a time. A row without a date is never due.
+// isDue matches rows with a date that is due at the given time.
 func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 
 // wanted matches the ready rows of the queue that an Ask selects.
 func (m *Mongo) wanted(ask Ask) bson.D { return m.mine(m.selected(ask)...) }
 
-// selected matches the same ready rows, also those outside of the filter.
+// selected returns the conditions of wanted without the filter.
 func (m *Mongo) selected(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
 	if m.due != "" {
@@ -283,7 +283,8 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.those(ctx, ids, changes)
 }
 
-// before matches the row while it has the claim that an ending ends.
+// before returns the filter for the row and the claim that an ending names. It excludes a cancelled
+// row if the ending is to Ready or Retrying.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}
 	if end.To == Retrying || end.To == Ready {
@@ -292,7 +293,7 @@ func (m *Mongo) before(end Ending) bson.D {
 	return is
 }
 
-// ending returns the update that ends a claim. Fence and batch stay.
+// ending returns the update that ends a claim. The update keeps the fence and the batch.
 func (m *Mongo) ending(end Ending) bson.D {
 	set := bson.D{m.e("attempts", end.Attempts)}
 	if !end.Keep && (end.To == Retrying || end.To == Dead) {
@@ -346,7 +347,7 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	return m.each(ctx, ids, func(id bson.E) bson.D { return append(bson.D{id}, due...) }, ready)
 }
 
-// Slots groups, because the embedded server has no distinct with a time limit.
+// Slots uses $group, because the embedded server has no distinct with a time limit.
 func (m *Mongo) Slots(ctx context.Context) (found []Slot, _ error) {
 	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
 	groups, err := m.aggregate(ctx, d("$match", bson.D{m.is(Claimed)}), d("$group", d("_id", both)))

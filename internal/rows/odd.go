@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Bounds of Odd: the returned rows of each kind, and the ready rows that it reads. Because odd rows
-// are never claimed, they become the first ready rows in time.
+// Bounds of Odd: the rows that each of its two queries returns, and the ready rows that it reads.
+// Odd rows are never claimed, so they are soon among the first ready rows.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
@@ -20,8 +20,8 @@ const (
 // ManyKeys is the problem of a row that would be in several chains.
 const ManyKeys = "is a list, and Config.Key needs one value"
 
-// A part is one element of a row's field. If a part is wrong, the row is odd, and no process claims
-// or ends it.
+// A part is one element of a row's field. A row with a wrong part is odd: no process claims or ends
+// it.
 type part struct {
 	name string
 	kind bson.Type // TypeInt64 allows any number type, from zero to mostCount
@@ -64,11 +64,11 @@ func count(in bson.Raw, name string) int64 {
 	return n
 }
 
-// there adds to a condition that the field exists.
+// there returns a condition on a field that must exist.
 func there(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 
-// wrong returns the conditions for rows in which this part is wrong. They include lists, because a
-// query compares the elements of a list.
+// wrong returns the conditions for rows in which this part is wrong. A list needs a condition of
+// its own, because other conditions match the elements of a list.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {
@@ -159,8 +159,8 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	return one
 }
 
-// Repair makes odd claimed rows ready and resets their attempts. A wrong fence stays. It sends two
-// commands.
+// Repair makes odd claimed rows ready and resets their attempts. It keeps a wrong fence. It sends
+// two commands.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
 	ids, err := m.lot(ctx, is)

@@ -1,6 +1,5 @@
-// Package rows stores the state of package claim in the documents of a user. The state is one
-// field, changed by a few conditional writes. The package knows neither locks nor workers, and only
-// the server's clock.
+// Package rows stores the state of package claim in one field of a user's documents, and changes
+// the field by conditional writes. The only clock that it reads is the server's.
 package rows
 
 import (
@@ -31,7 +30,7 @@ const (
 	Cancelled = "cancelled"
 )
 
-// A Mark is the field of a row, as stored. An absent field is zero.
+// A Mark is the parsed field of a row. A part that the field does not have is zero.
 type Mark struct {
 	State     State
 	Locks     string        // the database of the slot; empty if unknown
@@ -51,14 +50,14 @@ type Mark struct {
 	Unique    string // the key of InsertUnique
 }
 
-// A Claim is the mark of a new claim.
+// A Claim has the values that a claim writes into a row.
 type Claim struct {
 	Locks     string
 	Slot      string
 	SlotFence int64
 	Session   bson.ObjectID
 	Batch     bson.ObjectID
-	At        time.Time // for people
+	At        time.Time // for people to read
 }
 
 // A Slot names the lock of a process that claims rows. Locks is the lock's database.
@@ -108,11 +107,12 @@ type Counts struct {
 	Odd                                  int64
 }
 
-// A Depth holds the number of a queue's rows and the times of its first rows.
+// A Depth holds the numbers of a queue's rows, and the times of its first ready row and its first
+// retry.
 type Depth struct {
 	Counts
-	// Since is the time from which the first ready row could be claimed: its due time, or without
-	// due times the time in its ObjectID. Zero if unknown.
+	// Since is the time from which the first ready row could be claimed. It is the row's due time,
+	// or without Options.Due the time in the row's ObjectID. It is zero if unknown.
 	Since time.Time
 	Retry time.Time // when the first retry is due; zero without one
 }
@@ -126,13 +126,15 @@ type Ask struct {
 }
 
 // A Store keeps the rows of one queue. Each method sends one command, unless its comment gives
-// another number. After an error a method may have changed rows, or may still change them. This
-// does not hold for *RefusedError, *HeldError and *QueryError, because the server has answered.
+// another number. After most errors a method may have changed rows, or may still change them. The
+// exceptions are *RefusedError, *HeldError and *QueryError, which are answers of the server.
 type Store interface {
 	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready.
-	// Errors: *HeldError if another row holds the key; *RefusedError; *QueryError.
+	// Errors: *HeldError if another row holds the key; *RefusedError if the server refuses the
+	// change.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
-	// First returns the _id of the row that Claim would claim, or a zero value.
+	// First returns the _id of the row that Claim would claim, or a zero value. Its error is a
+	// *QueryError if the server refuses the query.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
 	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it sends no
 	// command.
@@ -140,9 +142,10 @@ type Store interface {
 	// Settle releases the keys of rows that are done, dead, or ready outside of the filter. It
 	// returns the number of these rows.
 	Settle(ctx context.Context) (int, error)
-	// End ends claims and returns the number of rows that it changed. A row is changed only if its
-	// session and batch match. An ending to Ready or Retrying does not match a cancelled row. With a
-	// *RefusedError all other rows were changed. One ending joins the transaction of ctx.
+	// End ends claims and returns the number of rows that it changed. It changes a row only if the
+	// ending has the row's session and batch. It does not make a cancelled row Ready or Retrying.
+	// With a *RefusedError all other rows were changed. A call with one ending joins the
+	// transaction of ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
 	// Claimed returns the rows that a slot has claimed, at most MostClaimed, without documents.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
@@ -158,8 +161,8 @@ type Store interface {
 	// Claimed, or an empty state if the row is in another state or does not exist. It sends at most
 	// nine commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
-	// Purge removes at most a thousand rows that have been Dead or Done since before a time. A zero
-	// time selects all of them. It sends two commands.
+	// Purge removes at most a thousand rows that became Dead or Done before a time. A zero time
+	// selects all of them. It sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
 	// Later returns the first n ready rows that are due after a time.
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
@@ -181,7 +184,7 @@ type Store interface {
 	Paused(ctx context.Context, queue string) (bool, error)
 }
 
-// A Malformed names a row that can never be claimed or cannot be parsed.
+// A Malformed describes a row that cannot be parsed, or can never be claimed.
 type Malformed struct {
 	ID      bson.RawValue
 	Field   string
@@ -270,14 +273,14 @@ const (
 	mostProcess  = 200
 )
 
-// Failed returns the failures of a row with one more, at most the last MostFailures.
+// Failed adds a failure to those of a row, and returns at most the last MostFailures.
 func Failed(before []Failure, one Failure) []Failure {
 	one.Error, one.Process = Cut(one.Error, mostText), Cut(one.Process, mostProcess)
 	all := append(before[:len(before):len(before)], one)
 	return all[max(0, len(all)-MostFailures):]
 }
 
-// Cut returns text as valid UTF-8 of at most so many bytes, and dots if it was longer.
+// Cut returns text as valid UTF-8. If it is longer than most bytes, Cut cuts it and adds dots.
 func Cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."

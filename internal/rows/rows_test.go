@@ -90,7 +90,7 @@ func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 	}
 }
 
-// Attempts that another program wrote do not count.
+// A row has at most as many attempts as its fence, even if another program wrote a larger number.
 func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
 	t.Parallel()
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{

@@ -46,7 +46,7 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 }
 
 // canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
-// The embedded server would carry out commands without a transaction.
+// Without this check, the embedded server would carry out the commands without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
 	has := m.transactions.Load()
 	if has == nil {
@@ -71,8 +71,8 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	return set, msg == "isdbgrid", err
 }
 
-// errAgain makes a transaction begin again. Either the index of the keys is missing and cannot be
-// created while the transaction holds the collection, or another process has added the key.
+// errAgain makes a transaction begin again. It is returned if the index of InsertUnique is missing,
+// which cannot be created during the transaction, or if another process has added the key.
 var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
 
 func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
@@ -98,7 +98,7 @@ func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, er
 	return inserted, m.failed("insert, update", err)
 }
 
-// setting returns the fields of a whole document, as an upsert sets them.
+// setting returns the fields of a document for the operator $setOnInsert.
 func (m *Mongo) setting(doc any) (bson.D, error) {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -126,8 +126,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 	return set, nil
 }
 
-// prepareUnique creates the index of the keys, once in each process. A user without the privilege
-// needs an existing index.
+// prepareUnique creates the index of InsertUnique, once in each process. If the user lacks the
+// privilege, the index must exist.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil
@@ -183,7 +183,7 @@ func (i index) options() (all bson.D) {
 
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
-		// With this index a process does not read the claims of other processes.
+		// With this index a process reads its own claims and not those of other processes.
 		{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1), m.e("slot", 1),
 			m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1)}}}
 	if len(m.sort) > 0 {
@@ -293,8 +293,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
 }
 
-// enforced waits until the server uses an index. A server lists an index while building it, but
-// does not enforce it yet. The index must serve filter.
+// enforced waits until an index is built. A server lists an index earlier, but does not enforce it
+// yet. filter must be a query that the index supports.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	for {
 		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))

@@ -42,7 +42,7 @@ type Coming struct {
 }
 
 // stages returns the stages that reduce the events of a change stream to Events. The names in
-// updatedFields have dots, so the stages read them as values.
+// updatedFields contain dots, so the stages convert that document to an array of names and values.
 func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
@@ -123,8 +123,8 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own filters out inserts and replacements of rows outside the queue. It uses only the filter's
-// equality conditions, and does nothing for a collection with a collation.
+// own excludes inserts and replacements of rows outside the queue. It uses only the equality
+// conditions of the filter. It excludes nothing if the collection has a collation.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil

@@ -16,8 +16,8 @@ import (
 )
 
 // Memory is a store in memory. It has no filter: all rows belong to the queue. Rows are in the
-// order of their age, or with Due of their due time. Its methods are safe for concurrent use,
-// except Due, Keyed and Careless. [rows.Store] documents those that have no comment here.
+// order of their age, or of their due time if Due was called. Its methods are safe for concurrent
+// use, except Due, Keyed and Careless. [rows.Store] documents those that have no comment here.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
@@ -57,7 +57,7 @@ func (m *Memory) Due(field string) *Memory {
 	return m
 }
 
-// Keyed sets the field with the key. Call it before the other methods.
+// Keyed sets the field with the keys of chains. Call it before the other methods.
 func (m *Memory) Keyed(key string) *Memory {
 	m.key = key
 	return m
@@ -66,8 +66,8 @@ func (m *Memory) Keyed(key string) *Memory {
 // Careless makes End ignore the claim, so that a test can show that it detects the mistake.
 func (m *Memory) Careless() { m.careless = true }
 
-// Refuse makes the store refuse changes of the rows for which a function returns an error. nil
-// removes that function.
+// Refuse makes the store refuse changes of the rows for which the function returns an error. With
+// nil it refuses no changes.
 func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -383,7 +383,7 @@ func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	return found, nil
 }
 
-// Odd finds only rows with lists of keys.
+// Odd returns only the ready rows with a list as their key.
 func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

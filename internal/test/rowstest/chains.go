@@ -40,7 +40,7 @@ func (s *suite) chain(keys ...any) {
 	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
-// free claims rows until no row is free, and returns them and their numbers, sorted.
+// free claims rows until none can be claimed. It returns them, and their sorted numbers.
 func (s *suite) free() (got []rows.Row, ids []int64) {
 	s.t.Helper()
 	c := newClaim("a", 1)
@@ -107,8 +107,8 @@ func kinds(s *suite) {
 	assert.Slices(s.t, ids, []int64{1, 4}, "then %v, want %v")
 }
 
-// A row keeps its key until it is done or dead, even if it is given back or retries. An earlier row
-// waits.
+// A row keeps its key until it is done or dead, even if it is given back or retries. Meanwhile no
+// other row of the chain is claimed, not even one that is before it in the order.
 func holdUntil(s *suite) {
 	s.chain("x", "x", "x")
 	second := s.take(newClaim("a", 1), 1)[0] // the first row in order
@@ -130,11 +130,11 @@ func holdUntil(s *suite) {
 	if len(ids) != 1 || ids[0] == 0 || ready[0].Mark.Holds == "" {
 		s.t.Errorf("then %v are free, want one other row", ids)
 	}
-	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "%d keys were taken from rows at work, want %d")
+	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "Settle released %d keys, want %d")
 }
 
-// Keys that a query cannot contain by value do not stop other rows, and are held like other keys.
-// Such keys are undefined, a regular expression, and a document with an operator.
+// A query cannot compare some keys: undefined, a regular expression, and a document with an
+// operator. Only one row of such a key is claimed at a time, and other rows are claimed meanwhile.
 func oddKeys(s *suite) {
 	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}
 	s.chain(odd, one, more, odd, one, more, "x")

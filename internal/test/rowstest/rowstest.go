@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run runs the suite. The function open returns an empty store. Of its options only Due and Key may
-// be set.
+// Run runs the suite. The function open returns an empty store with the given options, of which
+// only Due and Key may be set.
 func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Claim_ReadyRowsByAge":             claimRows,
@@ -203,7 +203,7 @@ func endStates(s *suite) {
 	}
 }
 
-// Claimed returns the rows of a slot with this name and this lock database.
+// Claimed returns the rows of a slot. Both its name and its lock database must match.
 func claimedRows(s *suite) {
 	s.add(4)
 	s.take(newClaim("a", 1), 2)

@@ -14,7 +14,7 @@ import (
 )
 
 // hand is a script that acts like a reader. It opens every case in every generation, plays to the
-// step that asks for a guess, guesses, and follows the link to the deciding step. It notes the
+// step that asks for a guess, guesses, and follows the link to the deciding step. It records the
 // failures.
 const hand = `<script>
 {
@@ -50,9 +50,9 @@ const hand = `<script>
 }
 </script>`
 
-// In a real browser, at the width of a telephone and of a desktop, every case plays. It hides its
-// verdict until the reader guesses, and marks the deciding line at its step. A link opens a step,
-// and an odd link opens the page.
+// The page plays every case in a real browser, at the width of a telephone and of a desktop. It
+// hides the verdict until the reader guesses, and then marks the deciding step. A link opens a
+// step. A wrong link opens the page.
 func TestPage_InABrowser_Plays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")

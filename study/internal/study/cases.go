@@ -107,17 +107,18 @@ func (c *Case) reads(key, value string) {
 	}
 }
 
-// Cases returns all cases with an accident, in the order of the course.
+// Cases returns all cases with an accident, in the order of docs/study.md.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation. ok is false if g is another release than
-// that of its column, or if knobs are set.
+// Verdict returns the expected outcome in a generation. ok is false if knobs are set, or if g is
+// another release than that of its column.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
 }
 
-// as returns the generation that plays the case. For the column 3.2 the case may name a release.
+// as returns the generation that plays the case. The case may name the release that plays in column
+// 3.2.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
 		g.release, g.Title = c.of, "release "+c.of.String()
@@ -160,7 +161,7 @@ func (c Case) sets() map[string]turn {
 	return first
 }
 
-// stage adds the processes, and all settings of the case and of the reader.
+// stage creates the processes of a case, and applies the settings of the case and of the reader.
 func (w *world) stage(c Case) {
 	of := map[string]*process{}
 	for _, name := range c.names() {

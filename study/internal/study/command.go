@@ -48,7 +48,7 @@ type command struct {
 	source  string // source line of the command; empty for this module
 }
 
-// A stop is an accident of one command: the nth of its kind that a process sends.
+// A stop is an accident of the nth command of a kind that a process sends.
 type stop struct {
 	p *process
 	turn
@@ -84,7 +84,7 @@ func (c *command) submit() {
 	c.p.w.Post(c.p.Index, string(c.kind)+c.op, func() { c.p.WhenRunning(c.leave) })
 }
 
-// reply answers a command once its process runs.
+// reply delivers the answer to a command as soon as its process runs.
 func (c *command) reply(err error) {
 	w, frozen := c.p.w, c.p.Frozen()
 	c.p.WhenRunning(func() {
@@ -102,7 +102,7 @@ func (c *command) reply(err error) {
 	})
 }
 
-// leave sends a command and applies its accidents.
+// leave sends a command to the server, with the accidents that strike it.
 func (c *command) leave() {
 	p, w := c.p, c.p.w
 	c.sent = w.Now()
@@ -132,9 +132,9 @@ func (c *command) leave() {
 	w.After(request, c.arrive)
 }
 
-// refuses reports whether an outage affects commands of a kind. One mirrored config server is
-// enough to read (r2.0.9 client/syncclusterconnection.cpp:230, 294). A replica set is read only
-// from its primary (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
+// refuses reports whether an outage affects commands of a kind. Mirrored config servers can be read
+// even if only one is up (r2.0.9 client/syncclusterconnection.cpp:230, 294). A replica set can be
+// read only while it has a primary (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
 func (w *world) refuses(k Kind) bool {
 	return k != Write && (w.generation.replicaSet || k.writes())
 }
@@ -164,8 +164,8 @@ func (c *command) arrive() {
 	w.After(w.way, func() { c.reply(err) })
 }
 
-// wait waits for the reply to a command of package distlock. It returns at the end of ctx, but only
-// while the process runs.
+// wait waits for the reply to a command of package distlock. It also returns when ctx ends, unless
+// the process is frozen.
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:

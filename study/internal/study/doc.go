@@ -7,9 +7,9 @@
 //
 // # Time
 //
-// A play uses virtual time. Events happen one at a time, each when every goroutine is blocked
-// again, so the figures are the same in every run. A command takes 2 ms to the server, and its
-// answer takes 2 ms back. All clocks run at the same rate.
+// A play uses virtual time. The next event happens when every goroutine is blocked. The figures are
+// therefore the same in every run. A command takes 2 ms to the server, and its answer takes 2 ms
+// back. All clocks run at the same rate.
 //
 // # The judge
 //
@@ -28,6 +28,6 @@
 //
 // # Limits
 //
-// A lost reply is reported immediately, like a broken connection, and not after a time limit. If a
-// reply races a limit because its process was frozen, both outcomes are played.
+// A lost reply is reported immediately, like a broken connection, and not after a time limit. If
+// both a reply and its time limit come while a process is frozen, both outcomes are played.
 package study

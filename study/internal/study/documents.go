@@ -102,7 +102,7 @@ func byID(id string) bson.D { return pairs("_id", id) }
 var free = pairs("state", int32(0))
 
 // A line is a step of an old generation: the process, and the line of the server's source that the
-// step follows.
+// step imitates.
 type line struct {
 	*process
 	source string
@@ -190,7 +190,7 @@ func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set 
 	return d, err
 }
 
-// ping writes the ping of a process, by its own clock.
+// ping writes the ping of a process, with the time of its own clock.
 func (p line) ping(id string) error {
 	_, err := p.update(Ping, pings, byID(id), pairs("ping", date(p.now())), true)
 	return err

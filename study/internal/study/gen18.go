@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Line numbers such as :185
-// refer to r1.8.5 client/distlock.cpp. Other releases are named. docs/semantics.md explains the
+// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011), one per process. Numbers such as :185 are
+// lines of r1.8.5 client/distlock.cpp. Other releases are named. docs/semantics.md explains the
 // holes (H1 and so on). gen18 omits the assertion of r1.6.0:113 that a thread does not lock twice.
 type gen18 struct {
 	p       *process
@@ -27,7 +27,8 @@ func newGen18(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// at returns a step with its line in r1.8.5, or in r1.6.5 for releases before 1.7.6.
+// at returns the step that imitates line r185 of r1.8.5. Before release 1.7.6 the step imitates
+// line r165 of r1.6.5, if that is not 0.
 func (g *gen18) at(r185, r165 int) line {
 	if r165 > 0 && !g.release.since(1, 7, 6) {
 		return line{g.p, "r1.6.5 client/distlock.cpp:" + strconv.Itoa(r165)}
@@ -35,8 +36,7 @@ func (g *gen18) at(r185, r165 int) line {
 	return line{g.p, fileOf["1.8"] + ":" + strconv.Itoa(r185)}
 }
 
-// start starts the ping thread, _distLockPingThread, :62-128. It does not wait for the first ping
-// (:149-156, H12).
+// start starts the ping thread, distlock.cpp:62. It does not wait for the first ping (hole H12).
 func (g *gen18) start() {
 	g.p.Go(func() {
 		for {
@@ -57,7 +57,7 @@ func (g *gen18) ping() error {
 			return err
 		}
 	}
-	return g.at(104, 68).prune(all) // :103: 4 days by MY clock (H13)
+	return g.at(104, 68).prune(all) // :103: four days by its own clock (H13)
 }
 
 // lock calls lock_try at the balancer's interval (poll18) until patience ends.
@@ -66,7 +66,7 @@ func (g *gen18) lock(name string, patience time.Duration) (tenure, error) {
 		func() (tenure, error) { return g.tryLock(name) })
 }
 
-// tryLock is lock_try, :171-310.
+// tryLock is lock_try, distlock.cpp:171.
 func (g *gen18) tryLock(name string) (tenure, error) {
 	match := append(byID(name), free...)
 	d, err := g.at(185, 121).findOne(Read, locks, name)
@@ -99,7 +99,7 @@ func (g *gen18) tryLock(name string) (tenure, error) {
 	return &held18{bare{g.id, ts}, g, name}, nil
 }
 
-// force examines a held lock, :197-243. It returns nil if it freed the lock.
+// force examines a held lock like distlock.cpp:197. It returns nil if it freed the lock.
 func (g *gen18) force(d document) error {
 	ping, err := g.at(197, 130).findOne(Read, pings, d.text("process"))
 	if err != nil {
@@ -121,31 +121,33 @@ func (g *gen18) force(d document) error {
 	if t := g.p.w.takeover; t > 0 {
 		limit = uint64(t / time.Minute)
 	}
-	// r1.6.5:138: unsigned, so a ping in the future is ancient
+	// The difference is unsigned (r1.6.5:138), so a ping in the future seems to be very old.
 	minutes := uint64(now-ping.ping()) / 60000
 	if minutes <= limit {
 		g.at(227, 141).note("%d min since the ping <= %d", minutes, limit)
 		return errHeld
 	}
 	g.at(227, 141).note("%d min since the ping > %d: forces", minutes, limit)
-	// The update matches only the _id, so it frees the lock of every present holder (H1). H22: n is
-	// not checked.
+	// The update matches only the _id, so it frees the lock of any holder (hole H1). mongos does
+	// not check whether it matched (hole H22).
 	_, err = g.at(235, 148).update(Take, locks, byID(d.text("_id")), free, false)
 	return err
 }
 
-// held18 is an acquired lock. In mongos the lock object does not know that (:312, H23).
+// held18 is an acquired lock. The lock object of mongos does not record that it is acquired (hole
+// H23).
 type held18 struct {
 	bare
 	g    *gen18
 	name string
 }
 
-// release is unlock, :312-337.
+// release is unlock, distlock.cpp:312.
 func (h *held18) release() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
-		// It matches only the _id, with any holder (H2), also if repeated after a lost reply (H3).
+		// The update matches only the _id, so it frees the lock of any holder (hole H2). After a
+		// lost reply it is repeated (hole H3).
 		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
 		if err == nil {
 			_, err = h.g.at(320, 221).findOne(Reread, locks, h.name) // for the log; but a failure counts (H4)

@@ -11,22 +11,23 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process. It has the state that all
-// locks of a process share since 2.0.1. Line numbers such as :607 refer to r2.0.9
-// client/distlock.cpp. Other releases are named: r2.4.14 src/mongo/client/distlock.cpp, r2.6.12
-// src/mongo/s/distlock.cpp. gen20 omits re-entry, which had no user.
+// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process. Since 2.0.1 all locks of a
+// process share this state. Numbers such as :607 are lines of r2.0.9 client/distlock.cpp. For other
+// releases the files are r2.4.14 src/mongo/client/distlock.cpp and r2.6.12
+// src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use.
 type gen20 struct {
 	p       *process
 	release release
 	id      string // with the port; the last part is a constant, since mongos never seeds rand()
 	pings   bool   // the ping thread runs
-	// mutex is the pinger's, :67. It guards pings and queue, also during requests to servers (G2-7).
+	// mutex is the mutex of the pinger, :67. It guards pings and queue. It is also held during
+	// requests to servers (hole G2-7).
 	mutex chan struct{}
 	queue []bson.ObjectID
 	seen  map[string]seen20 // LastPings, :315, by lock name
 }
 
-// seen20 is a contender's memory of a held lock.
+// seen20 is what a contender remembers of a held lock.
 type seen20 struct {
 	process string
 	ping    bson.DateTime
@@ -53,8 +54,8 @@ func newGen20(p *process, r release) manager {
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// at returns a step with its line in r2.0.9, or in r2.6.12 if r209 is 0 or the release is 2.5 or
-// later.
+// at returns the step that imitates line r209 of r2.0.9. If r209 is 0, or the release is 2.5 or
+// later, the step imitates line r2612 of r2.6.12.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -62,18 +63,18 @@ func (g *gen20) at(r209, r2612 int) line {
 	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
-// start starts the pings, like another lock's first lock_try (:470-473). The next lock_try shows the
-// result.
+// start starts the pings, like the first lock_try of any lock, distlock.cpp:470. It ignores an
+// error, which the next lock_try would return.
 func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
-// alone waits for the mutex of the pinger (:149, :224, :252). The returned function releases the
-// mutex.
+// alone waits for the mutex of the pinger. The returned function releases the mutex.
 func (g *gen20) alone() (done func()) {
 	g.p.await(g.mutex)
 	return func() { g.mutex <- struct{}{} }
 }
 
-// begin is got(), :221-248. While the servers' clocks differ it starts no pings and gets no lock.
+// begin is got(), distlock.cpp:221. It starts the pings if they are not running. If the servers'
+// clocks differ, it returns an error, so the process gets no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
 		return nil // :470: the lock object has its ping thread; a command makes a new object
@@ -95,8 +96,8 @@ func (g *gen20) begin() error {
 	return nil
 }
 
-// checkSkew compares the clocks of the config servers in three rounds, :382-451, even with a single
-// server. It notes a difference at the given step.
+// checkSkew compares the clocks of the config servers in three rounds, like distlock.cpp:382. It
+// does this even with a single server. It notes a difference at the given step.
 func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
@@ -115,7 +116,7 @@ func (g *gen20) checkSkew(at line) error {
 	return nil
 }
 
-// ping is one round of the ping thread.
+// ping is one round of the ping thread, distlock.cpp:70.
 func (g *gen20) ping() error {
 	if g.release.since(2, 0, 1) {
 		g.p.beat = 30 * time.Second // limit of the thread's connection: SERVER-3784
@@ -144,7 +145,8 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// later is addUnlockOID, :250. The parameter at is its step.
+// later is addUnlockOID, distlock.cpp:250. It queues a release. The parameter at is the step that
+// does this.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.queue = append(g.queue, ts)
@@ -167,7 +169,7 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	})
 }
 
-// tryLock is lock_try, :466-881. seen contains the earlier observations.
+// tryLock is lock_try, distlock.cpp:466. seen contains the earlier observations.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
@@ -220,7 +222,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	return &held20{bare{g.id, ts}, g, name, d}, nil
 }
 
-// force examines a held lock, :509-692. It returns nil if it freed the lock.
+// force examines a held lock like distlock.cpp:509. It returns nil if it freed the lock.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0
@@ -236,7 +238,7 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 		return errHeld
 	}
 	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
-	// :548: while a lock is being prepared, its holder's ping does not count (G2-9).
+	// While a lock is being prepared, its holder's ping does not count (:548, hole G2-9).
 	changed := was.ts != now.ts || d.state() == held &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
@@ -265,8 +267,9 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	return nil
 }
 
-// remoteTime returns the time of a config server, minus half the duration of the request
-// (:345-380). A reply that took too long is an error. The process's clock measures the duration.
+// remoteTime returns the time of a config server, minus half the duration of the request, like
+// distlock.cpp:345. If the reply took too long, it returns an error. The process's clock measures
+// the duration.
 func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)
@@ -286,8 +289,8 @@ type held20 struct {
 	got  document // :869: the document after the second step, which unlock uses
 }
 
-// check is isLockHeld, r2.4.14:509-552. It compares the state and the process, but not the ts.
-// Before 2.4.2 it does nothing.
+// check is isLockHeld, r2.4.14:509. It compares the state and the process, but not the ts. Releases
+// before 2.4.2 have no such check.
 func (h *held20) check(ask bool) error {
 	if !ask || !h.g.release.since(2, 4, 2) {
 		return nil
@@ -307,7 +310,7 @@ func (h *held20) check(ask bool) error {
 	return nil
 }
 
-// release is unlock, :886-963, with the document that lock_try returned.
+// release is unlock, distlock.cpp:886. It uses the document that lock_try returned.
 func (h *held20) release() error {
 	if h.got.state() != held {
 		return errLost // :907: invalid, so no release is queued
@@ -322,9 +325,10 @@ func (h *held20) release() error {
 		}
 		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
 			len(h.g.p.w.mirrors) == 0 {
-			// :900 and r2.4.14:1031: with one config server the new connection is made outside of
-			// the try, so its exception leaves unlock. r2.6.12:1072 makes it inside. The connection
-			// to three servers throws no exception (r2.0.9 client/syncclusterconnection.cpp:55).
+			// With one config server, the new connection is made outside of the try block, so its
+			// exception leaves unlock (:900, r2.4.14:1031). From r2.6.12:1072 on it is made inside.
+			// The connection to three servers throws no exception (r2.0.9
+			// client/syncclusterconnection.cpp:55).
 			return err
 		}
 		if err == nil {

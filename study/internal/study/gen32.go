@@ -11,8 +11,8 @@ import (
 )
 
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
-// process. Line numbers such as :230 refer to r3.2.22
-// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Those with "catalog" refer to
+// process. Numbers such as :230 are lines of r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Numbers after "catalog" are lines of
 // dist_lock_catalog_impl.cpp in the same folder. Where releases differ, the code checks the
 // release. In r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp a call keeps one session,
 // can overtake itself (:377), and also releases by name (:338). For 5.0 see file50.
@@ -24,7 +24,7 @@ type gen32 struct {
 	seen    map[string]seen32
 }
 
-// seen32 is a contender's memory of a held lock, :213-219.
+// seen32 is what a contender remembers of a held lock (:213).
 type seen32 struct {
 	ping     bson.DateTime
 	at       time.Time
@@ -42,8 +42,9 @@ const (
 	round32      = 10 * time.Second       // after an error, src/mongo/s/balance.cpp:124
 )
 
-// newGen32 makes a process id like r3.2.22 src/mongo/s/catalog/forwarding_catalog_manager.cpp:72.
-// All config servers share one id since r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
+// newGen32 returns a manager with a process id like that of r3.2.22
+// src/mongo/s/catalog/forwarding_catalog_manager.cpp:72. All config servers share one id since
+// r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
 func newGen32(p *process, r release) manager {
 	p.limit = limit32
 	g := &gen32{p: p, release: r, seen: map[string]seen32{}, id: fmt.Sprintf("%s:%d:%d:-%d", p.host,
@@ -59,13 +60,14 @@ func newGen32(p *process, r release) manager {
 	return g
 }
 
-// at returns a step by its line. catalog returns a step by its line in dist_lock_catalog_impl.cpp.
+// at returns the step that imitates line n of the source. catalog returns the step that imitates
+// line n of dist_lock_catalog_impl.cpp.
 func (g *gen32) at(n int) line      { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
 func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
 
-// start is startUp, :83. A config server of 3.4 to 4.4 that becomes primary frees all locks of
-// config servers (G3-7). A primary shard of 5.0 frees all locks of its shard (G3-9). Both use
-// unlockAll, catalog:309.
+// start is startUp, replset_dist_lock_manager.cpp:83. A config server of 3.4 to 4.4 that becomes
+// primary frees all locks of config servers (hole G3-7). A primary shard of 5.0 frees all locks of
+// its shard (hole G3-9). Both use unlockAll, catalog:309.
 func (g *gen32) start() {
 	at := line{process: g.p}
 	switch {
@@ -83,7 +85,8 @@ func (g *gen32) start() {
 	g.p.Go(g.task)
 }
 
-// task is doTask, :120-170. It pings by its own clock, then sends the queued unlocks.
+// task is doTask, replset_dist_lock_manager.cpp:120. Each round sends a ping with the time of its
+// own clock, and then the queued releases.
 func (g *gen32) task() {
 	for {
 		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
@@ -99,13 +102,14 @@ func (g *gen32) task() {
 	}
 }
 
-// later is queueUnlock, :439. The parameter at is its step.
+// later is queueUnlock, replset_dist_lock_manager.cpp:439. The parameter at is the step that queues
+// the release.
 func (g *gen32) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
 }
 
-// unlock is the command of catalog:281-307. A command without a match also succeeds.
+// unlock sends the command of catalog:281. The command also succeeds if it matches no document.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
 		match := pairs("ts", ts)
@@ -117,8 +121,8 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// tries sends a release or a read repeatedly, shard_registry.cpp:632, 760, until it succeeds or
-// exceeds the time limit, :153.
+// tries calls send up to three times, until it succeeds, like shard_registry.cpp:632. It does not
+// repeat a command that exceeded its time limit, shard_registry.cpp:153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
 		if err = send(); err == nil || errors.Is(err, errLimit) {
@@ -128,7 +132,7 @@ func (g *gen32) tries(send func() error) (err error) {
 	return err
 }
 
-// findOne is line.findOne with repetitions, catalog:135.
+// findOne reads like line.findOne, and repeats a failed read, catalog:135.
 func (g *gen32) findOne(at line, collection, id string) (d document, err error) {
 	err = g.tries(func() error {
 		d, err = at.findOne(Read, collection, id)
@@ -137,7 +141,8 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 	return d, err
 }
 
-// lock calls the lock function of :265, and repeats it after an error until patience ends.
+// lock calls the lock function, replset_dist_lock_manager.cpp:265. After an error it calls the
+// function again, until patience ends.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {
@@ -149,7 +154,7 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	}
 }
 
-// lockOnce is lock, :265-414.
+// lockOnce is the lock function, replset_dist_lock_manager.cpp:265.
 func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
@@ -161,7 +166,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 			return &held32{bare{g.id, ts}, g}, nil
 		}
 		if !errors.Is(err, errHeld) {
-			// :313, G3-1
+			// Release the session and try again (:313, hole G3-1).
 			if retries < retries32 && !errors.Is(err, errLimit) && g.unlock(g.at(321), ts) == nil {
 				retries++
 				continue
@@ -202,11 +207,11 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	}
 }
 
-// file50 is a commit of mongodb/mongo before 5.0.
+// file50 is the file of 5.0, in a commit of mongodb/mongo before that release.
 const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 
-// session returns a new session for each attempt (:284) or call. In 5.0 each role has one session
-// (G3-11), file50:98.
+// session returns a new session (:284). In 5.0 all processes of a role share one session (hole
+// G3-11, file50:98).
 func (g *gen32) session() bson.ObjectID {
 	switch {
 	case !g.release.since(5, 0, 0):
@@ -222,7 +227,7 @@ func (g *gen32) fields(ts bson.ObjectID) bson.D {
 		"when", date(g.p.now()), "why", "work")
 }
 
-// grab is grabLock, catalog:182-231.
+// grab is grabLock, catalog:182.
 func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	_, err := g.catalog(196).findAndModify(Grab, locks,
 		[]bson.D{append(byID(name), free...)}, g.fields(ts), true)
@@ -232,14 +237,15 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	return err
 }
 
-// overtake is overtakeLock, catalog:233-279. It names the session, and does not read the ping again
-// (G3-4).
+// overtake is overtakeLock, catalog:233. Its filter names the session. It does not read the ping
+// again (hole G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
 	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
 		pairs("_id", name, "ts", current)}, g.fields(ts), false)
 }
 
-// expired is canOvertakeLock, :172-263. From 3.4 on that is isLockExpired.
+// expired is canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 the name is
+// isLockExpired.
 func (g *gen32) expired(d document) (bool, error) {
 	ping, err := g.findOne(g.at(176), pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
@@ -260,7 +266,7 @@ func (g *gen32) expired(d document) (bool, error) {
 	if some {
 		now.at = server.Add(-delay) // :223; not at the first read
 	}
-	// :209, :230-243
+	// After any change the contender starts to watch again (:209, :230).
 	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election {
 		g.seen[name] = now
 		at := 230
@@ -287,7 +293,8 @@ type held32 struct {
 	g *gen32
 }
 
-// check is checkStatus, :434. It only requires a document with the ts, held or not (G3-3).
+// check is checkStatus, replset_dist_lock_manager.cpp:434. It only requires that a document has the
+// ts, even if that lock is free (hole G3-3).
 func (h *held32) check(ask bool) error {
 	if !ask || h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
@@ -303,7 +310,7 @@ func (h *held32) check(ask bool) error {
 	return nil
 }
 
-// release is unlock, :416. A failed release is queued.
+// release is unlock, replset_dist_lock_manager.cpp:416. A failed release is queued.
 func (h *held32) release() error {
 	err := h.g.unlock(h.g.at(417), h.ts)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 )
 
 // A judge follows the events of a play and computes its outcome. It is the same for every
-// generation. It does not know how a lock works. It knows only the replies to processes and the
-// times of their writes.
+// generation. It uses only the replies to processes and the times of their writes.
 type judge struct {
 	w       *world
 	tenures []*tenureRecord
@@ -33,7 +32,7 @@ type tenureRecord struct {
 	h tenure
 	n int // rank of the holder; a larger rank is a newer holder
 	// Until is the end of the guard, by the holder's clock or by a release, or else the end of the
-	// play. lapsed is true from then until a frozen holder runs again and learns of the end.
+	// play. lapsed is true while a frozen holder does not know that its guard has ended.
 	From, Until time.Duration
 	lapsed      bool
 	Works       time.Duration // end of the work, before Until if the holder hangs
@@ -69,7 +68,7 @@ func (j *judge) granted(p *process, h tenure) *tenureRecord {
 	return t
 }
 
-// fails ends the work of a holder that must not trust its lock, or cannot check it.
+// fails ends the work of a holder after its check has returned err.
 func (j *judge) fails(t *tenureRecord, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
@@ -123,8 +122,8 @@ func (j *judge) wrote(t *tenureRecord) {
 		Kind: "write " + verdict, Text: text})
 }
 
-// look runs before every event. It finds the holders with guards that have expired by their clocks,
-// and the holders that the document no longer names.
+// look runs before every event. It finds holders whose guards have expired, and holders that the
+// document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -207,8 +206,8 @@ func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
 // Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
 // late (idle for longer than a takeover). It returns "-" without a failure, and "no" for a case
-// that cannot be played. It tolerates that a process that wakes and asks before it writes is a
-// second holder for the time of a request.
+// that cannot be played. Two holders for up to a second are not a failure, because a process that
+// wakes may have to ask the server first.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A dial is a kind of knob. The process is nil for a dial that all processes share.
+// A dial is a kind of knob. Its function gets no process if all processes share the dial.
 type dial struct {
 	name, form  string
 	least, most time.Duration
@@ -186,7 +186,8 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
-// knob returns a knob by its name, or by the name of its dial if the case sets only that one.
+// knob returns a knob by its name. The name of its dial is enough if the case sets only one knob of
+// that dial.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string

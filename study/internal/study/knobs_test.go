@@ -20,7 +20,7 @@ func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	return plays[0][0]
 }
 
-// A set knob replaces the event of the case, and the outcome is then the opposite.
+// If a knob is set, its value replaces that of the case and changes the outcome.
 func TestKnobs_TurnOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ play, settings, want string }{
@@ -41,7 +41,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 		{"server-clock-steps 3.2", "server.clock=1m@10m10s election=19m@10m10s", "-"},
 		{"outage 1.8", "outage=5m", "-"},
 		{"outage 2.6", "outage=14m55.7s@3m5s", "two"}, // G2-2
-		// a single config server is asked, too: r2.0.9:390-406
+		// The clock of a single config server is read, too (r2.0.9:390).
 		{"dead-holder 2.0", "B.late=clock:20m", "late"},
 	} {
 		name, generation, _ := strings.Cut(one.play, " ")
@@ -61,7 +61,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 	}
 	o := set(t, "dead-holder", "1.8", "latency=2s", "B.tries=10m").Outcome
 	if o.Idle < 17*time.Minute {
-		t.Errorf("B looks every ten minutes, and has waited for %v only", o.Idle)
+		t.Errorf("B tries every ten minutes, and has waited only for %v", o.Idle)
 	}
 }
 

@@ -72,8 +72,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides returns the time between a holder's stop, ten seconds after its ping, and a contender's
-// decision to take over. The time includes polls and two spare seconds.
+// decides returns the time from a holder's stop to a contender's decision to take over. The holder
+// stops ten seconds after its ping. The time includes polls and two spare seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -91,8 +91,8 @@ func (g Generation) decides() time.Duration {
 // A manager is the lock manager of one process.
 type manager interface {
 	start() // starts the pings
-	// lock acquires a lock like the users of the generation. It waits no longer than patience. With 0
-	// it tries once.
+	// lock acquires a lock like the users of the generation. It waits no longer than patience, and
+	// tries once if patience is 0.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 
@@ -101,14 +101,14 @@ type tenure interface {
 	session() string // process and ts in the lock document
 	fence() int64    // fencing token; 0 in a generation without fences
 	trusted() error  // error if the holder knows, without a command, that the lock is lost
-	// check is like trusted, but renews a lease. With ask it asks the server whether the lock is held,
-	// if the generation can.
+	// check returns an error if the holder must not trust the lock. It renews a lease. If ask is
+	// set, it asks the server whether the lock is held, if the generation can.
 	check(ask bool) error
 	release() error
 }
 
-// bare is the common part of the old generations. It has no fence (G2-11) and no signal of a loss
-// (H8).
+// bare is the common part of the old generations. It has no fence (hole G2-11) and no signal of a
+// loss (hole H8).
 type bare struct {
 	id string
 	ts bson.ObjectID

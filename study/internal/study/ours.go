@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// ours is package distlock itself with its default timing, which is the timing of mongos.
+// ours is package distlock with its default timing.
 type ours struct {
 	p *process
 	m *distlock.Manager
@@ -74,7 +74,7 @@ func (o *ours) start() {
 		o.p.w.record.mark(o.p, "trouble", "does not start: "+brief(err))
 		o.p.sleep(time.Second)
 	}
-	o.p.Go(func() { // closes the Manager at the burial, so that its goroutines end
+	o.p.Go(func() { // closes the Manager at the end of the play, so that its goroutines end
 		<-o.p.ctx.Done()
 		_ = o.m.Close(context.Background())
 	})

@@ -11,8 +11,7 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A command that failed with errUnreachable was not carried out. After every other error that is
-// unknown.
+// After errUnreachable, the command was not carried out. After every other error, it may have been.
 var (
 	errUnreachable = errors.New("no server can be reached")
 	errNoReply     = errors.New("the reply never came")
@@ -78,7 +77,7 @@ func (p *process) await(signal <-chan struct{}) {
 	}
 }
 
-// die ends the process, as seen by all other processes.
+// die ends the process, like SIGKILL.
 func (p *process) die() {
 	if p.Dead {
 		return

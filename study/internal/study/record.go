@@ -56,8 +56,8 @@ type Mark struct {
 	Count int
 	Until time.Duration
 
-	// In Rows: a successful ping or poll, which does not matter for the outcome, and the step that the
-	// verdict names.
+	// Rows sets Quiet for a successful ping or poll, which does not matter for the outcome. It sets
+	// Decides for the step that the verdict names.
 	Quiet, Decides bool
 }
 
@@ -119,8 +119,8 @@ func (p line) note(format string, args ...any) {
 		Text: fmt.Sprintf(format, args...), Source: p.source})
 }
 
-// decides records a decision by one clock, with its present time and its time at the start of the
-// watch.
+// decides records a decision that depends on one clock. It records the present time of the clock,
+// and its time when the contender began to watch.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
 	if force {
@@ -151,12 +151,12 @@ func (r *record) exchange(c *command, err error) {
 		r.count(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
 	}
-	// Times and sessions differ from poll to poll.
+	// The key has no digits, because times and sessions differ from poll to poll.
 	r.count(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// count adds a mark. A repetition with the same key is only counted, because there are thousands of
-// polls. The count ends with the next mark that is not counted, or change of a lock document.
+// count adds a mark. If the key is known, it only counts the mark, because there are thousands of
+// polls. The next call of mark, or a change of a lock document, makes all keys unknown.
 func (r *record) count(key string, m Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

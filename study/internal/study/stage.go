@@ -31,7 +31,7 @@ var acts = []dial{
 	{"drops", instantForm, 0, longest, (*world).drops},
 }
 
-// ofJob returns a setting of a process's last job.
+// ofJob returns a setting that changes the last job of a process.
 func ofJob(set func(*job, turn)) func(*world, *process, turn) {
 	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
 }
@@ -88,7 +88,7 @@ func (w *world) outages(_ *process, t turn) {
 	}
 }
 
-// elects makes another server primary. The setting is the difference of its clock.
+// elects makes another server primary. The clock of that server differs by the given setting.
 func (w *world) elects(_ *process, t turn) {
 	if !w.generation.replicaSet {
 		w.missed = append(w.missed, "election, since its config servers elect nobody")

@@ -56,7 +56,8 @@ func FindCases(name string) (found []Case, err error) {
 	return parts, err
 }
 
-// series lists the releases that existed: the range of each series' third number, and its column.
+// series lists the versions that were released. Each series has a range of third numbers, and a
+// column.
 var series = []struct {
 	name        string
 	first, last int

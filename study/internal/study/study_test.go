@@ -43,8 +43,8 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 
 // In every case at most one process believes that it holds this module's lock, even if a holder is
 // frozen. No write of an older holder is accepted after a write of a newer holder. The waiters get
-// the lock and are overtaken at most once. The exception is an upgrade that drops the documents:
-// two processes hold the lock until the next ping, but the fence still rises.
+// the lock and are overtaken at most once. There is one exception: after an upgrade that drops the
+// documents, two processes hold the lock until the next ping.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
@@ -73,8 +73,8 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 	})
 }
 
-// Each generation plays like its verdicts in cases.txt, which follow the sources. Each verdict has
-// a reason, and a source line that a step of the play follows, or for this module an existing
+// The outcome of each play is that of its verdict in cases.txt. Each verdict has a reason and a
+// source. The source is a line that a step of the play follows, or for this module an existing
 // function.
 func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
@@ -98,14 +98,14 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 			}
 		} else if !regexp.MustCompile(`^` + line[g.Name] +
 			` (src/mongo/)?(client|s|db)/[\w/]+\.cpp:[1-9]\d*$`).MatchString(v.Source) {
-			t.Errorf("%s by %s: %q is no line of it", c.Name, g.Name, v.Source)
+			t.Errorf("%s by %s: %q is not a line of its source", c.Name, g.Name, v.Source)
 		}
 	})
 }
 
-// The newer of two holders is the one that the document named later, no matter when its process
-// learns that. In finalize-late A reads an old answer, so A's writes are stale. In 2.0 and 2.6 A's
-// second step follows B's instead, so B's writes are stale.
+// The newer of two holders is the one that the document named later. It does not matter when its
+// process learns that. In finalize-late A reads an old answer, so A's writes are stale. In 2.0 and
+// 2.6 A's second step follows B's, so B's writes are stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
@@ -133,9 +133,9 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 	}
 }
 
-// The notes are right: 1.8 truncates minutes, so it takes over after 16 minutes and not 15. A
-// cut-off holder of this module stops 3 min 45 s before the next holder begins. In 1.8, 2.0 and
-// 2.4.1 a frozen holder does not learn of its loss.
+// 1.8 truncates minutes, so it takes over after 16 minutes and not 15. A cut-off holder of this
+// module stops 3 min 45 s before the next holder begins. In 1.8, 2.0 and 2.4.1 a frozen holder does
+// not learn of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {
@@ -208,7 +208,8 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
-// The page in docs has these plays, so every run plays alike. It is small, and loads no other file.
+// The page in docs shows the plays of this run, so all runs have the same plays. The page is small,
+// and loads no other file.
 func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	t.Parallel()
 	if effort.Race {

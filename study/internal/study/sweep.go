@@ -19,8 +19,8 @@ type Sweep struct {
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
-	// Edges maps a generation to the value from which it breaks, and to the reason. A generation that
-	// is not in Edges never breaks.
+	// Edges maps a generation to the value from which it breaks, and to the reason. Generations
+	// that never break are absent.
 	Edges map[string]Edge
 }
 
@@ -82,7 +82,7 @@ func FindSweep(name string) (Sweep, error) {
 		strings.Join(names, ", "))
 }
 
-// Settings returns the sweep's settings with its knob at far.
+// Settings returns the sweep's settings with its knob set to far.
 func (sw Sweep) Settings(far string) []string {
 	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
 }
@@ -111,8 +111,8 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case with the knob at far. It reports whether the generation breaks, or returns the
-// reason why it cannot play the case.
+// At plays the case with the knob set to far. It reports whether the generation breaks, or returns
+// the reason why it cannot play the case.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)
@@ -123,7 +123,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	return sw.breaks(o), o.Not
 }
 
-// Run finds the first value that breaks a generation. All larger values break it, too.
+// Run finds the first value that breaks a generation. It assumes that all larger values break it,
+// too.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
 	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {

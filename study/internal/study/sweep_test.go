@@ -8,9 +8,9 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// The boundaries agree with the constants of the sources. Two seconds below a boundary a generation
-// holds, two seconds above it breaks. The reads, one per second, and the commands before a decision
-// limit the precision. A generation without a boundary holds at the end of the sweep.
+// A generation holds two seconds below its boundary, and breaks two seconds above it. The
+// boundaries are the constants of the sources. Contenders read once a second, so the test cannot be
+// more precise. A generation without a boundary holds at the end of the sweep.
 func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	t.Parallel()
 	const slack = 2 * time.Second

@@ -90,8 +90,7 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// housekeeping reports whether a mark is one of the uninteresting successful commands that
-// accompany a ping.
+// housekeeping reports whether a mark is a successful command that only accompanies a ping.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
@@ -108,8 +107,8 @@ func (m Mark) quiet() bool {
 		string(Ask), string(Sight), "remembers", "asks:"}, m.Kind)
 }
 
-// changes lists the fields that differ between two versions of a document, except the descriptive
-// fields.
+// changes lists the fields that differ between two versions of a document. It omits fields that
+// only describe the holder, such as who and why.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is removed"
@@ -135,8 +134,8 @@ func changes(before, now []Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// Cell returns the outcome in a few words. If a release is played in place of the column, Cell adds
-// its name.
+// Cell returns the outcome in a few words. It adds the name of the release if that is not the
+// release of the column.
 func (p Play) Cell() string {
 	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
 		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}

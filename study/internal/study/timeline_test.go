@@ -7,10 +7,9 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// The rows tell the course of events. A slow command has one row for its sending and one row for
-// its answer, and its effect is before the answer. A release reports a lock that is free although
-// no document matched, a failed release that is queued, and a release that inserts no document. In
-// resumes-in-time the holder pings between the decision and the command.
+// A slow command has one row for its sending and one row for its answer. Its effect is between
+// these rows. Other rows show a release that changed no document, and a failed release that is
+// queued. In resumes-in-time the holder pings between the decision and the command.
 func TestRows_TellTheCourseOfEvents(t *testing.T) {
 	t.Parallel()
 	slow := []string{"B take over (update locks): sent", "A runs again", "A ping",
@@ -56,7 +55,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 	}
 }
 
-// A frozen process does nothing and notices nothing until it runs again.
+// A frozen process has no marks until it runs again.
 func TestMarks_OfAFrozenProcess_None(t *testing.T) {
 	t.Parallel()
 	frozen := 0

@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// noon is the true time at the start of every play. It makes a wrong clock visible.
+// noon is the true time at the start of every play. At noon a wrong clock is easy to see.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
 
 // A world is one play of one case by one generation.

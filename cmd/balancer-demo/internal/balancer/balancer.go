@@ -1,11 +1,11 @@
-// Package balancer is one balancer process of the demo. It runs a round of mongos' balancer in a
-// loop of package singleton, and reads and writes the cluster's metadata. Package cluster decides
-// which chunks to move; this package moves them.
+// Package balancer is one balancer process of the demo. It runs rounds like the balancer of mongos,
+// and reads and writes the cluster's metadata. Package cluster decides which chunks to move; this
+// package moves them.
 //
-// A round records itself, reads the cluster, and moves one chunk of each collection that needs a
-// move. Package singleton reads from collection distlock_settings when rounds may run. After each
-// round the lock goes to the first balancer in the queue. Every move is guarded twice: the lock's
-// guard is checked before it, and its filter contains the fence. So a holder that lost the lock
+// A round records its start, reads the cluster, and moves one chunk of each collection that needs a
+// move. Package singleton starts the rounds, at times that collection distlock_settings allows.
+// After each round the lock goes to the first balancer in the queue. Before each move the round
+// checks its guard. The filter of the move contains the fence, so that a holder that lost the lock
 // cannot undo the moves of its successor.
 package balancer
 
@@ -102,9 +102,9 @@ func (b *Balancer) Observe(e distlock.Event) {
 	}
 }
 
-// Run runs rounds until ctx ends, in turn with the other balancers, and closes the Manager. After
-// an error in a round it reports the error and goes on. The balancer must be the observer of
-// manager. The settings control when rounds run.
+// Run runs rounds until ctx ends, in turn with the other balancers, and then closes the Manager. If
+// a round fails, Run reports the error and goes on. The balancer must be the observer of manager.
+// The settings control when rounds run.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager,
 	settings singleton.Store) error {
 	b.manager = manager
@@ -124,7 +124,7 @@ func (b *Balancer) say(process string, e Event) {
 	e.Number, e.PID, e.Process = b.number, os.Getpid(), process
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_ = b.events.Encode(e) // without a parent nobody needs it
+	_ = b.events.Encode(e) // the parent may have exited
 }
 
 // round does the work under the lock.
@@ -184,8 +184,9 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 	return nil
 }
 
-// probe imitates a careless program that continues its work after it lost the lock. With the old
-// fence it writes to a chunk that a newer holder has moved. The filter must match nothing.
+// probe imitates a careless program that continues its work after it lost the lock. It writes with
+// the old fence to a chunk that a newer holder has moved. The filter of that write must match
+// nothing.
 func (b *Balancer) probe(process string, fence int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()

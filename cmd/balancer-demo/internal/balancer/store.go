@@ -95,8 +95,8 @@ const tickID = "tick"
 var after = options.FindOneAndUpdate().SetReturnDocument(options.After)
 
 // stampOf is an update that makes the server write a new Timestamp into a field. The Timestamp is
-// larger than all earlier ones. MongoDB raises it with every write to the server. The embedded
-// config server raises it unless the server restarts within one second.
+// larger than all earlier ones. On the embedded config server this holds unless the server restarts
+// within one second.
 func stampOf(field string) bson.M { return bson.M{field: bson.M{"$type": "timestamp"}} }
 
 // Tick makes the server write a stamp that is larger than all earlier stamps. It returns the stamp.
@@ -118,9 +118,9 @@ func (s *Store) Save(ctx context.Context, r cluster.Round) error {
 // Move moves one chunk and returns the server's stamp of the move. It returns ErrStale if the chunk
 // has left the shard m.From, or if a holder with a higher fence has moved it.
 //
-// The filter does not protect a chunk that no later holder has moved. The holder's deadline
-// protects it. If the deadline fails, package referee sees a stamp after the start of a round with
-// a higher fence.
+// A stale holder could still move a chunk that no later holder has moved. Only the holder's
+// deadline prevents this. Package referee would find such a move, because its stamp is later than
+// the start of a round with a higher fence.
 func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	version bson.Timestamp) (bson.Timestamp, error) {
 	var moved struct {

@@ -1,10 +1,10 @@
-// Package cluster computes the work of a balancer on the metadata of a sharded cluster: it parses
+// Package cluster computes the work of a balancer on the metadata of a sharded cluster. It parses
 // the documents of config.shards, config.collections and config.chunks, and decides which chunk to
 // move to which shard. It uses no clock and no server.
 //
-// The policy is the policy of mongos 2.4 to 3.2, see Candidates. It omits zones, the sizes of data
-// and of shards, the control chunk of a migration, and the copying of documents. A move here only
-// changes the metadata. Fields that the policy does not use are dropped.
+// The policy is that of mongos 2.4 to 3.2, see [Candidates]. It omits zones, the sizes of data and
+// of shards, and the control chunk of a migration. A move here only changes the metadata and copies
+// no documents. Fields that the policy does not use are dropped.
 package cluster
 
 import (
@@ -60,7 +60,7 @@ type Chunk struct {
 }
 
 // A Text is a document as canonical extended JSON. It is stored as a string, because the embedded
-// config server stores neither MinKey nor field names with dots. Decoding also accepts a document.
+// config server cannot store MinKey or field names with dots. Decoding also accepts a document.
 type Text string
 
 // UnmarshalBSONValue implements [bson.ValueUnmarshaler].

@@ -62,8 +62,8 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	return c, nil
 }
 
-// check requires that each _id is unique, and that each chunk is on a shard and belongs to a
-// collection. It sorts the documents, and sets the namespaces of the chunks.
+// check returns an error if an _id is not unique, or if the shard or the collection of a chunk is
+// missing. It sorts the documents, and sets the namespaces of the chunks.
 func (c *Cluster) check() error {
 	shards, collections, chunks := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, s := range c.Shards {

@@ -111,6 +111,6 @@ func TestSample_ReadsBackTheSame(t *testing.T) {
 		t.Errorf("want\n%+v\ngot\n%+v, %v", want, got, err)
 	}
 	if _, isText := raw.Lookup("chunks", "0", "min").StringValueOK(); !isText {
-		t.Error("min is stored as no text")
+		t.Error("min is not stored as a string")
 	}
 }

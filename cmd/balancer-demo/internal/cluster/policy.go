@@ -10,7 +10,7 @@ type Migration struct {
 
 // NextVersion returns the version for the next move in a collection. It counts one migration more
 // than the highest version in the collection, and no split. mongos also raised the version of a
-// chunk on the giving shard. This package does not, because no router uses these versions.
+// chunk on the giving shard, for its routers.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {
@@ -21,8 +21,9 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Threshold returns how many more chunks the most loaded shard must have than the least loaded
-// before a collection is balanced: 2 below 20 chunks, 4 below 80, 8 otherwise.
+// Threshold returns the difference, in chunks, from which the most loaded shard gives a chunk to
+// the least loaded shard. It is 2 for a collection of fewer than 20 chunks, 4 for fewer than 80,
+// and 8 otherwise.
 func Threshold(chunks int) int {
 	switch {
 	case chunks < 20:
@@ -36,16 +37,18 @@ func Threshold(chunks int) int {
 // Candidates returns the moves of one round: at most one chunk of each collection, in the order of
 // the collections' names. Without candidates the cluster is balanced as well as possible.
 //
-// A draining shard comes first: it gives a chunk whatever the difference, and never receives one.
-// Otherwise the most loaded shard gives to the least loaded shard when their difference has reached
-// Threshold. The chunk with the lowest _id moves. Shards with the same load are taken in the order
-// of their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
+// If a shard is draining, it gives a chunk. It never receives one. If no shard is draining, the
+// most loaded shard gives a chunk to the least loaded shard, provided that their difference is at
+// least Threshold. The chunk with the lowest _id moves. Shards with the same load are taken in the
+// order of their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
 //
-// Source: mongos 2.4 to 3.2, balancer policy, as the manual describes it. There are three
-// differences. mongos moved the chunk with the lowest min. It lowered the threshold to 2 after a
-// round with a move. Here the next round may run in another process, which does not know of that
-// move. If the most loaded shard had only jumbo chunks, mongos stopped. Here the next most loaded
-// shard gives.
+// The source is the balancer policy of mongos 2.4 to 3.2, as the manual describes it. There are
+// three differences:
+//   - mongos moved the chunk with the lowest min.
+//   - mongos lowered the threshold to 2 after a round with a move. Here the next round may run in
+//     another process, which does not know of that move.
+//   - mongos stopped if the most loaded shard had only jumbo chunks. Here the next most loaded
+//     shard gives a chunk.
 func Candidates(c Cluster) []Migration {
 	chunks := map[string][]Chunk{}
 	for _, chunk := range c.Chunks {
@@ -63,8 +66,8 @@ func Candidates(c Cluster) []Migration {
 	return found
 }
 
-// candidate applies the policy to the chunks of one collection. The first of several equal shards
-// is used.
+// candidate returns the move of one collection, if there is one. Of several shards with the same
+// load it uses the first.
 func candidate(shards []Shard, chunks []Chunk) (Migration, bool) {
 	count, movable := map[string]int{}, map[string]Chunk{} // movable: the lowest not jumbo
 	for _, chunk := range chunks {

@@ -7,15 +7,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Done is the outcome of a round in which the lock was held, and known to be held, from Entered to
-// Left.
+// Done is the outcome of a round in which the process held the lock from Entered to Left.
 const Done = "done"
 
 // A Round is the record of one round of a balancer. The server writes both stamps.
 //
-// The judge treats a stamp as an instant at which the guard was valid. So a process gets the stamp,
-// then checks the guard, and then records the round. In the other order a stamp could come long
-// after the check, and the judge would report a false violation.
+// Package referee assumes that the guard was valid at each stamp. A process therefore gets the
+// stamp before it checks the guard. If it checked the guard first, the lock could be lost before
+// the stamp, and package referee would report a false violation.
 type Round struct {
 	ID      string         `bson:"_id"` // see NewRound
 	Process string         `bson:"process"`

@@ -26,7 +26,7 @@ func wantDocument(t *testing.T, doc any, want string) {
 	}
 }
 
-// The records have the shape that the judge and the readers of config.changelog know.
+// The records have the fields that package referee and readers of config.changelog expect.
 func TestRecords_AsInTheDatabase(t *testing.T) {
 	t.Parallel()
 	round := cluster.NewRound("p", 42, bson.Timestamp{T: 5, I: 1})

@@ -1,6 +1,6 @@
 // Package referee checks, after a run, what the balancers and the server have recorded. It searches
-// for balancers that worked at the same time, writes of a stale holder, and lost chunks. It is pure
-// and independent of the lock. Its evidence is the server's stamps.
+// for balancers that worked at the same time, writes of a stale holder, and lost chunks. Its
+// evidence is the server's stamps. It does not use the lock.
 package referee
 
 import (
@@ -42,12 +42,12 @@ type History struct {
 	Changes       []cluster.Change
 }
 
-// Judge returns every violation in a history. An empty result proves that the lock worked. Judge is
-// pure: it ignores the order of the slices, and uses only the server's stamps.
+// Judge returns every violation in a history. The order of the slices does not matter, because
+// Judge sorts them by the server's stamps.
 //
-// A round that is done is an interval in which its process had the lock. Of every other round only
-// the start is certain. It is taken to last until a round with a higher fence starts. Every later
-// move of its process is a stale write.
+// A round that is done lasts from Entered to Left. Of every other round only the start is known.
+// Judge assumes that it lasts until a round with a higher fence starts. Every later move of its
+// process is a stale write.
 func Judge(h History) []Violation {
 	h.Rounds, h.Changes = slices.Clone(h.Rounds), slices.Clone(h.Changes)
 	slices.SortFunc(h.Rounds, func(a, b cluster.Round) int {

@@ -72,7 +72,7 @@ func TestJudge_CleanHistory_FindsNothing(t *testing.T) {
 	}
 }
 
-// found requires that the judge finds a violation in a history.
+// found fails the test unless the judge finds this violation in a history.
 func found(t *testing.T, name string, h referee.History, kind referee.Breach, subject string) {
 	t.Helper()
 	all := referee.Judge(h)
@@ -180,6 +180,6 @@ func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	slices.Reverse(h.Changes)
 	first := h.Rounds[0].Fence
 	if all := referee.Judge(h); len(all) != 0 || h.Rounds[0].Fence != first {
-		t.Errorf("found %+v, or sorted what belongs to the caller", all)
+		t.Errorf("found %+v, or modified the slices of the caller", all)
 	}
 }
