@@ -10,7 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The benchmark runs 16 clients. Their reads run in parallel, their writes one after the other.
+// BenchmarkFront_16Clients measures the commands per second of 16 clients. Reads run in parallel,
+// writes one after the other.
 func BenchmarkFront_16Clients(b *testing.B) {
 	locks := connect(b, start(b, configserver.Config{}).URI()).Database("config").Collection("locks")
 	document := bson.D{{Key: "_id", Value: "balancer"}, {Key: "fence", Value: int64(0)}}

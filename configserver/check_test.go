@@ -20,13 +20,12 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// rounds is the number of races of each kind: 250, a sixth of that with the race detector, at most
-// 30 with -short.
+// rounds is the number of races of each kind: 250, or a sixth of that with the race detector. With
+// -short the number is at most 30.
 var rounds = flag.Int("rounds", effort.Share(250),
 	"rounds of each kind of race through the front; the two kinds make 500")
 
-// Through the front every round has one winner, although writes of other databases run at the same
-// time.
+// On the embedded server each race has exactly one winner, also while races run in other databases.
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	rounds := *rounds
 	if testing.Short() {
@@ -51,7 +50,7 @@ func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 
 func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 	if runtime.GOMAXPROCS(0) == 1 {
-		t.Skip("on one processor its commands hardly ever meet")
+		t.Skip("on one processor its commands rarely overlap")
 	}
 	socket, stop, err := configserver.StartBare(t.Context(), t.TempDir())
 	assert.Must(t, err)
@@ -122,8 +121,8 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	noScratchLeft(t, client.Database("config"))
 }
 
-// Readers that run concurrently with the writers always get the whole document, and never an older
-// state after a newer one.
+// Readers get only whole documents while writers run. No reader gets an older state after a newer
+// one.
 func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
 	t.Parallel()
 	client := connect(t, start(t, configserver.Config{}).URI())

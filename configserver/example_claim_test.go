@@ -21,7 +21,8 @@ type Mail struct {
 	To string `bson:"to"`
 }
 
-// Each row of a collection goes to one worker of all processes; one row fails permanently.
+// Workers handle the rows of a collection. Each row goes to one worker of all processes. Here one
+// row fails permanently.
 func Example_claim() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

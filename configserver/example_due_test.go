@@ -22,8 +22,9 @@ type Event struct {
 	ExecuteAt time.Time `bson:"execute_at"`
 }
 
-// The query of many queues in SQL: locked = false and execute_at < NOW() order by execute_at, for
-// update skip locked. NOW() is the server's clock here, too.
+// Rows are handled in the order of their field execute_at, each when the server's clock has passed
+// that time. Rows with locked = true are left out. In SQL this is the query "where locked = false
+// and execute_at < NOW() order by execute_at for update skip locked".
 func Example_dueRows() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

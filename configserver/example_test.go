@@ -16,7 +16,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// Work under a lock, in one call.
+// Do acquires a lock, runs a function, and releases the lock.
 func Example_do() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -43,7 +43,7 @@ func Example_do() {
 	// Output: reporting under the lock
 }
 
-// All steps: a server, a manager, a lock, work under the lock.
+// The example starts a server and a Manager, acquires a lock, and works under the lock.
 func Example() {
 	// The context of the program. It ends with a signal, and so do the contexts of the guards.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -87,7 +87,7 @@ func Example() {
 	// Output: reporting under the lock
 }
 
-// report returns when the lock is lost, since its context ends then.
+// report does the work. It returns an error if the lock is lost.
 func report(ctx context.Context, fence int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // matches distlock.ErrLockLost
@@ -98,7 +98,7 @@ func report(ctx context.Context, fence int64) error {
 	return nil
 }
 
-// Check reports whether a server may keep locks; here the embedded one.
+// Check tests whether a server can keep locks. This example tests the embedded server.
 func ExampleCheck() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

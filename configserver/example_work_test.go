@@ -12,7 +12,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// A leader among many processes, and a loop that runs in one of them.
+// One of many processes runs a loop, and one of them is the leader.
 func Example_leaderAndLoop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

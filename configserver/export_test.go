@@ -19,10 +19,10 @@ func StartBare(ctx context.Context, dir string) (socket string, stop func() erro
 	return b.socket(), b.close, nil
 }
 
-// A Front is a front with any backend.
+// A Front is a front that connects to a backend of the test.
 type Front struct{ *front }
 
-// NewFront serves on listener and connects to the backend by dial.
+// NewFront returns a Front that serves the clients of listener. It connects to the backend by dial.
 func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) Front {
 	return Front{newFront(listener, dial, limit, log)}
 }
@@ -53,7 +53,8 @@ func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
-// Parse parses a client's message. It returns the command and the message that the front forwards.
+// Parse parses a client's message. It returns the command and the message that the front sends to
+// the backend.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err

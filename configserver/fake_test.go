@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stage connects a front with simulated clients and a simulated backend, by pipes in a synctest
-// bubble. After synctest.Wait all possible steps are done.
+// A stage is a front with simulated clients and a simulated backend. Its connections are pipes in a
+// synctest bubble.
 type stage struct {
 	t        *testing.T
 	front    configserver.Front
@@ -33,7 +33,7 @@ type arrival struct {
 	conn  net.Conn
 }
 
-// play runs a test in a bubble, with a front for at most limit clients.
+// play runs a test with a new stage. The front serves at most limit clients.
 func play(t *testing.T, limit int, test func(s *stage)) {
 	t.Helper()
 	t.Parallel()
@@ -50,7 +50,7 @@ func play(t *testing.T, limit int, test func(s *stage)) {
 	})
 }
 
-// Accept, Close and Addr make the stage the front's listener.
+// Accept, Close and Addr make a stage the listener of its front.
 func (s *stage) Accept() (net.Conn, error) {
 	select {
 	case conn := <-s.incoming:
@@ -110,7 +110,7 @@ func (s *stage) connect(deaf bool) *client {
 	return c
 }
 
-// send writes a message with one command. The front reads it immediately, or the test deadlocks.
+// send sends a message with one command. The front must read it immediately.
 func (c *client) send(command bson.D, flags uint32) {
 	c.s.t.Helper()
 	c.id++
@@ -142,7 +142,7 @@ func (c *client) gone() bool {
 	}
 }
 
-// next returns a message that has reached the backend, or false if there is none.
+// next returns the next message that has reached the backend. It returns false if there is none.
 func (s *stage) next() (arrival, bool) {
 	synctest.Wait()
 	select {
@@ -166,7 +166,7 @@ func (s *stage) expect(command string) arrival {
 	return a
 }
 
-// nothing checks that no message has reached the backend.
+// nothing fails the test if a message has reached the backend.
 func (s *stage) nothing() {
 	s.t.Helper()
 	if a, ok := s.next(); ok {
@@ -184,7 +184,7 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 	synctest.Wait()
 }
 
-// serves checks that the front passes a client's command and its reply.
+// serves checks that a client's command reaches the backend, and that the reply reaches the client.
 func (s *stage) serves(c *client, command bson.D) {
 	s.t.Helper()
 	c.send(command, 0)
@@ -194,7 +194,8 @@ func (s *stage) serves(c *client, command bson.D) {
 	}
 }
 
-// close starts to close the front. The channel is closed when that is done.
+// close closes the front in the background. The returned channel is closed when the front is
+// closed.
 func (s *stage) close() (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {

@@ -16,7 +16,8 @@ func insert(t *testing.T, c *mongo.Collection, documents ...bson.D) {
 	assert.Value(c.InsertMany(t.Context(), documents))(t)
 }
 
-// FerretDB returns these wrong results without an error. Users must know them.
+// FerretDB returns these wrong results without an error. The test fails if a newer version returns
+// the right ones.
 func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, configserver.Config{}).URI()).Database("config").Collection("locks")

@@ -36,7 +36,7 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 		s.nothing()
 		first.answer(t, okay)
 		if a.reply() == nil || b.reply() != nil {
-			t.Error("the reply went astray")
+			t.Error("the first client got no reply, or the second got one")
 		}
 		s.expect("insert").answer(t, okay)
 		if b.reply() == nil {
@@ -45,8 +45,8 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
-// Writes of different databases do not wait for each other. A renameCollection is sent to admin,
-// but waits for a write to the database of its documents.
+// Writes to different databases do not wait for each other. A renameCollection, which is sent to
+// admin, waits for a write to the database of the renamed collection.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
 	rename := bson.D{{Key: "renameCollection", Value: "Config.locks"},
@@ -61,9 +61,9 @@ func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 		first.answer(t, okay)
 		s.expect("renameCollection").answer(t, okay)
 		if a.reply() == nil || c.reply() == nil {
-			t.Error("a reply went astray")
+			t.Error("a reply is missing")
 		}
-		assert.Equal(t, s.front.OpenGates(), 0, "%d gates are kept although nobody writes, want %d")
+		assert.Equal(t, s.front.OpenGates(), 0, "%d gates exist without a write, want %d")
 	})
 }
 
@@ -92,7 +92,7 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 	})
 }
 
-// The backend replies to an unacknowledged write, so the front knows when the write ends. The
+// The backend must reply to an unacknowledged write before the front sends the next write. The
 // client gets no reply.
 func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 	play(t, 10, func(s *stage) {
@@ -224,7 +224,7 @@ func TestFront_Close_AnswersWhatIsUnderWay(t *testing.T) {
 		}
 		first.answer(t, okay)
 		if a.reply() == nil || !a.gone() {
-			t.Error("the write that was under way got no reply, or no end")
+			t.Error("the running write got no reply, or its connection is still open")
 		}
 		<-ended
 		s.nothing()

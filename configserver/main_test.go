@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// The check for leaks has no exceptions: FerretDB leaves no goroutine after its Run has returned.
+// The check for leaked goroutines has no exceptions, not even for FerretDB.
 func TestMain(m *testing.M) { effort.Main(m) }
 
 // start runs a server until the end of the test.

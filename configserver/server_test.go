@@ -92,7 +92,7 @@ func TestServer_Close_ConnectedClients_EndsThem(t *testing.T) {
 	}
 	if conn, err := net.Dial("tcp", s.Addr()); err == nil {
 		conn.Close()
-		t.Error("somebody still listens")
+		t.Error("the closed server still accepts connections")
 	}
 	assert.Is(t, assert.Err(os.Stat(s.Dir())), os.ErrNotExist)
 }

@@ -34,7 +34,7 @@ func TestParse_Command_ReadOrWrite(t *testing.T) {
 		{"findAndModify", d("findAndModify", "locks"), true},
 		{"findandmodify", d("findandmodify", "locks"), true},
 		{"createIndexes", d("createIndexes", "locks"), true},
-		{"a name nobody knows", d("fInd", "locks"), true},
+		{"an unknown command", d("fInd", "locks"), true},
 		{"a write whose second key is a read", append(d("update", "x"), d("find", "x")...), true},
 		{"no stage", pipeline(), false},
 		{"$group", pipeline(d("$match", bson.D{}), d("$group", bson.D{})), false},
@@ -53,7 +53,7 @@ func TestParse_Command_ReadOrWrite(t *testing.T) {
 	}
 }
 
-// section appends a section of kind 1 to a message.
+// section appends a section of kind 1, a sequence of documents, to a message.
 func section(frame []byte, name string, documents ...[]byte) []byte {
 	content := append(append([]byte(name), 0), bytes.Join(documents, nil)...)
 	frame = append(frame, 1)
@@ -87,7 +87,7 @@ func TestParse_Sections(t *testing.T) {
 			t.Errorf("%s: write %t, %v", row.name, write, err)
 		}
 		if err != nil && !errors.Is(err, configserver.ErrDamaged) {
-			t.Errorf("%s: %v is not of the kind", row.name, err)
+			t.Errorf("%s: got %v, want ErrDamaged", row.name, err)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestParse_Nesting_BoundedAsInMongoDB(t *testing.T) {
 	}
 }
 
-// nested returns a document with that many nested documents.
+// nested returns a document with the given depth of nested documents.
 func nested(levels int) []byte {
 	b := make([]byte, 5+levels*8)
 	for i := range levels {
@@ -144,7 +144,7 @@ func TestParse_Query_OnlyHandshakesAreReads(t *testing.T) {
 	whole := query(t, d("hello", 1))
 	for n := 17; n < len(whole); n++ {
 		if _, _, _, _, err := configserver.Parse(bytes.Clone(whole[:n])); err == nil {
-			t.Errorf("%d of %d bytes are understood", n, len(whole))
+			t.Errorf("%d of %d bytes: got no error", n, len(whole))
 		}
 	}
 }
@@ -168,8 +168,8 @@ func TestReadFrame_Ends(t *testing.T) {
 	}
 }
 
-// Parsing does not panic, whatever bytes a client sends. A forwarded message is valid and has the
-// same meaning.
+// Parse does not panic, whatever bytes a client sends. A forwarded message is valid. It parses to
+// the same command.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 1, insertOne, 0))
 	f.Add(message(f, 1, findOne, flagChecksum|flagMoreToCome|flagExhaust))

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects contains the objects of the manifests.
+// objects are the Kubernetes objects of all manifests.
 type objects struct {
 	services map[string]*corev1.Service
 	configs  map[string]*corev1.ConfigMap
@@ -76,7 +76,7 @@ func (all *objects) add(t *testing.T, file string, doc []byte) {
 		}
 		id := what.Kind + "/" + into.GetName()
 		if slices.Contains(all.seen, id) {
-			t.Errorf("%s: %s is there twice", file, id)
+			t.Errorf("%s: %s exists twice", file, id)
 		}
 		all.seen = append(all.seen, id)
 		return into.GetName()
@@ -100,12 +100,12 @@ func (all *objects) add(t *testing.T, file string, doc []byte) {
 		var o policyv1.PodDisruptionBudget
 		all.budgets[strict(&o)] = &o
 	default:
-		t.Errorf("%s: %s %s is not known here", file, what.APIVersion, what.Kind)
+		t.Errorf("%s: unexpected object %s %s", file, what.APIVersion, what.Kind)
 	}
 }
 
-// The names in a manifest exist: the pods of a selector, the service of a set, the configuration of
-// a container, and the hosts of the connection string.
+// The objects to which a manifest refers exist: the pods of a selector, the service of a set, the
+// configuration of a container, and the hosts of the connection string.
 func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	all := read(t)
 	picks := func(who string, selector map[string]string) {
@@ -173,7 +173,7 @@ func compose(t *testing.T) types.Services {
 	return project.Services
 }
 
-// Compose parses docker-compose.yml: every field is known, and the dependencies of services exist.
+// Compose accepts docker-compose.yml. The file has eight services, and three of them are balancers.
 func TestCompose_IsUnderstood(t *testing.T) {
 	services, balancers := compose(t), 0
 	for _, s := range services {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Every pod passes the Pod Security Standard "restricted", by Kubernetes' own rule. It has a memory
-// limit, and no probe starts a program.
+// Every pod meets the Pod Security Standard "restricted" as Kubernetes checks it. Every container
+// has a memory limit, and no probe starts a program.
 func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	rule, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -45,14 +45,14 @@ func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	}
 }
 
-// A mongod has a tested version, and its cache leaves enough memory for the rest. A balancer serves
-// its metrics at the named port.
+// Images of MongoDB have a tested version. The cache of a mongod takes at most half of the
+// container's memory. A balancer serves its metrics at an exposed port.
 func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) {
 	tried := triedVersions(t)
 	look := func(where, image string, command []string, memory int64, ports []string) {
 		t.Helper()
 		if version, is := strings.CutPrefix(image, "mongo:"); is && !slices.Contains(tried, version) {
-			t.Errorf("%s: %s was not tried, but %q", where, image, tried)
+			t.Errorf("%s: version of %s is not tested; tested are %q", where, image, tried)
 		}
 		if slices.Contains(command, "mongod") {
 			gb, err := strconv.ParseFloat(after(command, "--wiredTigerCacheSizeGB"), 64)
@@ -98,12 +98,12 @@ func triedVersions(t *testing.T) []string {
 	run := regexp.MustCompile("(?m)^- run on ([\\d., ]+); .*: one `findAndModify`").FindStringSubmatch(
 		string(text))
 	if run == nil {
-		t.Fatal("docs/operations.md does not say on which versions it was run")
+		t.Fatal("docs/operations.md lists no tested versions")
 	}
 	return strings.Split(run[1], ", ")
 }
 
-// The builder of the image gets the folders of all modules in go.work, but not .git.
+// The file .dockerignore excludes .git. It excludes no folder of a module in go.work.
 func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
 	text, err := os.ReadFile("../.dockerignore")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
 	for module := range strings.FieldsSeq(string(work)) {
 		for _, p := range patterns {
 			if "./"+p == module {
-				t.Errorf("%s is left out, and go.work names it", p)
+				t.Errorf("%s is in .dockerignore and in go.work", p)
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// private starts a separate mongod for this test, or skips the test. The test must not be parallel,
-// because a starting mongod delays the heartbeats of other tests.
+// private starts a mongod for this test only, or skips the test. The test must not be parallel. A
+// starting mongod delays the heartbeats of other tests.
 func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	t.Helper()
 	startAll() // the shared deployments first
@@ -63,8 +63,8 @@ func (s *secured) user(name string, role bson.D) {
 		field("roles", bson.A{role})})
 }
 
-// withUsers starts a mongod with the users root, reader (may only read database distlock) and
-// pinger (may only use its pings).
+// withUsers starts a mongod with three users. root may do everything, reader may only read database
+// distlock, and pinger may only use the collection lockpings.
 func withUsers(t *testing.T) *secured {
 	t.Helper()
 	s := startSecured(t, mongodtest.Options{})
@@ -87,8 +87,8 @@ func userConfig(uri string) distlock.Config {
 	}
 }
 
-// The error of a missing privilege names the missing actions and their collection. G11: The error of
-// a wrong password does not contain it.
+// G11: The error of a wrong password does not contain the password. The error of a missing
+// privilege names the missing actions and their collection.
 func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	d := withUsers(t)
 	_, err := distlock.New(t.Context(), userConfig(strings.Replace(d.as("root"), "see", "sea", 1)))
@@ -123,8 +123,8 @@ func wantPrivilege(t *testing.T, err error, namespace string, actions ...string)
 	wantNoSecret(t, err.Error())
 }
 
-// password is the secret of these tests, escaped for a connection string. plainPassword is not
-// escaped.
+// plainPassword is the password of all users in these tests. password is the same, escaped for a
+// connection string.
 const (
 	password      = "n0b0dy%2Fmay%24see"
 	plainPassword = "n0b0dy/may$see"

@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// BenchmarkTryLockRelease measures an uncontended acquisition and its release, which send two
-// commands.
+// BenchmarkTryLockRelease measures an uncontended acquisition and its release. Together they send
+// two commands.
 func BenchmarkTryLockRelease(b *testing.B) {
 	for _, d := range deployments {
 		b.Run(d.name, func(b *testing.B) {
@@ -37,12 +37,11 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld1000 measures one ping interval of a process with 1,000 locks: one write, a few
-// small reads and no goroutine per lock.
+// BenchmarkHeld1000 measures a process with 1,000 locks: its writes and commands per ping, and its
+// goroutines per lock.
 func BenchmarkHeld1000(b *testing.B) { benchmarkHeld(b, large, 1000) }
 
-// BenchmarkHeld10000 measures the same with 10,000 locks, on servers whose commands do not get
-// slower with the collection's size.
+// BenchmarkHeld10000 is BenchmarkHeld1000 with 10,000 locks, on fewer deployments.
 func BenchmarkHeld10000(b *testing.B) {
 	benchmarkHeld(b, named("standalone", "replicaset", "configsvr"), 10_000)
 }

@@ -49,7 +49,7 @@ type childSettings struct {
 
 const marker = "child: " // the start of each answer
 
-// TestChild is the program of a child, not a test.
+// TestChild is the main program of a child process. It is not a test.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -78,7 +78,7 @@ type child struct {
 	filter, update bson.D // of the prepared fenced write
 }
 
-// serve executes orders until the input ends.
+// serve executes orders until its input ends.
 func (c *child) serve(ctx context.Context) {
 	for in := json.NewDecoder(os.Stdin); ; {
 		var o order
@@ -150,7 +150,7 @@ type relative struct {
 	log     strings.Builder // the other output; read it only after answers is closed
 }
 
-// bear starts a child process on the same deployment and database.
+// bear starts a child process that uses the database of the world.
 func (w *world) bear(t testing.TB, change func(*childSettings)) *relative {
 	t.Helper()
 	s := childSettings{URI: w.d.uri, Database: w.db.Name(), Host: w.prefix + "child",
@@ -225,12 +225,12 @@ func (r *relative) ask(o order) answer {
 	return r.hear()
 }
 
-// processed are the deployments for tests that stop or kill real processes.
+// processed are the deployments of tests that stop or kill child processes.
 var processed = named("embedded", "standalone", "replicaset")
 
-// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write, until another
-// process has taken over and written. When it resumes, its guard is lost, its context ends, its
-// fenced write matches no document and its release changes nothing.
+// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write. Another process
+// takes over and writes. When the first holder resumes, its guard is lost and its context ends. Its
+// fenced write matches no document. Its release changes nothing.
 func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

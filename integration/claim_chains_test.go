@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// eventKeys returns keys*each rows with alternating keys. The _id of a row is its number.
+// eventKeys returns keys*each rows. Their keys alternate, and their _id is a serial number.
 func eventKeys(keys, each int) []any {
 	var docs []any
 	for i := range keys * each {
@@ -32,7 +32,8 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
 	assert.Value(coll.InsertMany(t.Context(), docs))(t)
 }
 
-// A chains checks the order of the handled rows of each key.
+// A chains reports the rows that are handled out of order, or at the same time as another row with
+// their key.
 type chains struct {
 	mu   sync.Mutex // guards the fields below
 	busy map[string]bool
@@ -44,7 +45,7 @@ func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
 	key := row.Raw().Lookup("event").StringValue()
 	c.mu.Lock()
 	if c.busy[key] {
-		c.bad = append(c.bad, fmt.Sprintf("row %d of %s begins beside another one", row.Doc.ID, key))
+		c.bad = append(c.bad, fmt.Sprintf("row %d of %s begins while another one runs", row.Doc.ID, key))
 	}
 	if last, was := c.last[key]; was && row.Doc.ID <= last {
 		c.bad = append(c.bad, fmt.Sprintf("row %d of %s comes after %d", row.Doc.ID, key, last))
@@ -62,7 +63,8 @@ func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
 	return nil
 }
 
-// runChains lets three processes handle a queue of n rows with keys.
+// runChains runs three processes until n rows are done. It checks the order of the rows of each
+// key.
 func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim.Config) {
 	t.Helper()
 	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
@@ -80,7 +82,7 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 	}
 }
 
-// Racing processes handle the rows of one key in order, one after the other.
+// Three processes handle the rows of each key in order, one at a time.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset", "mongos"), func(t *testing.T, w *world) {
@@ -90,9 +92,8 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// New returns an error that names Key if the unique index is impossible: on the embedded server,
-// which has no partial indexes, and on a collection that is sharded by another field. A collection
-// that is sharded by Key works.
+// New returns an error that names Key if the server cannot have the unique index. The embedded
+// server has no partial indexes. A sharded collection must be sharded by Key.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -130,9 +131,8 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// If a key has many rows, the query for held keys reads only index keys. The query for the first
-// row to claim reads at most this key's rows and two more, without a sort. A row with an array as
-// its key does not change this.
+// A key with many rows does not slow down a claim. The query for held keys reads only index keys.
+// The query for the first row reads at most the rows of one key and two more, without a sort.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -173,8 +173,8 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// Every chain continues after manual changes that let a wrong row hold a key. It also continues
-// after the collection is dropped with its indexes.
+// After an edit by hand, a row that never runs may hold the key of a chain. The chain continues. It
+// also continues after the collection is dropped with its indexes.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

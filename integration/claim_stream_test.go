@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/rowstest"
 )
 
-// The stream reports every edit by hand that makes a row ready or claimed, and no other edit.
+// The stream reports an edit by hand if it makes a row ready or claimed. It reports no other edit.
 func TestClaim_Stream_EditsByHand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -27,8 +27,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf returns a new collection of rows, accessed through client. Its writes wait for the
-// majority, because the queue reads with read concern majority.
+// rowsOf returns a new collection of rows. Its writes wait for the majority, because a queue reads
+// with read concern majority.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -52,7 +52,7 @@ func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection
 	return q
 }
 
-// inState returns a claim field with a state and no other field.
+// inState returns the field claim with only a state.
 func inState(state string) bson.E { return field("claim", bson.D{field("state", state)}) }
 
 func jobs(n int) []job {
@@ -63,7 +63,7 @@ func jobs(n int) []job {
 	return list
 }
 
-// runs starts Run in the background. The function stop ends Run and waits for it.
+// runs starts Run in the background. stop ends Run and waits for it.
 func runs(
 	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
 ) (stop func()) {
@@ -74,8 +74,8 @@ func runs(
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// wantCounts waits for the given counts. It fails the test if the counts do not change within the
-// limit.
+// wantCounts waits until the queue has the given counts. It fails the test if the counts stay the
+// same for limit.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
 	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
@@ -85,7 +85,7 @@ func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want cla
 	}
 }
 
-// patient starts a process with long timeouts, which keeps its locks on a slow machine.
+// patient starts a process with long timeouts. It keeps its locks on a slow machine.
 func (w *world) patient(t testing.TB) *distlock.Manager {
 	t.Helper()
 	return w.start(t, func(cfg *distlock.Config) {
@@ -93,7 +93,7 @@ func (w *world) patient(t testing.TB) *distlock.Manager {
 	})
 }
 
-// The store of a server behaves like the store in memory.
+// The store of claims passes its conformance suite on all deployments.
 func TestClaim_Rows_Conform(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -111,8 +111,8 @@ func TestClaim_Rows_Conform(t *testing.T) {
 	})
 }
 
-// A row that cannot be claimed stays unchanged, and is listed and counted as odd. The other rows
-// are done.
+// A row with an invalid claim stays unchanged. It is counted and listed as odd. The other rows are
+// done.
 func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -148,7 +148,7 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 		stop()
 		problems := assert.Value(q.Admin().Odd(t.Context()))(t)
 		if len(problems) < 17 {
-			t.Errorf("named are %q", problems)
+			t.Errorf("the odd rows are %q", problems)
 		}
 		for _, doc := range odd {
 			want, _ := bson.Marshal(doc)
@@ -162,8 +162,8 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	})
 }
 
-// A row is done together with the writes of its DoneWith function, or neither takes effect. After
-// an error of DoneWith the attempt has failed, even if the handler returns nil.
+// DoneWith marks a row as done and commits the function's writes, or does neither. After an error
+// of DoneWith the attempt has failed, even if the handler returns nil.
 func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -211,8 +211,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// Rows whose changes a validator refuses, at the start or at the end of a claim, do not keep other
-// rows from being done.
+// A validator of the collection refuses the beginning or the end of some claims. All other rows are
+// done.
 func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -238,7 +238,7 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// A row's claim ends even if the row has no room for the text of a failure.
+// The claim of a row ends even if the text of its failure does not fit into the row.
 func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -253,7 +253,7 @@ func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	})
 }
 
-// The error of a process without privileges names the missing privilege.
+// If a process lacks a privilege on the collection, the error names the privilege.
 func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	d := withUsers(t)
 	m, err := distlock.New(t.Context(), userConfig(d.as("root")))
@@ -270,7 +270,7 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "createIndex")
 	const command = `getCollection("rows").createIndex({"claim.state":1,"claim.notBefore":1})`
 	if !strings.Contains(err.Error(), command) {
-		t.Errorf("the error does not have %s: %v", command, err)
+		t.Errorf("the error does not contain %s: %v", command, err)
 	}
 	assert.Value(claim.New[job](t.Context(), m, root, claim.Config{}))(t)
 	insert(t, root, job{ID: 1})
@@ -335,7 +335,7 @@ func wantN(t *testing.T, want int) func(int, error) {
 	}
 }
 
-// Insert adds a row only if no row has its key.
+// Insert adds a row only if no other row has the same key.
 func TestClaim_Insert_EachKeyOnce(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -348,7 +348,8 @@ func TestClaim_Insert_EachKeyOnce(t *testing.T) {
 	})
 }
 
-// A claim reads no done rows and does not sort, even if the user has another index.
+// The queries of a claim read no done rows and do not sort, even if the collection has another
+// index on the same field.
 func TestClaim_Order_HasItsIndex(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -384,8 +385,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// A third process handles each row once after one process with rows is killed and another is
-// stopped.
+// One process is killed and another is stopped while they handle rows. A third process then handles
+// each of these rows once.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

@@ -14,15 +14,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// lockBusy is the error code of MongoDB's lock manager after an unsuccessful wait.
+// lockBusy is the error code of a command that has waited too long for a lock of MongoDB's lock
+// manager.
 const lockBusy = 46
 
-// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the same collections. MongoDB's
-// manager and distlock respect each other:
-//   - createDatabase waits while distlock holds the lock of the database, and until its queue is
-//     empty, because the lock is never free during a hand-over.
-//   - MongoDB's manager gets the lock after the release and leaves distlock's fields unchanged.
-//   - distlock can acquire the lock afterwards.
+// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock. Each of
+// the two respects the locks of the other:
+//   - createDatabase waits while distlock holds the lock of the database or has waiters for it.
+//   - MongoDB's manager gets the lock after the release. It leaves distlock's fields unchanged.
+//   - Afterwards distlock can acquire the lock.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -66,7 +66,7 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 		}
 		l := w.lock(t, name)
 		if l.Held || l.Process != "ConfigServer" || l.Why != "createDatabase" {
-			t.Errorf("its document is understood as %+v", l)
+			t.Errorf("the document of MongoDB's manager is parsed as %+v", l)
 		}
 		if next := w.mustTry(t, m, name); next.Fence() <= guard.Fence() {
 			t.Errorf("fence %d after %d", next.Fence(), guard.Fence())
@@ -74,8 +74,8 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	})
 }
 
-// meetTheOther waits until createDatabase returns, and logs the lock document if it finds the lock
-// held. It only reads, so the document of MongoDB's manager remains for the caller's checks.
+// meetTheOther waits until createDatabase returns. It logs the lock document if MongoDB's manager
+// holds the lock. It writes nothing.
 func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	t.Helper()
 	for {
@@ -83,19 +83,19 @@ func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 		case err := <-created:
 			var server mongo.CommandError
 			if errors.As(err, &server) && server.HasErrorCode(lockBusy) {
-				t.Errorf("it did not get the lock that we had released: %v", err)
+				t.Errorf("createDatabase did not get the released lock: %v", err)
 			}
 			t.Logf("createDatabase, after its turn: %v", err) // cannot succeed without shards
 			return
 		case <-time.After(10 * time.Millisecond):
 			if l := w.lock(t, name); l.Held {
-				t.Logf("met it while it held the lock: %+v", l)
+				t.Logf("MongoDB's manager holds the lock: %+v", l)
 			}
 		}
 	}
 }
 
-// createDatabase sends the config server a mongos's command for a new database.
+// createDatabase sends the command by which a mongos creates a database.
 func (w *world) createDatabase(ctx context.Context, name string) error {
 	return w.d.app.Database("admin").RunCommand(ctx, bson.D{
 		field("_configsvrCreateDatabase", name),
@@ -109,8 +109,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// New refuses a takeover time above fifteen minutes on a config server, because MongoDB's manager
-// takes over after fifteen minutes.
+// On a config server New refuses a takeover time above fifteen minutes. MongoDB's manager takes
+// over after fifteen minutes.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

@@ -17,12 +17,12 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// The stores of all deployments pass the conformance suite. memcatalog passes it too, so tests with
-// memcatalog also hold for these servers.
+// The stores of all deployments pass the conformance suite. memcatalog passes the same suite, so
+// other tests can use it in place of a server.
 //
-// The cases share a few databases, which are emptied after each case. A replica set takes longer to
-// create a database per case than to run all cases. A config server has only one database, which
-// always contains a ping of MongoDB.
+// The cases share a few databases, because a replica set creates databases slowly. Each case
+// empties its database at the end. A config server has only one database, which always contains a
+// ping of MongoDB.
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	return catalogtest.OnServer(c, db)
 }
 
-// empty removes the documents of a case.
+// empty removes the documents of a case from its database.
 func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 	if d.set == nil && d.over == nil {
 		return db.Drop(ctx) // cheap on these servers

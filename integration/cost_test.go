@@ -17,11 +17,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The number of commands is as promised:
-//   - An uncontended TryLock and a Release send one command each, and so does a renewal. On the
-//     embedded server a renewal sends one more, because it first reads the document.
-//   - A TryLock of a held lock sends two commands to a mongod and four to the embedded server.
-//     Through a mongos it sends three, because it reads lock and pings separately.
+// The number of commands is small:
+//   - An uncontended TryLock, a Release and a renewal send one command each. A renewal on the
+//     embedded server sends two.
+//   - A TryLock of a held lock sends two commands to a mongod, three to a mongos, and four to the
+//     embedded server.
 func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -66,12 +66,11 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 	sent.reset()
 }
 
-// large are the deployments for tests with many documents. The embedded server is not among them,
-// because its commands get slower with the collection's size.
+// large are the deployments of tests with many documents. The embedded server is too slow for them.
 var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
 
-// holdMany starts a process that holds count locks, and counts its commands. At the end the locks
-// are not released, to save time.
+// holdMany starts a process that holds count locks. sent counts its commands. The locks are not
+// released at the end, to save time.
 func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	*distlock.Manager, []*distlock.TryGuard) {
 	t.Helper()
@@ -107,8 +106,8 @@ func pretend(op fault.Op) fault.Hook {
 	}
 }
 
-// acquireMany acquires the locks first to last-1 in parallel. It inserts their documents first, so
-// that each acquisition costs one command.
+// acquireMany acquires the locks first to last-1 in parallel. It inserts their documents first.
+// Then each acquisition takes one command.
 func (w *world) acquireMany(
 	t testing.TB, m *distlock.Manager, first, last int,
 ) []*distlock.TryGuard {

@@ -43,7 +43,7 @@ type deployment struct {
 	slots chan struct{} // limits the parallel tests; made by start
 }
 
-// embeddedAtOnce returns the number of tests that use the embedded server at a time.
+// embeddedAtOnce returns how many tests may use the embedded server at a time.
 func embeddedAtOnce() int {
 	if effort.Race {
 		return 4
@@ -77,7 +77,7 @@ var startAll = sync.OnceFunc(func() {
 	}
 })
 
-// get starts the deployment at the first call. It returns the reason if the deployment is not
+// get starts the deployment at the first call. It returns an error if the deployment is not
 // available.
 func (d *deployment) get() error {
 	d.start.Do(func() {
@@ -121,7 +121,7 @@ func startEmbedded(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// mongod returns a setUp function that starts the available mongod with opts.
+// mongod returns a setUp function that starts mongods with opts.
 func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
 	return func(ctx context.Context, d *deployment) error {
 		p, err := mongodtest.Find(ctx)
@@ -172,7 +172,7 @@ func behindMongosSharded(ctx context.Context, d *deployment) error {
 	return d.arrange(ctx, d.own)
 }
 
-// arrange shards the collections of a new database if the deployment is "sharded".
+// arrange shards the locks and pings of a new database if the deployment is "sharded".
 func (d *deployment) arrange(ctx context.Context, database string) error {
 	if d.name != "sharded" {
 		return nil
@@ -210,16 +210,17 @@ func connectURI(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// codeConfigServerRefuses is a config server's error code for the creation of a database.
+// codeConfigServerRefuses is the error code of a config server that refuses to create a database.
 const codeConfigServerRefuses = 14037
 
-// broken is an error that fails the tests of a deployment. Other errors skip the tests.
+// broken is the error of a deployment that should start but does not. It fails the tests. Any other
+// error skips them.
 type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// inTurn runs a test with a high load on these deployments, one after the other. Its caller must not
-// be parallel: then the load delays no heartbeat of another test.
+// inTurn runs a test on these deployments, one after the other. It is for tests with a high load.
+// The caller must not be a parallel test.
 func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, d := range these {
@@ -227,7 +228,8 @@ func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)
 	}
 }
 
-// forEach runs a test on all available deployments in parallel, so the test should mostly wait.
+// forEach runs a test on all available deployments in parallel. The test should spend most of its
+// time waiting.
 func forEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	forThese(t, deployments, test)
@@ -255,7 +257,7 @@ func named(names ...string) []*deployment {
 	return found
 }
 
-// need starts the deployment, or fails or skips the test.
+// need starts the deployment. If this fails, need fails or skips the test.
 func (d *deployment) need(t testing.TB) {
 	t.Helper()
 	startAll()
@@ -286,17 +288,17 @@ func summary() string {
 	return "integration: " + strings.Join(parts, "; ")
 }
 
-// pace is how many times slower than usual this machine is, from 1 to 4. The function paced
-// multiplies times by pace. startAll measures it once before the first test.
+// pace is the slowness of this machine, from 1 (usual) to 4. The function paced multiplies a time
+// by pace.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// usual is the time of one write to the embedded server with the race detector, on two mostly idle
-// cores.
+// usual is the time of one write to the embedded server at pace 1. It was measured with the race
+// detector on two mostly idle cores.
 const usual = 12 * time.Millisecond
 
-// measurePace sets pace. It measures writes to the embedded server, which runs in this program.
+// measurePace sets pace. It measures the time of writes to the embedded server.
 func measurePace(ctx context.Context, client *mongo.Client) error {
 	const writes = 40
 	db := client.Database(databaseName())

@@ -12,14 +12,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A dead is a planted lock whose holder is dead and never pings again.
+// A dead is a lock whose holder is dead.
 type dead struct {
 	name    string
 	process string
 }
 
-// plantCondemned plants a lock that can be taken over immediately, because its holder is condemned.
-// It plants the lock before the ping, because processes prune a ping without a lock.
+// plantCondemned plants a lock whose holder is condemned, so that it can be taken over immediately.
+// It plants the lock before the ping. Other processes delete a ping without a lock.
 func (w *world) plantCondemned(t testing.TB) dead {
 	t.Helper()
 	d := dead{name: w.name("balancer"), process: w.name("dead:1:1700000000:x")}

@@ -27,9 +27,9 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+2 })
 }
 
-// oldPrimary checks that a former primary's outdated ping does not lead to a takeover. The primary
-// is frozen until another one is elected and the takeover time has passed. The resumed primary
-// briefly answers with the old ping to a contender that has no other connection.
+// oldPrimary checks that an old ping on a former primary does not lead to a takeover. The primary
+// is frozen until another primary is elected and the takeover time has passed. Then it resumes, and
+// briefly returns the old ping to a contender that is connected only to it.
 func (c *cluster) oldPrimary(t *testing.T) {
 	c.whole(t)
 	w, name, old := c.w, c.name(), c.primary(t)
@@ -56,7 +56,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 		defer close(asked)
 		for ctx.Err() == nil { // keeps a read in progress
 			if other, err := contender.Lock(name).TryLock(ctx); err == nil {
-				t.Errorf("taken over: %s; the holder says %v", other.TakeoverEvidence(), g.Err())
+				t.Errorf("taken over: %s; the error of the holder is %v", other.TakeoverEvidence(), g.Err())
 				w.keep(other)
 				return
 			}
@@ -67,16 +67,16 @@ func (c *cluster) oldPrimary(t *testing.T) {
 		}
 	}()
 	frozen := time.Now()
-	eventually(t, time.Minute, "another primary is there, and the old ping old enough", func() bool {
+	eventually(t, time.Minute, "another primary is elected, and the ping is old enough", func() bool {
 		return time.Since(frozen) > awayTakeover+time.Second && c.anotherPrimary(t, old)
 	})
 	before := store.Count(fault.Condemn)
 	answered.Store(0)
 	assert.Must(t, c.set.Continue(old))
-	eventually(t, 20*time.Second, "it answers", func() bool { return answered.Load() > 20 })
+	eventually(t, 20*time.Second, "the member answers", func() bool { return answered.Load() > 20 })
 	cancel()
 	<-asked
-	t.Logf("%d tries to condemn the holder on the old one's word", store.Count(fault.Condemn)-before)
+	t.Logf("%d tries to condemn the holder by its old ping", store.Count(fault.Condemn)-before)
 	pings := m.Stats().Pings
 	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+1 })
 	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
@@ -84,7 +84,7 @@ func (c *cluster) oldPrimary(t *testing.T) {
 	}
 	if err := g.Err(); err != nil { // happens if elections take long
 		wantErr(t, err, distlock.ErrLockLost)
-		t.Logf("the holder lost its lock, and nobody got it: %v", err)
+		t.Logf("the holder lost its lock, and no other process acquired it: %v", err)
 	}
 }
 
@@ -101,7 +101,7 @@ func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
 }
 
 // allRestarted checks that a holder keeps its lock if all members are killed and restarted within
-// its hold time.
+// its takeover time.
 func (c *cluster) allRestarted(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()

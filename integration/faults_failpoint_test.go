@@ -51,9 +51,8 @@ var failures = []failure{
 		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
 }
 
-// E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails the
-// operation's command. The cases run one after the other, because a server has only one fail point
-// for commands.
+// E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails its
+// command. The cases run one after the other. A server has only one fail point for commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -71,7 +70,7 @@ func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	})
 }
 
-// failing is a process whose commands the server can fail, one at a time.
+// failing is a process and the fail point for its commands.
 type failing struct {
 	w    *world
 	m    *distlock.Manager
@@ -83,7 +82,8 @@ type failing struct {
 	point bson.D
 }
 
-// split sends the pings over another connection, so that a fail point can select them.
+// split sends pings by a second client. A fail point can then select the pings, or all other
+// commands.
 type split struct {
 	catalog.Catalog
 	beat catalog.Catalog
@@ -97,8 +97,8 @@ func (w *world) failing(t *testing.T) *failing {
 	t.Helper()
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
 	open := func(name string) catalog.Catalog {
-		// The client polls, because a streaming server reports only changes. Like
-		// mongocatalog.Dial, the client reports an overloaded server's refusal immediately.
+		// The client polls the state of the server, because a stream would report only changes.
+		// Like the client of mongocatalog.Dial, it does not retry when the server is overloaded.
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
 			SetMaxAdaptiveRetries(0).
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
@@ -116,8 +116,8 @@ func (w *world) failing(t *testing.T) *failing {
 	return p
 }
 
-// fail makes the server fail the next operation op. The returned function switches the fail point
-// off and checks that it failed exactly one command.
+// fail makes the server fail the command of the next operation op. The function over switches the
+// fail point off and checks that the server failed exactly one command.
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
 	command, app := commandOf(op), p.app
@@ -137,7 +137,7 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	}
 }
 
-// commandOf returns the name of the command that an operation sends to change a document.
+// commandOf returns the name of the command by which an operation writes.
 func commandOf(op fault.Op) string {
 	if op == fault.Release {
 		return "update" // for a lock without waiters
@@ -145,7 +145,7 @@ func commandOf(op fault.Op) string {
 	return "findAndModify"
 }
 
-// before is the store's hook. It sets the fail point before the operation to fail.
+// before is the hook of the store. It sets the fail point before the operation that is to fail.
 func (p *failing) before(ctx context.Context, call fault.Call, apply func() error) error {
 	p.mu.Lock()
 	strikes := call.Op == p.op
@@ -175,7 +175,7 @@ func (p *failing) entered(t *testing.T) int64 {
 	return n
 }
 
-// lockName returns the name and the fence of a lock that was held and released.
+// lockName acquires and releases a new lock. It returns the lock's name and fence.
 func (p *failing) lockName(t *testing.T) (string, int64) {
 	t.Helper()
 	p.next++
@@ -202,7 +202,7 @@ func failedAcquire(t *testing.T, p *failing, f failure) {
 	}
 	if err != nil {
 		if g != nil {
-			t.Error("a guard and an error")
+			t.Error("the call returned a guard and an error")
 		}
 		p.w.wantFreed(t, name)
 	}
@@ -246,7 +246,7 @@ func failedPing(t *testing.T, p *failing, f failure) {
 	})
 	over()
 	if now := p.m.Stats(); now.Processes != before.Processes {
-		t.Errorf("the session is over: %+v", now)
+		t.Errorf("the process has a new id: %+v", now)
 	}
 	assert.NoErr(t, errors.Join(g.Err(), g.Verify(t.Context()), g.Release()))
 }
@@ -259,7 +259,7 @@ func failedRelease(t *testing.T, p *failing, f failure) {
 		t.Errorf("Release: %v, want nil after another try", err)
 	}
 	if f.means != doneLate && p.w.lock(t, name).Held {
-		t.Error("released, and held")
+		t.Error("the lock is held after its release")
 	}
 	over()
 	p.w.wantFreed(t, name)

@@ -18,21 +18,21 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// wired are the deployments that a process can reach through a proxy.
+// wired are the deployments that a process can reach through a link.
 var wired = named("embedded", "standalone", "replicaset")
 
 const (
-	// freeLimit bounds the time until a lock of unknown outcome is free, once the server can be
-	// reached. Nominally this takes one ping and one command.
+	// freeLimit bounds the wait for the release of a lock with an unknown outcome. Usually it is
+	// released within a ping interval.
 	freeLimit = 40 * time.Second
-	// commandLimit is the command timeout of processes on bad links. A server on a busy machine
-	// answers within it.
+	// commandLimit is the command timeout of processes with bad links. Even a busy server answers
+	// within it.
 	commandLimit = 3 * time.Second
 )
 
-// D1, D3, D4, D6 to D8, I2, I6 to I8: Each operation has a correct outcome if the link goes bad
-// when the operation is sent. The link stays bad until the operation returns. A lock of another
-// process stays held and unchanged.
+// D1, D3, D4, D6 to D8, I2, I6 to I8: Each operation has a correct outcome if the link fails when
+// the operation is sent, and recovers after the operation has returned. A lock of another process
+// stays held and unchanged.
 func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	t.Parallel()
 	for op, run := range map[fault.Op]func(t *testing.T, w *world, b *badLink){
@@ -50,7 +50,7 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 						b := w.through(t, op, state)
 						run(t, w, b)
 						if !b.struck.Load() {
-							t.Error("the fault did not strike")
+							t.Error("the link did not fail")
 						}
 					})
 					assert.NoErr(t, bystander.Err(), "a lock of another process")
@@ -60,11 +60,11 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	}
 }
 
-// lasting sets a takeover time that is longer than a fault.
+// lasting sets a takeover time that is longer than a fault of the link.
 func lasting(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second }
 
-// A badLink is the only link of a process to the server. It goes into a bad state when the process
-// sends the first write of an operation after arm.
+// A badLink is the only link of a process to the server. After arm, the link fails when the process
+// sends the first write of an operation.
 type badLink struct {
 	*link
 	m      *distlock.Manager
@@ -73,7 +73,7 @@ type badLink struct {
 	struck atomic.Bool
 }
 
-// through starts a process on a bad link.
+// through starts a process with a badLink. The link goes into the given state at operation op.
 func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 	t.Helper()
 	b := &badLink{link: w.d.through(t), lost: state == stalling}
@@ -107,7 +107,8 @@ func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 	return b
 }
 
-// wantApplied checks whether the server carries out the operation.
+// wantApplied checks that the server executes the operation if only replies are lost, and does not
+// execute it otherwise.
 func (b *badLink) wantApplied(t *testing.T, applied func() bool) {
 	t.Helper()
 	if b.lost {
@@ -191,7 +192,7 @@ func badLinkAtRelease(t *testing.T, w *world, b *badLink) {
 	w.mustTry(t, w.start(t, lasting), name) // I6
 	w.untouched(t, name, func() {
 		b.mend()
-		eventually(t, freeLimit, "the late release is done with", func() bool {
+		eventually(t, freeLimit, "the late release is finished", func() bool {
 			return b.m.Stats().Late > 0
 		})
 	})

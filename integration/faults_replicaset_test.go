@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// Locks survive the faults of a replica set. The cases run one after the other on a separate set
-// with quick elections.
+// Locks survive the faults of a replica set. The cases run one after the other on a separate
+// replica set with quick elections.
 func TestFaults_ReplicaSet(t *testing.T) {
 	t.Parallel()
 	d := &deployment{name: "failing replicaset", most: 1,
@@ -114,8 +114,7 @@ func (c *cluster) whole(t testing.TB) {
 	})
 }
 
-// stepDown makes the primary step down. The returned function does nothing, because no member has
-// to be restarted.
+// stepDown makes the primary step down. The returned function does nothing.
 func (c *cluster) stepDown(t *testing.T, node int) func() {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
 		field("replSetStepDown", 3), field("secondaryCatchUpPeriodSecs", 2)}).Err()
@@ -130,8 +129,8 @@ func (c *cluster) killPrimary(t *testing.T, node int) func() {
 	}
 }
 
-// process starts a process and returns its store for hooks. A nil client stands for a new client of
-// the whole set.
+// process starts a process. It returns the process and its store, whose hook the test can set. If
+// client is nil, the process gets a new client of the whole set.
 func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distlock.Config)) (
 	*fault.Catalog, *distlock.Manager) {
 	t.Helper()
@@ -164,9 +163,9 @@ func (c *cluster) name() string {
 	return c.w.name(fmt.Sprintf("lock-%d", c.names))
 }
 
-// primaryGoes removes the primary while the primary blocks a command of operation op. The function
-// how removes the primary and returns a function that brings it back. A lock of another process
-// stays held.
+// primaryGoes removes the primary while the primary executes a command of operation op. The
+// function how removes the primary, and returns a function that brings it back. A lock of another
+// process stays held.
 func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, int) func()) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -226,7 +225,8 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		"a lock of another process")
 }
 
-// block makes a member delay its next command of this name by a second.
+// block makes a member delay its next command of this name by one second. If app is set, only a
+// command of this application is delayed.
 func (c *cluster) block(t *testing.T, node int, command, app string) {
 	data := bson.D{field("failCommands", bson.A{command}), field("blockConnection", true),
 		field("blockTimeMS", 1000)}
@@ -245,8 +245,8 @@ func (c *cluster) entered(t *testing.T, node int) {
 	assert.NoErr(t, err, "the command did not reach the fail point")
 }
 
-// rolledBack kills a primary that alone has applied an acquisition. The acquisition is rolled back,
-// so another process acquires the lock without a takeover.
+// rolledBack kills a primary before it replicates an acquisition. The acquisition is rolled back.
+// Another process acquires the lock without a takeover.
 func (c *cluster) rolledBack(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -294,11 +294,11 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 	}
 }
 
-// hasty sets the times of a contender that takes over early.
+// hasty sets the times of a contender that polls often and takes over early.
 func hasty(cfg *distlock.Config) {
 	cfg.Takeover, cfg.CommandTimeout = awayTakeover, time.Second
 	cfg.MaxWatchGap, cfg.Poll, cfg.PollMax = time.Minute, 20*time.Millisecond, 20*time.Millisecond
 }
 
-// awayTakeover is a takeover time that is shorter than the database's absence.
+// awayTakeover is a takeover time that passes while the primary is frozen.
 const awayTakeover = 5 * time.Second

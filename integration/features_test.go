@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Hello reports transactions, change streams and pipeline updates if and only if they work in the
-// database. In database config a replica set has no transactions and no change streams.
+// Hello reports whether transactions, change streams and pipeline updates work in a database. In
+// database config of a replica set, transactions and change streams do not work.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

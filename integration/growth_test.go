@@ -25,7 +25,7 @@ import (
 var freeNames = flag.Int("freenames", 2000,
 	"how many free lock documents stand beside those that TestQueries_FreeNames_CostNothing reads")
 
-// A tape records a client's commands so that they can be explained.
+// A tape records the commands of a client. The function explained returns their plans.
 type tape struct {
 	mu       sync.Mutex // guards commands
 	commands []bson.D
@@ -65,18 +65,16 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// For each command, the server reads the same number of keys and documents with any number of free
-// locks. Lock documents are never deleted, and a free one still names its last holder. The test has
-// 2,000 free locks (flag -freenames) that the asking process held last. Only the listing of all
-// locks reads the free ones.
+// A collection may have many free locks. They do not change how many keys and documents a command
+// reads. The test has 2,000 free locks (flag -freenames) that the process held last.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
 	})
 }
 
-// The server's reads are also constant for a client with the strict Stable API. Such a client can
-// use no sparse index and no text index.
+// With the strict Stable API, too, free locks do not change how much a command reads. This API
+// permits no sparse index and no text index.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
@@ -87,7 +85,8 @@ func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	})
 }
 
-// The server's reads are also constant with the sparse indexes of an earlier version.
+// With the sparse indexes of an earlier version, too, free locks do not change how much a command
+// reads.
 func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
 		own := w.elsewhere(t, databaseName())
@@ -100,8 +99,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// wantNoGrowth checks that the server reads the same numbers of keys and documents with few and
-// with many free locks. A client with opts sends the commands and requests their plans.
+// wantNoGrowth checks that each command reads as many keys and documents with many free locks as
+// with few. The client of the test has the options opts.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape
@@ -127,7 +126,7 @@ func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	}
 }
 
-// plantFree plants n free locks whose last holder is the test's process.
+// plantFree plants n free locks that the process of the test held last.
 func (w *world) plantFree(t *testing.T, names string, n int) {
 	t.Helper()
 	locks := w.db.Collection(catalog.LocksCollection)
@@ -144,8 +143,8 @@ func (w *world) plantFree(t *testing.T, names string, n int) {
 	}
 }
 
-// examined runs every operation of a store. It returns the numbers of keys and documents read for
-// the commands of each operation.
+// examined runs every operation of a store. For each operation it returns the numbers of keys and
+// documents that the commands read.
 func (w *world) examined(
 	t *testing.T, c *mongocatalog.Catalog, client *mongo.Client, sent *tape,
 ) map[string][]int64 {
@@ -177,7 +176,7 @@ func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw)
 	return plan
 }
 
-// total sums all numbers of a key, at any depth of a document.
+// total adds up the values of a key at any depth of a document.
 func total(doc bson.Raw, key string) int64 {
 	elements, err := doc.Elements()
 	if err != nil {
@@ -205,8 +204,8 @@ type operation struct {
 	run  func(ctx context.Context) error
 }
 
-// operations plants a fixed set of documents and returns a process's operations on them. Ping is
-// missing, because it finds its document by _id.
+// operations plants documents and returns the operations of a process on them. Ping is left out,
+// because it finds its document by _id.
 func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	t.Helper()
 	me, other := w.name("p"), w.name("other")
@@ -295,7 +294,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	}
 }
 
-// freed returns a lock document with state 0, as a manager without queues would leave it.
+// freed returns the lock document with state 0. A manager without queues frees a lock in this way.
 func freed(raw bson.Raw) bson.D {
 	var doc bson.D
 	_ = bson.Unmarshal(raw, &doc) // valid, because the server sent the document

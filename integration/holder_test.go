@@ -12,14 +12,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// unhurriedTakeover sets times for processes whose heartbeats wait behind many other commands.
+// unhurriedTakeover sets times for processes whose pings may be delayed by many other commands.
 func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
 }
 
-// The heartbeat does not need the application's connection pool. A guard stays valid for more than
-// a hold time while an unanswered command uses the only connection.
+// The heartbeat does not use the application's connection pool. A guard stays valid for longer than
+// Takeover - Margin while an unanswered command uses the only connection of the pool.
 func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

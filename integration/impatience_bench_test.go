@@ -57,7 +57,7 @@ func (i *impatience) run(each func(ctx context.Context, process int)) {
 	all.Wait()
 }
 
-// failed counts an error of a call.
+// failed counts a failed call if its outcome is unknown or its error is not documented.
 func (i *impatience) failed(err error) {
 	if errors.Is(err, distlock.ErrOutcomeUnknown) {
 		i.unknown.Add(1)
@@ -68,9 +68,9 @@ func (i *impatience) failed(err error) {
 	}
 }
 
-// BenchmarkImpatience measures the turns of callers with short deadlines. It compares them with a
-// simple program that tries to update {state: 0} to 1 every 20 ms. The benchmark fails if the lock
-// has two holders at a time.
+// BenchmarkImpatience counts the turns of callers with short deadlines. For comparison it measures
+// a simple program that polls a document every 20 ms. The benchmark fails if two callers hold the
+// lock at the same time.
 func BenchmarkImpatience(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -102,7 +102,7 @@ func BenchmarkImpatience(b *testing.B) {
 						b.ReportMetric(float64(i.unknown.Load()), "unknown")
 						b.ReportMetric(float64(i.wrong.Load()), "undocumented")
 						if i.two.Load() > 0 {
-							b.Errorf("two were inside %d times", i.two.Load())
+							b.Errorf("two callers held the lock, %d times", i.two.Load())
 						}
 					})
 				}
@@ -122,7 +122,7 @@ func operations(ms []*distlock.Manager) map[string]int64 {
 	return all
 }
 
-// pair returns the median time of an acquisition and its release without contention.
+// pair returns the median time of an uncontended acquisition with its release.
 func (w *world) pair(b *testing.B, m *distlock.Manager) time.Duration {
 	b.Helper()
 	name := w.name("pair")
@@ -165,7 +165,7 @@ func (w *world) impatient(b *testing.B, i *impatience, ms []*distlock.Manager, k
 	})
 }
 
-// poll runs the simple program that does not use distlock: it polls a document.
+// poll runs the simple program, which polls a document and does not use distlock.
 func (w *world) poll(b *testing.B, i *impatience, name string) {
 	durable := options.Collection().SetWriteConcern(writeconcern.Majority())
 	if w.d.name == "embedded" {

@@ -25,7 +25,7 @@ type link struct {
 	conns   map[net.Conn]bool
 }
 
-// A linkState is the state of a whole link.
+// A linkState is the state of a link.
 type linkState int
 
 const (
@@ -35,7 +35,7 @@ const (
 	silent             // connections stay open, sent data is lost
 )
 
-// newLink starts a link to target. It ends with the test.
+// newLink starts a link to target. The link is closed at the end of the test.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -50,9 +50,8 @@ func newLink(t testing.TB, target string) *link {
 	return l
 }
 
-// through returns a link to the deployment's primary. If this program did not start the deployment,
-// its connection string must have one host, no user and the scheme mongodb. Otherwise the test is
-// skipped.
+// through returns a link to the deployment's primary. It skips the test if the connection string
+// has several hosts, a user, or another scheme than mongodb.
 func (d *deployment) through(t testing.TB) *link {
 	t.Helper()
 	u := assert.Value(url.Parse(d.uri))(t)
@@ -62,7 +61,7 @@ func (d *deployment) through(t testing.TB) *link {
 		primary := assert.Value(d.set.Primary(t.Context()))(t)
 		target = d.set.Addr(primary)
 	case strings.Contains(target, ",") || u.User != nil || u.Scheme != "mongodb":
-		t.Skipf("%s: its connection string cannot be led through a proxy", d.name)
+		t.Skipf("%s: its connection string cannot use a proxy", d.name)
 	}
 	return newLink(t, target)
 }
@@ -85,7 +84,7 @@ func (l *link) set(state linkState) {
 	}
 }
 
-// mend makes the link pass messages again. The held back replies are lost.
+// mend makes the link pass messages again. Replies that were held back are lost.
 func (l *link) mend() {
 	l.set(cut)
 	l.set(passing)
@@ -127,7 +126,8 @@ func (l *link) serve() {
 	}
 }
 
-// carry passes data until a connection ends. It waits while the link is in one of the states.
+// carry copies data from one connection to the other until one of them ends. It waits while the
+// link is in one of the states.
 func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
 	for data := make([]byte, 64<<10); ; {
 		n, err := from.Read(data)
@@ -140,8 +140,8 @@ func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
 	}
 }
 
-// pass waits while the link is in one of these states. It returns false if the link is cut or was
-// silent, because sent data is then lost.
+// pass waits while the link is in one of these states. It returns false if sent data is lost,
+// because the link is cut or was silent.
 func (l *link) pass(states ...linkState) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

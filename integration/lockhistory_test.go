@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// past returns a history Log in the world's database. The caller closes it.
+// past returns a Log of the history in the world's database. The caller closes it.
 func (w *world) past(t testing.TB, client *mongo.Client, o history.Options) *history.Log {
 	t.Helper()
 	return assert.Value(history.New(client, w.db.Name(), o))(t)
@@ -40,7 +40,8 @@ func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string
 	return entries, malformed
 }
 
-// happen lets a Log observe n events at equal intervals, the last one now. Their fences are 1 to n.
+// happen lets a Log observe n events with the fences 1 to n, at equal intervals. The last event has
+// the present time.
 func happen(past *history.Log, name string, n int, between time.Duration) {
 	now := time.Now()
 	for i := range n {
@@ -50,8 +51,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// Read returns entries newest first. A limit or an age bound omits the oldest. Read leaves out
-// malformed documents and names them.
+// Read returns entries newest first. With a limit or an age it omits the oldest. It returns the
+// malformed documents separately.
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -87,8 +88,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// The first entry creates a TTL index for Keep. If the server refuses the index, only the newest
-// 1,000 entries stay. Documents without a Date stay.
+// The first entry creates a TTL index with the age Keep. If the server refuses the index, the Log
+// keeps only the newest 1,000 entries. Documents without a date stay.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -125,8 +126,8 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
-// The server removes entries older than Keep. A Log with another Keep keeps the index, logs this
-// once, and still records.
+// The server removes entries older than Keep. A Log with another Keep leaves the index unchanged,
+// logs this once, and records its entries.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -145,7 +146,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 		}
 		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default: a minute
 		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
-		eventually(t, 4*time.Minute, "the old ones are removed", func() bool {
+		eventually(t, 4*time.Minute, "the old entries are removed", func() bool {
 			entries, _, err := history.Read(t.Context(), w.d.app, db.Name(), history.Query{})
 			assert.Must(t, err)
 			return len(entries) >= 100 && len(entries) <= 120
@@ -153,7 +154,8 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// If an insert's reply is lost, its entries are inserted again but exist only once.
+// If the reply to an insert is lost, the Log inserts the entries again. Each entry exists only
+// once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {
@@ -169,7 +171,7 @@ func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 		past := w.past(t, client, history.Options{})
 		want := func() {
 			t.Helper()
-			eventually(t, freeLimit, "three entries are there", func() bool {
+			eventually(t, freeLimit, "three entries exist", func() bool {
 				got, _ := w.read(t, history.Query{Name: name})
 				return slices.Equal(got, []string{"acquired 3", "acquired 2", "acquired 1"})
 			})
@@ -182,7 +184,7 @@ func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 		}
 		want()
 		wire.mend()
-		eventually(t, freeLimit, "it closes", func() bool { return past.Close(t.Context()) == nil })
+		eventually(t, freeLimit, "it is closed", func() bool { return past.Close(t.Context()) == nil })
 		want()
 	})
 }

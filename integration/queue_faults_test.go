@@ -16,15 +16,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// calm sets times that prevent takeovers even on a slow machine.
+// calm sets times with which no process is taken for dead, even on a slow machine.
 func calm(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), time.Minute
 	cfg.Margin, cfg.MaxWatchGap = 0, 0 // the defaults
 	cfg.CommandTimeout = 20 * time.Second
 }
 
-// wantTurns releases g and then each waiter's guard. It checks that the waiters acquire in order
-// with rising fences.
+// wantTurns releases g, and then the guard of each waiter. It checks that the waiters acquire in
+// order and that the fences rise.
 func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	t.Helper()
 	last := g.Fence()
@@ -41,8 +41,8 @@ func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	wantReleased(t, g)
 }
 
-// Three waiters acquire the lock after the locks collection is dropped manually, although their
-// queue entries are gone. The holder's Release returns ErrLockLost.
+// The locks collection is dropped by hand, together with the queue entries of three waiters. The
+// holder's Release returns ErrLockLost. The waiters acquire the lock.
 func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "replicaset"), func(t *testing.T, shared *world) {
@@ -60,7 +60,7 @@ func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 			case got = <-waiters[1]:
 			case got = <-waiters[2]:
 			case <-time.After(turnLimit):
-				t.Fatal("nobody has the lock")
+				t.Fatal("no waiter acquired the lock")
 			}
 			if got.err != nil {
 				t.Fatal(got.err)
@@ -97,8 +97,8 @@ func (w *world) keepAll(other *world) {
 	}
 }
 
-// Waiters find their grants while a fail point fails the commands of change streams. The test runs
-// alone, because a server has only one such fail point.
+// Waiters receive their grants although the server fails the commands of their change streams. The
+// test must not be parallel. A server has only one fail point for commands.
 func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 				wantTurns(t, g, waiters...)
 				t.Logf("two turns took %v", time.Since(begun))
 				if n := failing("off") - before; n == 0 {
-					t.Error("the server failed nothing")
+					t.Error("the server failed no command")
 				}
 				last := w.mustTry(t, holder, name)
 				wantTurns(t, last, w.queue(t, m, name))
@@ -149,8 +149,8 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	})
 }
 
-// Three waiters get their turns in order after the primary steps down, because the new primary has
-// the same queue.
+// The primary steps down while three callers wait. They acquire the lock in order. The new primary
+// has the same queue.
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		name := w.name("balancer")

@@ -13,7 +13,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// turnLimit bounds the wait for a grant that should come immediately or within a poll interval.
+// turnLimit bounds the wait for a grant. Usually the grant comes within a poll interval.
 const turnLimit = 60 * time.Second
 
 // A turn is the result of a call of Lock in the background.
@@ -24,7 +24,7 @@ type turn struct {
 
 var labels atomic.Int64 // the number of the latest waiter
 
-// queue calls Lock in the background and returns when the caller is queued. The call ends with the
+// queue calls Lock in the background. It returns when the caller is queued. The call ends with the
 // test.
 func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option,
 ) <-chan turn {
@@ -36,7 +36,7 @@ func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...di
 		w.keep(g)
 		done <- turn{g, err}
 	}()
-	eventually(t, turnLimit, "it is queued for "+name, func() bool {
+	eventually(t, turnLimit, "the caller is queued for "+name, func() bool {
 		return slices.ContainsFunc(w.lock(t, name).Waiters, func(p catalog.Participant) bool {
 			return strings.Contains(p.Who, ":"+label+":")
 		})
@@ -53,7 +53,7 @@ func wantTurn(t testing.TB, done <-chan turn) *distlock.TryGuard {
 		}
 		return got.guard
 	case <-time.After(turnLimit):
-		t.Fatalf("it still waits after %v", turnLimit)
+		t.Fatalf("Lock has not returned after %v", turnLimit)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func wantWaiting(t testing.TB, done <-chan turn) {
 	t.Helper()
 	select {
 	case got := <-done:
-		t.Fatalf("it does not wait: %v, %v", got.guard, got.err)
+		t.Fatalf("Lock returned too early: %v, %v", got.guard, got.err)
 	default:
 	}
 }
@@ -76,8 +76,8 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// Waiters in database config of a replica set find their grants by reads, because this database has
-// no change streams. LockInTransaction returns ErrNoTransactions there.
+// Database config of a replica set has no change streams and no transactions. Waiters find their
+// grants by reading the lock documents. LockInTransaction returns ErrNoTransactions.
 func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {

@@ -20,7 +20,7 @@ import (
 var benchFor = flag.Duration("benchfor", 3*time.Second,
 	"how long the benchmarks of resources watch; 5m is the long run")
 
-// resources is the resource usage of this program.
+// resources are the goroutines and the memory of this program.
 type resources struct {
 	goroutines int
 	bytes      uint64
@@ -33,7 +33,7 @@ func used() resources {
 	return resources{runtime.NumGoroutine(), m.HeapInuse + m.StackInuse}
 }
 
-// measure waits as long as -benchfor and reports the commands, goroutines and bytes.
+// measure waits for -benchfor. It reports the commands per second, the goroutines and the memory.
 func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.Helper()
 	b.ResetTimer()
@@ -54,8 +54,8 @@ func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// J4: The numbers of goroutines and commands do not grow with the guards of a process. The
-// benchmark measures 10,000 guards.
+// J4: The goroutines and commands of a process do not increase with its guards. The benchmark
+// measures a process with 10,000 guards.
 func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	const guards = 10_000
 	b.Run("memory", func(b *testing.B) {
@@ -86,8 +86,8 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	}
 }
 
-// The benchmark measures 200 processes on one server. Each holds a separate lock, and 199 of them
-// wait for one common lock.
+// The benchmark measures 200 processes on one server. Each holds its own lock. One of them also
+// holds a common lock, for which the others wait.
 func BenchmarkResources_TwoHundredProcesses(b *testing.B) {
 	const processes = 200
 	for _, d := range named("embedded", "standalone", "replicaset") {

@@ -27,7 +27,7 @@ var leastFeatures = []role.Feature{
 }
 
 // leastUser starts a replica set with users. It returns the connection string of a user with one
-// role, and a function that replaces the role's privileges in database distlock.
+// role. The function allow replaces the role's privileges in database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
@@ -39,13 +39,13 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 		doc[0].Key = "updateRole"
 		d.command(doc)
 		for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-			// The next process must create the indexes again.
+			// The next process must create the indexes again, for which it needs the privilege.
 			assert.Must(t, d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()))
 		}
 	}
 }
 
-// life uses every allowed feature and returns the errors and the log's warnings.
+// life uses every allowed feature once. It returns the errors and the logged warnings.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string
@@ -108,7 +108,7 @@ func life(t *testing.T, uri string) []string {
 	return said
 }
 
-// inLine makes one caller wait for another caller's lock.
+// inLine makes a caller wait for a lock that another caller of the same process holds.
 func inLine(t *testing.T, m *distlock.Manager) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -126,7 +126,7 @@ func inLine(t *testing.T, m *distlock.Manager) error {
 		}
 		done <- err
 	}()
-	eventually(t, 20*time.Second, "somebody waits", func() bool {
+	eventually(t, 20*time.Second, "the caller is queued", func() bool {
 		_, line, err := m.Inspector().Holder(ctx, name)
 		return err != nil || len(line) > 0
 	})
@@ -136,8 +136,8 @@ func inLine(t *testing.T, m *distlock.Manager) error {
 	return <-done
 }
 
-// A user with exactly the printed role gets no error and no warning. If one action is missing, a
-// message names the action and its collection.
+// A user with the privileges that package role lists gets no error and no warning. If one action is
+// missing, a message names the action and its collection.
 func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 	uri, allow := leastUser(t)
 	if said := life(t, uri); len(said) > 0 {
@@ -157,7 +157,7 @@ func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 				allow(less)
 				said := strings.Join(life(t, uri), "\n")
 				if !strings.Contains(said, action) || !strings.Contains(said, "distlock."+p.Collection) {
-					t.Errorf("nothing names it:\n%s", said)
+					t.Errorf("no message names the action and its collection:\n%s", said)
 				}
 				wantNoSecret(t, said)
 			})

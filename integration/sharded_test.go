@@ -20,12 +20,12 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// broadcast are the operations that may query several shards. The first four search all locks or
-// all pings. HeldOrFree and Snapshots query the shards of the given names.
+// broadcast are the operations that may query several shards. HeldOrFree and Snapshots query the
+// shards of the given names. The others search all locks or all pings.
 var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
-// With sharded locks and pings, every command goes to one shard. Only the operations in broadcast
-// query several shards.
+// With sharded locks and pings, every command goes to one shard. The exceptions are the operations
+// in broadcast.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -69,18 +69,18 @@ func TestSharded_Commands_GoToOneShard(t *testing.T) {
 				asked = append(asked, shardsIn(t, plan))
 			}
 			most := slices.Max(asked)
-			t.Logf("%-12s shards asked by its commands: %v", one.verb, asked)
+			t.Logf("%-12s shards queried by its commands: %v", one.verb, asked)
 			if slices.Contains(broadcast, one.verb) {
 				continue
 			}
 			if most != 1 {
-				t.Errorf("%s: its commands ask %v shards, want one each", one.verb, asked)
+				t.Errorf("%s: its commands query %v shards, want one each", one.verb, asked)
 			}
 		}
 	})
 }
 
-// shardsIn counts the shards in a mongos's plan.
+// shardsIn returns the number of shards in a plan of a mongos.
 func shardsIn(t *testing.T, plan bson.Raw) int {
 	t.Helper()
 	if several, ok := plan.Lookup("shards").DocumentOK(); ok { // an aggregate's plan
@@ -95,7 +95,7 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// shardOf returns the number of a document's shard. It queries the shards directly.
+// shardOf returns the number of the shard that has a document. It reads from the shards directly.
 func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()
 	for i, s := range w.d.over.Shards {
@@ -127,8 +127,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// A held lock with waiters survives when its shard steps down, or is killed and restarted. The
-// queue is unchanged, and the fence rises.
+// A held lock survives when the primary of its shard steps down, or is killed and restarted. Then
+// its waiters acquire the lock in order, and the fence rises.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
@@ -145,7 +145,7 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 					waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
 					assert.Must(t, harm(s))
 					assert.Value(s.Primary(t.Context()))(t)
-					eventually(t, time.Minute, "the lock can be asked for again", func() bool {
+					eventually(t, time.Minute, "the lock can be read again", func() bool {
 						return g.Verify(t.Context()) == nil || errors.Is(g.Err(), distlock.ErrLockLost)
 					})
 					assert.Must(t, g.Err())
@@ -156,8 +156,8 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	})
 }
 
-// A chunk's move to another shard leaves a held lock and its queue unchanged. The holder and the
-// waiters continue, and the grants come in order.
+// When a chunk moves to another shard, a held lock and its queue stay unchanged. Then the waiters
+// acquire the lock in order.
 func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
@@ -178,8 +178,7 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another. The function back moves
-// them back.
+// moveChunks moves all chunks of locks and pings from one shard to another. back moves them back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")

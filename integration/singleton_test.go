@@ -18,13 +18,12 @@ import (
 	"mongodlm/singleton"
 )
 
-// The store of loops and schedules passes the conformance suite on a server. The store in memory
-// passes it too.
+// The store of loops and schedules passes its conformance suite on a server.
 func TestSingletonStore_Conforms(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		if w.d.own == "config" || w.d.name == "uri" {
-			t.Skip("the suite wants databases of its own")
+			t.Skip("the suite needs separate databases")
 		}
 		// The cases share two databases, which are emptied after each case. A new database per case
 		// is slow on a replica set.
@@ -58,7 +57,7 @@ func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 	return assert.Value(singleton.NewStore(db))(t)
 }
 
-// A loop without a Store writes its records with its Manager's client.
+// A loop without a Store keeps its records in the database of its Manager.
 func TestSingleton_NoStore_IsThatOfTheManager(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

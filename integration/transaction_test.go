@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// robbed makes another process the holder immediately, like a takeover.
+// robbed makes another process the holder of the lock, as a takeover would.
 func (w *world) robbed(t testing.TB, g *distlock.TryGuard) {
 	t.Helper()
 	_, err := w.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
@@ -36,8 +36,8 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// A transaction's writes exist if and only if the lock was held at the commit. With sharded locks,
-// the lock and the data are on different shards.
+// The writes of InTransaction exist if and only if the lock was held at the commit. With sharded
+// locks, the lock and the data are on different shards.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -83,7 +83,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 		})
 		assert.Is(t, err, distlock.ErrLockLost)
 		if runs != 1 {
-			t.Errorf("work ran %d times, want once: a write conflict, then nothing to match before it", runs)
+			t.Errorf("work ran %d times, want once", runs)
 		}
 		if there("stale") || !there("held") {
 			t.Errorf("stale %v, held %v: want only what was written under the lock", there("stale"),
@@ -93,7 +93,7 @@ func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	})
 }
 
-// I5: A stale holder's fenced write matches no document that a newer holder has written.
+// I5: A stale holder's fenced write matches no document that a later holder has written.
 func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -125,7 +125,7 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 	})
 }
 
-// transacting are the deployments with transactions in the tests' database.
+// transacting are the deployments that have transactions in the database of the tests.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
 // transact runs work in a transaction. The driver may run it several times.
@@ -140,8 +140,8 @@ func transact(ctx context.Context, client *mongo.Client, work func(context.Conte
 	return err
 }
 
-// transactor starts a process that shares one client with its caller's transactions. Zero means a
-// pool without a limit.
+// transactor starts a process. It returns the process and its client for transactions. pool is the
+// maximum number of connections, and 0 means no limit.
 func (w *world) transactor(t testing.TB, pool uint64) (*mongo.Client, *distlock.Manager) {
 	t.Helper()
 	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMaxPoolSize(pool))
@@ -171,9 +171,8 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 	running.Wait()
 }
 
-// Transactions and guards of one lock exclude each other. A counter that is read and written
-// outside the transactions loses no update, although only the lock protects it. All get the lock
-// with a pool of one or two connections.
+// Transactions and guards of one lock exclude each other. A counter that is read and written under
+// the lock, without a transaction, loses no update. Pools of one or two connections are enough.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -218,8 +217,8 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	})
 }
 
-// A transaction that holds the lock keeps guards away until its commit or abort. Afterwards a guard
-// can acquire the lock.
+// While a transaction holds the lock, no guard can acquire it. After the commit or the abort, a
+// guard acquires it.
 func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -256,7 +255,7 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 				defer cancel()
 				if g, err := rival.Lock(name).TryLock(short); err == nil {
 					w.keep(g)
-					t.Errorf("%s: TryLock took it while the transaction was open", c.name)
+					t.Errorf("%s: TryLock acquired the lock while the transaction was open", c.name)
 				}
 				ended.Store(true) // the transaction may end from here on
 				return c.end
@@ -269,7 +268,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
 			}
 			wantReleased(t, g)
-			// The timed out TryLock may have acquired the lock. The lock is then released.
+			// TryLock timed out, and may still acquire the lock. The process then releases the
+			// lock.
 			eventually(t, freeLimit, c.name+": the lock is free", func() bool {
 				l := w.lock(t, name)
 				return !l.Held && len(l.Waiters) == 0
@@ -278,8 +278,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	})
 }
 
-// LockInTransaction of a held lock returns an error that names the holder, or waits for the
-// release.
+// If the lock is held, LockInTransaction waits for the release. With WaitAtMost(0) it returns an
+// error that names the holder.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -291,7 +291,7 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 			return m.Lock(name).LockInTransaction(ctx, distlock.WaitAtMost(0))
 		})
 		if h := heldError(t, err); h.Process != holder.Process() {
-			t.Errorf("told that %q holds it", h.Process)
+			t.Errorf("the error names the holder %q", h.Process)
 		}
 		done := make(chan error, 1)
 		var waits sync.WaitGroup
@@ -302,7 +302,7 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 		})
 		select {
 		case err := <-done:
-			t.Fatalf("it did not wait: %v", err)
+			t.Fatalf("the transaction did not wait: %v", err)
 		case <-time.After(time.Second):
 		}
 		wantReleased(t, g)
@@ -314,8 +314,8 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	})
 }
 
-// A transaction whose snapshot shows the lock held cannot see the release. The driver soon runs the
-// transaction again, and the transaction then gets the lock.
+// The snapshot of a transaction may show the lock as held after its release. The driver soon runs
+// the transaction again, and the second run acquires the lock.
 func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {

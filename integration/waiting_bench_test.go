@@ -27,8 +27,8 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting measures the cost of waiting in a queue. The unit, a least write, is the median
-// time of a durable update of one small document on the same server.
+// BenchmarkWaiting measures the cost of waiting in a queue. Times are multiples of a least write:
+// the median time of a durable update of one small document on the same server.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -44,7 +44,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// part runs one row of a benchmark.
+// part runs measure as one row of a benchmark.
 func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
@@ -54,7 +54,7 @@ func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
 	})
 }
 
-// leastWrite returns the median time of a durable update.
+// leastWrite returns the median time of a durable update of one small document.
 func (w *world) leastWrite(b *testing.B) time.Duration {
 	b.Helper()
 	durable := options.Collection().SetWriteConcern(&writeconcern.WriteConcern{
@@ -83,7 +83,7 @@ func quantile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)-1, len(took)*percent/100)]
 }
 
-// contenders starts processes with the usual times. Each has a client of its own.
+// contenders starts processes with the default configuration. Each process has its own client.
 func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*distlock.Manager) {
 	b.Helper()
 	for range processes {
@@ -95,15 +95,15 @@ func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*d
 	return all
 }
 
-// A grab is a successful return of Lock.
+// A grab is a guard that a call of Lock has returned.
 type grab struct {
 	guard *distlock.TryGuard
 	at    time.Time
 	by    int
 }
 
-// timeHandOvers measures the time from the call of Release to the return of the next Lock, with the
-// given number of queued callers.
+// timeHandOvers measures the time from the call of Release to the return of the next Lock. waiters
+// is the number of queued callers.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
@@ -170,9 +170,8 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
-// row reports the times in least writes and the number of commands per hand-over. The getMores of
-// change streams are counted separately, because a stream sends one each second even without
-// events.
+// row reports times as multiples of a least write, and the number of commands per hand-over. It
+// reports getMores separately. A change stream sends one each second, even without events.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()
@@ -192,8 +191,8 @@ func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, cou
 	b.Logf("%d hand-overs: %v", rounds, counts)
 }
 
-// timeContention lets sixteen processes compete for the lock. Each releases the lock immediately
-// and acquires it again.
+// timeContention lets sixteen processes compete for a lock. Each acquires the lock, releases it
+// immediately, and begins again.
 func (w *world) timeContention(b *testing.B) {
 	const processes = 16
 	var sent counter
@@ -270,11 +269,11 @@ func (w *world) countIdle(b *testing.B) {
 	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
 }
 
-// settledDown waits until the waiters have made their first checks. Then they send at most seven
-// commands in four of the longest pauses: four queries, two getMores of a stream and a snapshot.
+// settledDown waits until the waiters send few commands. An idle process sends at most seven in
+// 4*PollMax: four queries, two getMores of a stream and a snapshot.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
-	eventually(t, time.Minute, "the waiters settle down", func() bool {
+	eventually(t, time.Minute, "the waiters send few commands", func() bool {
 		before := sent.total()
 		select {
 		case <-time.After(4 * m.Config().PollMax):
@@ -284,7 +283,7 @@ func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	})
 }
 
-// crowd makes many callers of Manager m wait for locks of Manager holder. It returns when all are
+// crowd makes many callers of m wait for locks that holder holds. It returns when all callers are
 // queued. The function leave ends the calls and releases the locks.
 func (w *world) crowd(
 	t testing.TB, holder, m *distlock.Manager, waiters, locks int,
@@ -310,7 +309,7 @@ func (w *world) crowd(
 		t.Cleanup(leave) // they use t, so they must end before the test
 		groups = append(groups, leave)
 	}
-	eventually(t, 3*time.Minute, "all stand in their lines", func() bool {
+	eventually(t, 3*time.Minute, "all callers are queued", func() bool {
 		return w.waitersOf(t, prefix) == waiters
 	})
 	return func() {

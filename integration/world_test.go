@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// A world is the part of a deployment that one test uses. It is a separate database, or unique
-// names in a database that all tests share.
+// A world is the part of a deployment that one test uses: a separate database, or unique names in a
+// shared database.
 type world struct {
 	d      *deployment
 	db     *mongo.Database
@@ -75,8 +75,8 @@ func (w *world) clean(ctx context.Context) error {
 // name returns a lock name or process id that no other test uses.
 func (w *world) name(s string) string { return w.prefix + s }
 
-// config returns the configuration of a process. Its small margin keeps the locks of live holders
-// on a loaded machine.
+// config returns the configuration of a process. The margin is small, so that holders keep their
+// locks on a loaded machine.
 func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
@@ -107,8 +107,8 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 	return newManager(t, cfg)
 }
 
-// newManager starts a process. It tries again for up to five minutes if the server answers too
-// late.
+// newManager starts a process. If the server answers too late, it tries again for up to five
+// minutes.
 func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	t.Helper()
 	m, err := distlock.New(t.Context(), cfg)
@@ -122,7 +122,7 @@ func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	return m
 }
 
-// try calls TryLock and keeps the guard.
+// try calls TryLock and keeps the guard reachable until the end of the test.
 func (w *world) try(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option) (
 	*distlock.TryGuard, error) {
 	t.Helper()
@@ -140,7 +140,7 @@ func (w *world) mustTry(t testing.TB, m *distlock.Manager, name string) *distloc
 	return g
 }
 
-// wait calls Lock and keeps the guard. It waits at most 90 seconds.
+// wait calls Lock for at most 90 seconds. It keeps the guard reachable until the end of the test.
 func (w *world) wait(t testing.TB, m *distlock.Manager, name string) *distlock.TryGuard {
 	t.Helper()
 	g, err := m.Lock(name).Lock(t.Context(), distlock.WaitAtMost(90*time.Second))
@@ -202,7 +202,7 @@ func (w *world) untouched(t testing.TB, name string, do func()) {
 	before := w.document(t, catalog.LocksCollection, name)
 	do()
 	after := w.document(t, catalog.LocksCollection, name)
-	assert.Slices(t, before, after, "the document was touched\nbefore %v\nafter  %v")
+	assert.Slices(t, before, after, "the document was changed\nbefore %v\nafter  %v")
 }
 
 func byID(id any) bson.D { return bson.D{{Key: "_id", Value: id}} }
@@ -228,21 +228,21 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-// standstill is the longest allowed time without progress, even on a slow machine.
+// standstill is the longest time for which a test waits without progress.
 const standstill = 10 * time.Minute
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
-// monitored is a recorder or a counter of a client's commands.
+// monitored is a tape or a counter of a client's commands.
 type monitored interface{ monitor() *event.CommandMonitor }
 
-// client returns a private client. The parameter sent records or counts its commands.
+// client returns a new client of the deployment. sent records or counts its commands.
 func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
 }
 
-// privateClient returns a client for one test.
+// privateClient returns a client that is disconnected at the end of the test.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(opts))(t)

@@ -14,7 +14,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// Two schedulers have the same job, like two processes. Each slot runs in one of them.
+// Two schedulers, as in two processes, have the same job. With a Locker only one of them runs it.
 func ExampleNewLocker() {
 	server := memcatalog.New(memcatalog.Options{})
 	store := singleton.NewMemoryStore(nil) // or singleton.NewStore(client.Database("distlock"))

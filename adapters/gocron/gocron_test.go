@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A world is one server, in virtual time.
+// A world is one server in memory, in virtual time. It records the runs of the job.
 type world struct {
 	*locktest.World
 	t     *testing.T
@@ -47,7 +47,7 @@ func (w *world) manager() *distlock.Manager {
 	return w.Start(nil).Manager
 }
 
-// schedule starts a scheduler on process i. Its job returns immediately.
+// schedule starts a scheduler with one job, for process number i. The job only records its run.
 func (w *world) schedule(i int, job gocron.JobDefinition,
 	opts ...gocron.SchedulerOption) gocron.Scheduler {
 	w.t.Helper()
@@ -79,7 +79,7 @@ func (w *world) locker(c gocronlock.Config) *gocronlock.Locker {
 	return assert.Value(gocronlock.NewLocker(c))(w.t)
 }
 
-// A naive locker locks for each run, like the lockers of gocron.
+// naive is a gocron.Locker that acquires a lock for each run and does nothing else.
 type naive struct{ m *distlock.Manager }
 
 func (n naive) Lock(ctx context.Context, job string) (gocron.Lock, error) {
@@ -94,8 +94,9 @@ type naiveLock struct{ *distlock.TryGuard }
 
 func (n naiveLock) Unlock(context.Context) error { return n.Release() }
 
-// Five processes, started ten seconds apart, have a quick job every minute. With a slot it runs
-// once a minute. With a lock for each run it runs five times (gocron issue 841).
+// Five processes start ten seconds apart. In each of them a quick job is due every minute. With a
+// Locker of this package, the job runs once a minute. With a naive Locker, it runs five times a
+// minute (gocron issue 841).
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -130,8 +131,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// A slot of a cron job runs once, however much the clocks of the processes differ (gocron issue
-// 841).
+// A cron job runs once at each scheduled time, however much the clocks of the processes differ
+// (gocron issue 841).
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
@@ -160,7 +161,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	}
 }
 
-// The pause switch stops a job of gocron. The record keeps the last run.
+// A job does not run while its setting "stopped" is true. Its record stays unchanged.
 func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.schedule(0, gocron.DurationJob(time.Minute),
@@ -178,8 +179,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// With an Elector on each of five processes, only the leader runs the jobs. When the leader closes,
-// another process leads. After the last close no process runs them.
+// Five processes have an Elector each. Only the leader runs the job. When the leader's Elector is
+// closed, another process becomes the leader. After the last Close the job does not run.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -225,7 +226,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	})
 }
 
-// NewLocker and NewElector refuse an invalid field and name it.
+// NewLocker and NewElector return ErrConfig for an invalid field.
 func TestNew_BadConfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.manager()
@@ -243,8 +244,8 @@ func TestNew_BadConfig(t *testing.T) {
 	})
 }
 
-// A schedule of robfig/cron is a Schedule of package singleton. Its slots run once, at their time
-// of the day in their zone.
+// RunSlots of package singleton accepts a schedule of robfig/cron. Each slot runs once, at the
+// scheduled time in Slots.Zone.
 func TestCron_IsASchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		schedule := assert.Value(cron.ParseStandard("30 9 * * 1-5"))(t)
@@ -278,14 +279,14 @@ type panicking struct{}
 
 func (panicking) Next(time.Time) time.Time { panic("boom") }
 
-// A schedule that panics leaves the lock free. A nil context is an error.
+// If the Schedule panics, the lock is released. Lock returns ErrConfig for a nil context.
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		l := w.locker(gocronlock.Config{Schedule: panicking{}})
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Error("the panic is gone")
+					t.Error("the panic did not reach the caller")
 				}
 			}()
 			_, _ = l.Lock(t.Context(), "report")

@@ -19,13 +19,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// A report has a method whose value is the task of several jobs.
+// A report has a method run, which the test uses as the task of a job.
 type report struct{ done func() }
 
 func (r *report) run() { r.done() }
 
-// Of two jobs that use one method value, and so have one name, only one runs. The other gets an
-// error, which is also logged. Jobs with two names both run.
+// Two jobs whose tasks are the same method have the same name. Only one of them runs. The other
+// gets ErrSameName, which is also logged. With gocron.WithName both jobs run.
 func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint(named), func(t *testing.T) {

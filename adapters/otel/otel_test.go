@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// traced is a world with its own tracer, which records the locks of its processes.
+// traced is a world whose processes record spans.
 type traced struct {
 	*locktest.World
 	t        *testing.T
@@ -53,7 +53,7 @@ func (w *traced) take(name string) []sdk.ReadOnlySpan {
 	return slices.DeleteFunc(w.recorder.Ended(), other)
 }
 
-// only returns the one span of that name.
+// only returns the span of a name. It fails the test if there is none or more than one.
 func (w *traced) only(name string) sdk.ReadOnlySpan {
 	w.t.Helper()
 	spans := w.take(name)
@@ -74,8 +74,9 @@ func attr(attributes []attribute.KeyValue, key string) string {
 
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// The span of an acquisition lasts as long as its wait and records the hand-over of the lock. The
-// span of the release is a child of the same caller's span, although Release gets no context.
+// The span of an acquisition lasts from the call of Lock to its return, and has the event
+// "granted". The spans of the acquisition and of the release are children of the span in the
+// context of the call.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -115,7 +116,8 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	})
 }
 
-// A held lock is not an error in a trace. A process without a heartbeat is an error.
+// If another process holds the lock, the status of the acquisition's span is Unset. If the process
+// has no heartbeat, the status is Error.
 func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -137,8 +139,8 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	})
 }
 
-// The span of a takeover is a child of the acquisition's span, and has the evidence. Invalid
-// strings of other processes become valid.
+// A takeover has its own span, with the rule and the evidence. The span is a child of the span of
+// the acquisition. Invalid UTF-8 in a process id is replaced.
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -160,8 +162,8 @@ func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	})
 }
 
-// Pings make no spans. Every other kind makes at least one span, which is finished. The package
-// comment lists the spans and their attributes.
+// Every event except a ping starts and ends at least one span. The package comment lists all spans
+// and attributes.
 func TestTracer_EveryKind_EndsItsSpans_Documented(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		text := string(assert.Value(os.ReadFile("doc.go"))(t))

@@ -17,7 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shown returns the type and the labels of each metric of a Collector after events of every kind.
+// shown returns the type and the labels of each metric that a Collector exports after events of
+// every kind.
 func shown(t *testing.T) (types, labels map[string]string) {
 	t.Helper()
 	c := newCollector(t)
@@ -45,10 +46,10 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// metricItem matches the item of a metric in docs/metrics.md.
+// metricItem matches the list item of a metric in docs/metrics.md.
 var metricItem = regexp.MustCompile("(?m)^- `(distlock_\\w+)(?:{([\\w,]+)})?`(, histogram)?: .")
 
-// documented returns the name, the type and the labels of the metric in an item.
+// documented returns the name, the type and the labels of a metric. item is a match of metricItem.
 func documented(item []string) (name, kind, labels string) {
 	kind = "gauge"
 	switch {
@@ -100,19 +101,19 @@ func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
 	}
 }
 
-// Each alert fires in a bad half hour, and no alert fires in a good half hour.
+// Each alert fires on the bad data in alerts_test.yaml. No alert fires on the good data.
 func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool is not to be had: the alerts are not tried out")
+		t.Skip("promtool is not installed: the alerts are not tested")
 	}
 	try := exec.CommandContext(t.Context(), tool, "test", "rules", "alerts_test.yaml")
 	out, err := try.CombinedOutput()
 	assert.NoErr(t, err, string(out))
 }
 
-// The dashboard and the alerts use only metrics that exist, and labels of these metrics.
+// The dashboard and the alerts use only metrics and labels that exist.
 func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	expressions := append(dashboard(t), alerts(t)...)
@@ -160,7 +161,7 @@ func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// dashboard returns the expressions of the panels.
+// dashboard returns the expressions of all panels of dashboard.json.
 func dashboard(t *testing.T) (all []string) {
 	t.Helper()
 	var d struct {
@@ -191,7 +192,8 @@ func dashboard(t *testing.T) (all []string) {
 	return all
 }
 
-// alerts returns the expressions of the rules. docs/metrics.md names each rule.
+// alerts returns the expressions of all rules of alerts.yaml. It checks that docs/metrics.md lists
+// each alert.
 func alerts(t *testing.T) (all []string) {
 	t.Helper()
 	var rules struct {
@@ -214,7 +216,7 @@ func alerts(t *testing.T) (all []string) {
 				t.Errorf("alert %s is incomplete: %+v", r.Alert, r)
 			}
 			if !strings.Contains(document(t), "\n- `"+r.Alert+"`: ") {
-				t.Errorf("docs/metrics.md does not say what to do at %s", r.Alert)
+				t.Errorf("docs/metrics.md does not list alert %s", r.Alert)
 			}
 			all = append(all, r.Expr)
 		}

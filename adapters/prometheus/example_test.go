@@ -11,7 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Collector observes the locks of a Manager, and reads its state during each scrape.
+// A Collector observes the locks of a Manager. During each scrape it reads the state of the
+// Manager.
 func Example() {
 	ctx := context.Background()
 	collector, err := prometheus.New(prometheus.Options{Names: []string{"reports"}})

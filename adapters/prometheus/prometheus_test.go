@@ -46,7 +46,7 @@ func compare(t *testing.T, c prom.Collector, want string, names ...string) {
 	assert.NoErr(t, testutil.CollectAndCompare(c, strings.NewReader(want), names...))
 }
 
-// Every name and help text follows Prometheus' conventions, after every kind of event.
+// The names and help texts of all metrics follow Prometheus' conventions.
 func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{nil, {"a"}} {
@@ -61,8 +61,8 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	}
 }
 
-// A Collector exports the events and the state of a process in the terms of package distlock. No
-// label names a lock.
+// A Collector exports the events and the state of its process. By default it exports no name of a
+// lock.
 func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func page(t *testing.T, c prom.Collector) string {
 	return string(text)
 }
 
-// wantShown checks that the page has these lines, and returns the page.
+// wantShown checks that the exported text contains these strings, and returns the text.
 func wantShown(t *testing.T, c prom.Collector, lines ...string) (text string) {
 	t.Helper()
 	text = page(t, c)
@@ -129,7 +129,7 @@ func wantShown(t *testing.T, c prom.Collector, lines ...string) (text string) {
 	return text
 }
 
-// Each configured name has its series. All other names share one series.
+// Each name in Options.Names has its own series. All other names share one series.
 func TestCollector_Names_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ distlock_releases_total{cause="",lock="a"} 1
 	}
 }
 
-// A scrape whose reader stops in the middle blocks no lock, although new events create new series.
+// A lock does not wait for a scrape whose reader has stopped.
 func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	t.Parallel()
 	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")
@@ -202,7 +202,7 @@ func (source) Config() distlock.Config {
 	return distlock.Config{Ping: time.Second, Takeover: time.Minute}
 }
 
-// everything makes the Collector observe each event once.
+// everything makes the Collector observe one event and one sample of each kind.
 func everything(c *prometheus.Collector) {
 	for kind := distlock.EventAcquired; kind <= distlock.EventEvicted; kind++ {
 		c.Observe(distlock.Event{Kind: kind, Name: "a", Rule: "at once", Waited: time.Second,
@@ -221,8 +221,8 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// Rare events have the value zero before they happen, so that the first increase is visible. A
-// cause is the value of a label.
+// The series of rare events exist from the start with the value 0. Otherwise Prometheus would not
+// detect their first increase.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -237,7 +237,8 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 		`distlock_acquisitions_total{cause="no_heartbeat",outcome="refused"} 1`)
 }
 
-// Odd properties of a server are escaped. A second call of Watch replaces the Source.
+// Special and invalid characters in a server's version are escaped. A second call of Watch replaces
+// the Source.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

@@ -13,8 +13,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A Collector that is the Observer of a Manager exports the leader and the runs. Elections and
-// loops need no registration, and no command is sent.
+// A Collector exports the elections and loops of its Manager. They need no registration. A scrape
+// sends no command.
 func TestCollector_Work_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestCollector_Work_IsShown(t *testing.T) {
 		<-ended
 		<-ended
 		if text := page(t, c); strings.Contains(text, `distlock_leads{`) {
-			t.Errorf("it stands by after its end:\n%s", text)
+			t.Errorf("distlock_leads is exported after the end:\n%s", text)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var errAway = errors.New("the server is away")
 
-// bench is a Log that inserts into a slice.
+// bench is a Log that inserts entries into a slice.
 type bench struct {
 	*Log
 	t    *testing.T
@@ -49,7 +49,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// set makes inserts end with the error of refuse. With nil, inserts succeed.
+// set makes inserts return the error of refuse. If refuse is nil, inserts succeed.
 func (b *bench) set(refuse func(context.Context) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// happen observes n events with fences 1 to n. It must take no time.
+// happen observes n events with fences 1 to n. It checks that Observe does not wait.
 func (b *bench) happen(n int) {
 	b.t.Helper()
 	begun := time.Now()
@@ -91,7 +91,7 @@ func (b *bench) happen(n int) {
 	}
 }
 
-// want checks that the entries with the fences 1 to n were inserted once each, in order.
+// want checks that the entries of n events were inserted once each and in order.
 func (b *bench) want(n int) {
 	b.t.Helper()
 	synctest.Wait()
@@ -109,8 +109,8 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// All events of a second cost one insert. A Log without events has no goroutine and sends no
-// command.
+// A Log inserts the events of a second with one command. Without events it sends no command and has
+// no goroutine.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		time.Sleep(time.Hour)
@@ -166,7 +166,8 @@ func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	}
 }
 
-// Close inserts the waiting entries without a pause, and drops later events.
+// Close inserts the remaining entries immediately, even after an insert has failed. Events after
+// Close are dropped and counted.
 func TestLog_Close_InsertsTheRest(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"at work": nil, "after a failure": away, "while an insert hangs": hang,
@@ -213,8 +214,8 @@ func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	}
 }
 
-// An entry has the data of its event. A release has no wait. A long error is cut between
-// characters.
+// An entry has the data of its event. Only an acquisition has a wait. The text of a long error is
+// cut between two characters.
 func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
@@ -253,8 +254,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// A Log records a Manager's events with the server's time. A Log that cannot write delays no call
-// of the Manager.
+// A Log records the events of a Manager with the server's time. The Manager's calls do not wait for
+// a Log whose inserts fail.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
@@ -283,7 +284,7 @@ func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	})
 }
 
-// New refuses invalid options and names them.
+// New returns ErrConfig for invalid options and names them.
 func TestNew_BadOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	client := new(mongo.Client)
@@ -310,7 +311,7 @@ func TestNew_BadOptions_AreRefused(t *testing.T) {
 	}
 }
 
-// A Log records the events of several goroutines once each.
+// Events of concurrent goroutines are recorded once each.
 func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var all sync.WaitGroup

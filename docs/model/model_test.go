@@ -18,23 +18,24 @@ import (
 
 var all = flag.Bool("model.all", false, "check the long variants as well: minutes")
 
-// bound is how long one step of a check may take: the clean ones take seconds.
+// bound is the time limit of each program that a check runs.
 const bound = 10 * time.Minute
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
 type verdict string
 
-// The verdicts; a clean search is short, or left out unless -model.all is given.
+// The verdicts of the checker. A variant with the verdict long is checked only with -model.all.
 const (
 	short    verdict = "clean"
 	long     verdict = "clean, after long"
 	violated verdict = "violated"
 )
 
-// variants switch one rule off, or add a fault, with the expected verdict, and how many states were
-// searched: of a violated one until the search stopped. Without defines T is 3 ticks, H, for which
-// a holder trusts its lock, is 3, and time ends at tick 5.
+// variants are the variants of the model. Their defines switch a rule off or add a fault. The
+// comments are the numbers of states that the checker visited. The checker stops at the first
+// violation. By default, T (the takeover time) and H (the time for which a holder trusts its lock)
+// are 3 ticks, and time ends at tick 5.
 var variants = []struct {
 	name, defines string
 	verdict       verdict
@@ -62,8 +63,8 @@ var variants = []struct {
 	{"as 1.8: by the age of the ping, the contender's clock is wrong", "ONE AGE JUMP_OWN=3", violated},
 }
 
-// The rule holds in the variants that keep it, and is violated in those that break it. Among the
-// latter are the rules of the old generations.
+// The checker finds an error exactly in the variants with the verdict violated. The rules of
+// earlier generations of mongos are among these.
 func TestLease_Variants_Verdicts(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"spin", "cc"} {
@@ -92,8 +93,8 @@ var (
 	incomplete = regexp.MustCompile(`max search depth too small|out of memory|Search not completed`)
 )
 
-// check runs spin on the model and reports the number of errors and of states. A search that was
-// cut short without an error is no verdict.
+// check runs spin on the model and returns the numbers of errors and of states. It fails the test
+// if the search was cut short without an error.
 func check(t *testing.T, model, defines string) (errors, states string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,8 +14,9 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// Each function is asked at most once in AskedEvery, however often the metrics are read. Two queues
-// with one name share a series. A function that panics or was stopped has no series.
+// Asked calls each function at most once in AskedEvery, however often its samples are read. The
+// samples of two queues with one name become one series. A function that panics or was stopped has
+// no samples.
 func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked
@@ -41,7 +42,7 @@ func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	})
 }
 
-// A reader waits at most AskTimeout for a function that hangs.
+// All returns after AskTimeout if a function hangs.
 func TestAsked_Hangs_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked
@@ -52,7 +53,7 @@ func TestAsked_Hangs_IsBounded(t *testing.T) {
 	})
 }
 
-// The first MostNames names are shown. All others share the empty name.
+// Names shows the first MostNames names. It replaces all others by the empty name.
 func TestNames_TooMany_AreTogether(t *testing.T) {
 	t.Parallel()
 	var n metrics.Names
@@ -63,6 +64,6 @@ func TestNames_TooMany_AreTogether(t *testing.T) {
 		}
 	}
 	if len(shown) != metrics.MostNames+1 || shown[""] != 2*(1000-metrics.MostNames) {
-		t.Errorf("%d names, %d without", len(shown), shown[""])
+		t.Errorf("%d names, %d samples without a name", len(shown), shown[""])
 	}
 }

@@ -15,12 +15,13 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// optional are the actions that only prevent a logged warning. dropIndex drops the index of an
-// early version. getParameter reads the feature compatibility version of a config server.
+// optional are the actions that package mongocatalog uses but that no role grants. Without them a
+// process only logs a warning. dropIndex drops the index of an early version. getParameter reads
+// the feature compatibility version of a config server.
 var optional = []string{"dropIndex", "getParameter"}
 
-// If the server refuses an operation, the adapter names the missing actions. The role grants each
-// of them on that collection.
+// If the server refuses an operation, the error of package mongocatalog names the missing actions.
+// The role grants each of these actions on the same collection.
 func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`\bon\(catalog\.(Locks|Pings)Collection, "([^"]+)"`)
@@ -53,7 +54,7 @@ func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 		}
 	}
 	if found < 6 {
-		t.Errorf("only %d operations are found in the sources: this test has seen too little", found)
+		t.Errorf("only %d operations are found in the sources, want at least 6", found)
 	}
 }
 
@@ -63,7 +64,7 @@ func granted(privileges []role.Privilege, collection, action string) bool {
 	})
 }
 
-// The privileges of all features together contain each action of a feature once, and no other.
+// The role of all features has each action of each feature once, and no other action.
 func TestOf_Together_IsTheUnion(t *testing.T) {
 	t.Parallel()
 	together := role.Of("jobs", role.Features()...)
@@ -78,7 +79,7 @@ func TestOf_Together_IsTheUnion(t *testing.T) {
 			if !slices.ContainsFunc(role.Features(), func(f role.Feature) bool {
 				return granted(role.Of("jobs", f), p.Collection, action)
 			}) {
-				t.Errorf("nobody asks for %s", key)
+				t.Errorf("no feature needs %s", key)
 			}
 		}
 	}
@@ -86,7 +87,7 @@ func TestOf_Together_IsTheUnion(t *testing.T) {
 		for _, p := range role.Of("jobs", f) {
 			for _, action := range p.Actions {
 				if !seen[p.Collection+"/"+action] {
-					t.Errorf("%s on %s, for %s, is left out", action, p.Collection, f)
+					t.Errorf("%s on %s, for %s, is missing", action, p.Collection, f)
 				}
 			}
 		}
@@ -99,6 +100,6 @@ func TestParse_NamesWhatThereIs(t *testing.T) {
 	assert.Slices(t, got, []role.Feature{role.Locks, role.History}, "got %q, want %q")
 	_, err := role.Parse("locks,everything")
 	if err == nil || !strings.Contains(err.Error(), "transactions") {
-		t.Errorf("got %v, want the features that there are", err)
+		t.Errorf("got %v, want the list of features", err)
 	}
 }
