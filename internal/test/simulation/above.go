@@ -9,13 +9,13 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file serves packages built on the lock. A user of such a package brings another store and
-// more rules. The faults of a schedule also strike the commands to that store.
+// This file serves the tests of packages built on the lock. Such a test adds a store and rules to a
+// schedule. Faults of the schedule also strike commands to that store.
 
-// Outside changes the world from outside of all processes.
+// An Outside is the access of a test to a run, independent of any process.
 type Outside struct{ w *world }
 
-// At runs do at an instant.
+// At calls do as an event at the time at.
 func (o *Outside) At(at time.Duration, do func()) { o.w.After(at, do) }
 
 // Manager returns the process's Manager.
@@ -24,64 +24,65 @@ func (u *User) Manager() *distlock.Manager { return u.m }
 // Clock returns the process's clock.
 func (u *User) Clock() clock.Clock { return u.p.Clock }
 
-// Context returns a context that ends with the run and carries the clock of the process.
+// Context returns a context that ends with the run. It contains the clock of the process.
 func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock) }
 
-// Shut reports whether the user must stop, because a fault has closed the process or the run is
-// over.
+// Shut reports whether the user must stop. The reason is the end of the run, or a fault that closes
+// the process.
 func (u *User) Shut() bool {
 	u.p.mu.Lock()
 	defer u.p.mu.Unlock()
 	return u.p.shut || u.p.ctx.Err() != nil
 }
 
-// Dead reports whether the process has died. Only the loop of the world may call it.
+// Dead reports whether the process has died. Only the event loop may call it.
 func (u *User) Dead() bool { return u.p.Dead }
 
 func (u *User) String() string { return u.p.String() }
 
-// Command submits a command to a store that does not keep the locks. The command is an event, and
-// faults can strike it. The loop of the world calls do, perhaps late or twice.
+// Command sends a command to a store other than the store of the locks. Faults can strike the
+// command, so the event loop calls do once, twice, late or never.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice runs do as an event while the process runs.
+// Notice calls do as an event. If the process is paused, the call waits until the process runs
+// again.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process and replaces it with another process after a delay. It returns when the run
-// is over.
+// Die kills the process. After the delay back, a new process takes its place. Die returns at the
+// end of the run.
 func (u *User) Die(back time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {
 		p.crash()
-		p.w.After(back, func() { p.w.revive(p.Index) })
+		p.w.After(back, func() { p.w.restart(p.Index) })
 	})
 	<-p.ctx.Done()
 }
 
-// revive starts a new process in a place if its previous process is over.
-func (w *world) revive(i int) {
+// restart starts a new process in place i if the last one there has died or closed.
+func (w *world) restart(i int) {
 	if p := w.slots[i]; p != nil && p.over() {
 		w.launch(i)
 	}
 }
 
 // Always adds a check that runs after every event.
-func (o *Outside) Always(look func()) { o.w.always = append(o.w.always, look) }
+func (o *Outside) Always(check func()) { o.w.always = append(o.w.always, check) }
 
-// Violated records that a rule of a package built on the lock was broken.
+// Violated records a violation of a rule of the package under test.
 func (o *Outside) Violated(rule, format string, args ...any) {
-	o.w.judge.violated(rule, format, args...)
+	o.w.oracle.violated(rule, format, args...)
 }
 
-// End ends the quiet time early.
+// End ends the run early. It is called in the quiet time of the schedule.
 func (o *Outside) End() { o.w.over = true }
 
-// Healed reports whether the faults are over. Any goroutine may call it.
+// Healed reports whether the time for faults is over. Safe for concurrent use.
 func (o *Outside) Healed() bool { return o.w.Now() >= o.w.s.Length }
 
 // Now returns the time since the start of the run.
@@ -90,12 +91,12 @@ func (o *Outside) Now() time.Duration { return o.w.Now() }
 // ServerNow returns the time of the server's clock.
 func (o *Outside) ServerNow() time.Time { return o.w.ServerNow() }
 
-// Revive starts a new process in every place without a running process.
+// Revive starts a new process in each place whose last process has died or closed.
 func (o *Outside) Revive() {
 	for i := range o.w.slots {
-		o.w.revive(i)
+		o.w.restart(i)
 	}
 }
 
-// Say adds a line to the timeline. Any goroutine may call it.
-func (o *Outside) Say(format string, args ...any) { o.w.log.told(format, args...) }
+// Say adds a line to the timeline. Safe for concurrent use.
+func (o *Outside) Say(format string, args ...any) { o.w.log.addUser(format, args...) }

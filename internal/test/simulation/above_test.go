@@ -22,16 +22,16 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is one running function under the lock of an election, a loop or a schedule. err returns
-// nil while the function may trust its lock.
+// A work is one running call of a user's function under a lock. err returns nil while the function
+// may trust the lock.
 type work struct {
 	u     *simulation.User
 	err   func() error
 	fence int64
 }
 
-// A guild is the state that all processes of one run share.
-type guild struct {
+// A runState is the state that all processes of one run share.
+type runState struct {
 	seed  uint64
 	lease time.Duration
 	clock bool // the server's clock steps
@@ -47,14 +47,14 @@ type guild struct {
 	slot  time.Time // latest started slot
 }
 
-// kinds maps the packages and modes built on the lock to their users.
-var kinds = map[string]func(*guild, *simulation.User){
-	"election": (*guild).stand, "loop": (*guild).loop, "slots": slotted(false),
+// kinds contains the functions of the users, by the package or mode under test.
+var kinds = map[string]func(*runState, *simulation.User){
+	"election": (*runState).elect, "loop": (*runState).loop, "slots": slotted(false),
 	"reruns": slotted(true),
 }
 
-// look runs after every event. It checks that at most one running work trusts its lock.
-func (g *guild) look() {
+// checkTrusted checks that at most one running work trusts its lock. It runs after every event.
+func (g *runState) checkTrusted() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var trusted []int64
@@ -65,12 +65,13 @@ func (g *guild) look() {
 	}
 	if len(trusted) > 1 {
 		slices.Sort(trusted)
-		g.out.Violated("two at work", "under fences %v", trusted)
+		g.out.Violated("two at work", "the trusted fences are %v", trusted)
 	}
 }
 
-// run runs a work under a lock. err returns nil while the work may trust the lock.
-func (g *guild) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
+// run runs a work. err returns nil while the work may trust its lock. renew renews the lease of the
+// lock, if there is one.
+func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
 	renew func()) error {
 	g.out.Say("%s begins under fence %d", u, fence)
 	w := &work{u: u, err: err, fence: fence}
@@ -88,15 +89,15 @@ func (g *guild) run(ctx context.Context, u *simulation.User, fence int64, err fu
 	return g.work(ctx, u, chance, renew)
 }
 
-// work behaves like a user's function. It takes time, obeys or ignores its context, fails, panics,
-// or kills its process.
-func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
-	deaf := r.IntN(3) == 0
+// work is the user's function. It takes a random time. It obeys or ignores its context. It
+// succeeds, fails, panics or kills its process.
+func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
+	ignores := r.IntN(3) == 0
 	for range 1 + r.IntN(6) {
 		switch d := time.Duration(r.IntN(10_000)) * time.Millisecond; {
-		case deaf && !u.Sleep(d):
+		case ignores && !u.Sleep(d):
 			return errors.New("over")
-		case !deaf && !clock.Sleep(u.Clock(), d, ctx.Done()):
+		case !ignores && !clock.Sleep(u.Clock(), d, ctx.Done()):
 			return context.Cause(ctx)
 		}
 		if r.IntN(3) > 0 {
@@ -117,8 +118,8 @@ func (g *guild) work(ctx context.Context, u *simulation.User, r *rand.Rand, rene
 	return nil
 }
 
-// again runs a function repeatedly. It sometimes ends the function's context early.
-func (g *guild) again(u *simulation.User, run func(ctx context.Context)) {
+// repeat calls run until the process closes. It ends some of the contexts early.
+func (g *runState) repeat(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())
 		after := time.Duration(u.Chance.IntN(900)) * time.Second
@@ -136,13 +137,13 @@ func (g *guild) again(u *simulation.User, run func(ctx context.Context)) {
 	}
 }
 
-func (g *guild) stand(u *simulation.User) {
+func (g *runState) elect(u *simulation.User) {
 	e := election.New(u.Manager(), "leader")
 	opts := []election.Option{election.Backoff(time.Second, 10*time.Second)}
 	if g.lease > 0 {
 		opts = append(opts, election.Lease(g.lease))
 	}
-	g.again(u, func(ctx context.Context) {
+	g.repeat(u, func(ctx context.Context) {
 		_ = e.Run(ctx, func(ctx context.Context, l *election.Leadership) error {
 			g.mu.Lock()
 			if l.Fence() <= g.fence {
@@ -154,8 +155,8 @@ func (g *guild) stand(u *simulation.User) {
 	})
 }
 
-func (g *guild) loop(u *simulation.User) {
-	g.again(u, func(ctx context.Context) {
+func (g *runState) loop(u *simulation.User) {
+	g.repeat(u, func(ctx context.Context) {
 		_ = singleton.Run(ctx, u.Manager(), singleton.Loop{Name: "loop", Store: records{g.store, u},
 			Every: 10 * time.Second, Turn: 5, Do: func(ctx context.Context, guard *distlock.TryGuard) error {
 				return g.run(ctx, u, guard.Fence(), guard.Err, func() {})
@@ -163,39 +164,39 @@ func (g *guild) loop(u *simulation.User) {
 	})
 }
 
-func slotted(rerun bool) func(*guild, *simulation.User) {
-	return func(g *guild, u *simulation.User) {
-		g.again(u, func(ctx context.Context) {
+func slotted(rerun bool) func(*runState, *simulation.User) {
+	return func(g *runState, u *simulation.User) {
+		g.repeat(u, func(ctx context.Context) {
 			_ = singleton.RunSlots(ctx, u.Manager(), singleton.Slots{Name: "slots", Store: records{g.store,
 				u}, Schedule: singleton.Every(30 * time.Second), Missed: singleton.RunAll, MostMissed: 10_000,
 				Rerun: rerun, Do: func(ctx context.Context, s singleton.Slot) error {
-					g.mark(s, rerun)
+					g.checkSlot(s, rerun)
 					return g.run(ctx, u, s.Guard.Fence(), s.Guard.Err, func() {})
 				}})
 		})
 	}
 }
 
-// early is how far a clock is ahead after it ran a tenth too fast for half a minute.
-const early = 3 * time.Second
+// maxLead is the lead of a clock that ran 10 % too fast for half a minute.
+const maxLead = 3 * time.Second
 
-// mark checks that no slot starts twice or before its time, and that slots start in order.
-func (g *guild) mark(s singleton.Slot, rerun bool) {
+// checkSlot checks that slots start in order, and that no slot starts twice or before its time.
+func (g *runState) checkSlot(s singleton.Slot, rerun bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := fmt.Sprintf("slot %s, attempt %d", s.Time.Format(time.TimeOnly), s.Attempt)
 	switch {
 	case g.slots[key] || !rerun && s.Attempt != 1:
-		g.out.Violated("slots", "%s is begun twice", key)
+		g.out.Violated("slots", "%s has started twice", key)
 	case s.Time.Before(g.slot):
-		g.out.Violated("slots", "%s begins after one at %s", key, g.slot.Format(time.TimeOnly))
-	case !g.clock && s.Time.After(g.out.ServerNow().Add(early)):
-		g.out.Violated("slots", "%s begins before its time", key)
+		g.out.Violated("slots", "%s starts after the slot of %s", key, g.slot.Format(time.TimeOnly))
+	case !g.clock && s.Time.After(g.out.ServerNow().Add(maxLead)):
+		g.out.Violated("slots", "%s starts before its time", key)
 	}
 	g.slots[key], g.slot = true, s.Time
 }
 
-// records is the store of the records, for one process. Every command is an event.
+// A records is the [singleton.Store] of one process. Its commands are events.
 type records struct {
 	singleton.Store
 	u *simulation.User
@@ -224,13 +225,13 @@ func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bo
 	return got, nil
 }
 
-// walkAbove returns the schedule of a random walk of one kind. It has the faults of the lock's
-// random walk.
-func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
+// walkAbove returns the schedule of a random walk for a kind of user. It has the faults of
+// [simulation.Walk].
+func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
 	s.Name, s.Foreign = fmt.Sprintf("walk %d of %s", seed, kind), nil
-	g := &guild{seed: seed}
+	g := &runState{seed: seed}
 	if kind == "election" && r.IntN(3) == 0 {
 		g.lease = 10*time.Second + time.Duration(r.Int64N(int64(s.Timing.Takeover)))
 	}
@@ -250,22 +251,22 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *guild) {
 	s.World = func(o *simulation.Outside) {
 		g.out, g.store = o, singleton.NewMemoryStore(o.ServerNow)
 		g.slots = map[string]bool{}
-		o.Always(g.look)
+		o.Always(g.checkTrusted)
 		o.At(s.Length+time.Second, o.Revive)
 		o.At(s.Length+s.Quiet-time.Millisecond, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			// A function takes at most a minute, and a pause takes less.
+			// A function takes at most a minute. The pause before the next one is shorter.
 			if idle := o.Now() - g.last; idle > 3*time.Minute && !(g.clock && strings.Contains(kind, "s")) {
-				o.Violated("goes on", "nothing has begun for %v", idle)
+				o.Violated("goes on", "nothing has started for %v", idle)
 			}
 		})
 	}
 	return s, g
 }
 
-// Under all faults at most one term, round or slot trusts its lock, each slot starts once, and work
-// continues.
+// Under all faults at most one term, round or slot trusts its lock, and each slot starts once. New
+// work starts after the faults.
 func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {
@@ -288,7 +289,7 @@ func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 				n++
 				begun += g.begun
 			}
-			t.Logf("%d walks in %v, %d begun", n, time.Since(start).Round(time.Millisecond), begun)
+			t.Logf("%d walks in %v, %d works", n, time.Since(start).Round(time.Millisecond), begun)
 		})
 	}
 }

@@ -19,9 +19,9 @@ import (
 type call struct {
 	p       *process
 	op      fault.Op
-	subject string // lock name or process id that the store knows
+	subject string // name of the lock, or process id
 	writes  bool
-	// mayBeOld is set if the answer may be an old state.
+	// mayBeOld is set if a fault can answer the command with an old state.
 	mayBeOld bool
 	ts       bson.ObjectID // session in the command, if any
 	request  catalog.Request
@@ -29,30 +29,31 @@ type call struct {
 	watched  *catalog.Ping
 	renewal  catalog.Renewal
 
-	n       int // number of the command in its process
-	sent    time.Duration
-	reading clock.Reading // process's clock when the command was sent
-	do      func() error  // carries the command out on the store
-	looks   catalog.Looks // snapshots in the answer
-	old     *oldState     // old state for the answer; nil for the present state
+	n         int // number of the command in its process
+	sent      time.Duration
+	reading   clock.Reading // process's clock when the command was sent
+	do        func() error  // executes the command on the store
+	snapshots catalog.Looks // snapshots in the answer
+	old       *oldState     // old state for the answer; nil for the present state
 
-	inside   *inside // the command's transaction, or nil
-	blocked  bool    // it waited for a transaction
-	admitted bool    // the command was sent; guarded by the process's mu
-	err      error   // error of do; set before done is closed
-	done     chan struct{}
-	answered bool        // the reply has arrived
-	overdue  atomic.Bool // the context is done
-	expired  atomic.Bool // the process has noticed the end of the context
-	note     string      // the faults that struck the command, for the timeline
+	transaction *transaction // the command's transaction, or nil
+	blocked     bool         // it waited for a transaction
+	admitted    bool         // the command was sent; guarded by the process's mu
+	err         error        // error of do; set before done is closed
+	done        chan struct{}
+	answered    bool        // the reply has arrived
+	overdue     atomic.Bool // the context is done
+	expired     atomic.Bool // the process has noticed the end of the context
+	note        string      // the faults that struck the command, for the timeline
 }
 
-// key orders the commands that a process sends at one instant, independently of the Go scheduler.
+// key returns a key by which the commands of a process at one instant are sorted. Their order is
+// then independent of the Go scheduler.
 func (c *call) key() string {
-	return string(rune(c.p.life)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
+	return string(rune(c.p.generation)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
 
-// submit sends a command and waits for its answer until its context is done, like a real process.
+// submit sends a command. It returns the answer, or an error when the context is done.
 func (c *call) submit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unsent(err)
@@ -83,21 +84,21 @@ func (c *call) submit(ctx context.Context) error {
 	if !frozen && !admitted {
 		return unsent(ctx.Err())
 	}
-	if frozen { // noticed only when the process runs again; an earlier reply counts
+	if frozen { // when the process runs again, it finds an earlier reply first
 		<-c.done
 		return c.err
 	}
 	return c.timeout(ctx.Err())
 }
 
-// number records that a command is sent now.
-func (c *call) number() {
+// recordSend gives a command its number, and records the time at which it is sent.
+func (c *call) recordSend() {
 	c.p.calls++
 	c.n, c.sent, c.reading = c.p.calls, c.p.w.Now(), c.p.Clock.Now()
 }
 
-// unsent returns the error of a command whose context was done before it was sent, or in the same
-// instant. In the second case Go's scheduler would otherwise choose the error.
+// unsent returns the error of a command whose context is done before it is sent. A command is not
+// sent if both happen at one instant.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 func (c *call) timeout(cause error) error {
@@ -107,7 +108,7 @@ func (c *call) timeout(cause error) error {
 	return fmt.Errorf("%s: %w: %w", c.op, catalog.ErrUnavailable, cause)
 }
 
-// lost returns the error of a command that broke in transit.
+// lost returns the error of a command that the network has lost.
 func (c *call) lost() error {
 	if c.writes {
 		return fault.Lost(c.op)
@@ -115,7 +116,7 @@ func (c *call) lost() error {
 	return fault.Refused(c.op)
 }
 
-// finish gives the answer to the process. Only the loop of the world calls it.
+// finish passes the answer to submit. Only the event loop calls it.
 func (c *call) finish(err error) {
 	if c.answered {
 		return
@@ -131,7 +132,8 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// reply answers a command once its process runs.
+// reply delivers the answer to a process that runs. Otherwise it waits until the process runs
+// again.
 func (c *call) reply(err error) {
 	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {
@@ -139,14 +141,14 @@ func (c *call) reply(err error) {
 		}
 		c.p.w.log.add("%s %s %q: %v%s", c.p, c.op, c.subject, err, c.note)
 		if err == nil {
-			c.p.w.judge.replied(c)
+			c.p.w.oracle.replied(c)
 		}
 		c.finish(err)
 	})
 }
 
-// carry executes a command on the store and passes its effect to the oracle.
-func (c *call) carry() error {
+// execute executes a command on the store. The oracle checks the change of the document.
+func (c *call) execute() error {
 	w := c.p.w
 	if c.p.Buried() {
 		return fault.Refused(c.op)
@@ -156,7 +158,7 @@ func (c *call) carry() error {
 	former := c.request.Process != "" && c.request.Process != p.id()
 	if c.ts != (bson.ObjectID{}) &&
 		(p.over() || former || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
-		w.judge.posthumous[c.ts] = true
+		w.oracle.tooLate[c.ts] = true
 	}
 	collection := c.collection()
 	if collection == "" {
@@ -169,15 +171,15 @@ func (c *call) carry() error {
 		w.store.note(collection, c.subject, after)
 	}
 	if collection == catalog.PingsCollection {
-		w.judge.pingWritten(c, before, after)
+		w.oracle.pingWritten(c, before, after)
 	} else {
-		w.judge.lockWritten(c, before, after, err)
-		w.store.tell(c.subject, before, after)
+		w.oracle.lockWritten(c, before, after, err)
+		w.store.notify(c.subject, before, after)
 	}
 	return err
 }
 
-// collection returns the collection of the document that a command writes, or "" if it writes none.
+// collection returns the collection of the document that a command writes, or "" for a read.
 func (c *call) collection() string {
 	switch {
 	case !c.writes || c.subject == "":
@@ -188,5 +190,5 @@ func (c *call) collection() string {
 	return catalog.LocksCollection
 }
 
-// who returns the command's name in reports.
+// who returns the process and the operation, for messages.
 func (c *call) who() string { return fmt.Sprintf("%s %s", c.p, c.op) }

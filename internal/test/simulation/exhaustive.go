@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// variants returns the faults that strike every command, one at a time. Their lengths are within a
-// command's limit, beyond the limit, beyond a holder's deadline, and beyond the takeover time.
+// variants returns the faults that Singles adds to a schedule. Their durations lie below and above
+// a command's time limit, above a holder's deadline, and above the takeover time.
 func variants() (all []Fault) {
 	for k, lengths := range map[Kind][]time.Duration{
 		DelayRequest: {4 * sec, 20 * sec, 70 * sec}, DelayReply: {4 * sec, 20 * sec},
@@ -32,8 +32,8 @@ func variants() (all []Fault) {
 	return all
 }
 
-// Singles returns a schedule for each kind of fault and each command of each process, in which the
-// fault strikes the command. calls[i] is the number of commands of process i without the fault.
+// Singles returns schedules that differ from base in one additional fault. Each fault of variants
+// strikes each command once. calls[i] is the number of commands of process i in base.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -52,8 +52,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Orders returns the schedules that differ from base in the order of the processes at one instant.
-// options is Result.Options of base.
+// Orders returns the schedules in which other processes act first at one instant of base. options
+// is Result.Options of base.
 func Orders(base Schedule, options []int) (all []Schedule) {
 	for n, choices := range options {
 		for other := 1; other < choices; other++ {
@@ -65,8 +65,8 @@ func Orders(base Schedule, options []int) (all []Schedule) {
 	return all
 }
 
-// Shrink returns a schedule with as few faults as possible that still fails. It removes ever smaller
-// parts of the list of faults. The function fails plays a schedule and reports whether it fails.
+// Shrink removes faults from a schedule that fails, while it still fails. It first removes many
+// faults at a time, then fewer. The function fails runs a schedule and reports whether it fails.
 func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
 	for size := len(s.Faults); size > 0; size /= 2 {
 		for from := 0; from < len(s.Faults); {

@@ -10,10 +10,9 @@ import (
 )
 
 var every = flag.Int("simulation.every", 25,
-	"of the schedules with one fault play every n-th, 1 for all")
+	"run every n-th schedule with one fault; 1 runs all")
 
-// base runs a schedule with only its own faults. The run must pass. The result has the number of
-// commands of each process.
+// base runs a schedule without additional faults. If the run fails, the test ends.
 func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	t.Helper()
 	r := simulation.Run(t, s)
@@ -24,9 +23,8 @@ func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	return r
 }
 
-// share returns n: the test plays every n-th schedule. With -short n is larger. With the race
-// detector it is also larger, because each run takes ten times as long and a few runs cover all the
-// code.
+// share returns n if the test runs every n-th schedule. n is larger with -short. It is also larger
+// with the race detector, which makes a run ten times slower.
 func share() int {
 	n := *every
 	if effort.Race && n > 1 {
@@ -38,15 +36,15 @@ func share() int {
 	return n
 }
 
-// The small schedules pass with one fault of every kind at every command.
+// A small schedule does not fail if one fault is added, for all faults and all commands.
 func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	t.Parallel()
 	sum := simulation.Stats{}
 	n, played, start := 0, 0, time.Now()
-	for _, scene := range simulation.Scenes() {
-		calls := base(t, scene).CallsOf
-		t.Logf("%s: %d commands", scene.Name, calls)
-		for s := range simulation.Singles(scene, calls) {
+	for _, small := range simulation.Scenes() {
+		calls := base(t, small).CallsOf
+		t.Logf("%s: %d commands", small.Name, calls)
+		for s := range simulation.Singles(small, calls) {
 			if n++; n%share() != 0 {
 				continue
 			}
@@ -62,19 +60,18 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	t.Logf("%d of %d schedules in %v: %v", played, n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// The small schedules pass with the order of two simultaneous events changed, everywhere.
+// A small schedule does not fail if two simultaneous events change places.
 func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("left out by -short: the orders of equal instants are many")
+		t.Skip("left out by -short: there are many orders")
 	}
 	if effort.Race {
-		t.Skip("left out with the race detector: the same code as in the schedules, in other orders " +
-			"of virtual time")
+		t.Skip("left out with the race detector: TestSingles runs the same code")
 	}
 	n, start := 0, time.Now()
-	for _, scene := range simulation.Scenes() {
-		for _, s := range simulation.Orders(scene, base(t, scene).Options) {
+	for _, small := range simulation.Scenes() {
+		for _, s := range simulation.Orders(small, base(t, small).Options) {
 			n++
 			if r := simulation.Run(t, s); r.Failed() {
 				report(t, s, r)

@@ -10,24 +10,25 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file checks every change of a lock's holders and waiters. It compares the documents before
-// and after the change. It repeats the rules of the queue without package queue.
+// This file checks each change of the holders and waiters of a lock. It implements the rules of the
+// queue again, without package queue.
 
-// A turn is one change of a lock document.
-type turn struct {
+// A lockChange is the change of a lock document by a command.
+type lockChange struct {
 	c        *call
 	was, now catalog.Lock
 }
 
-// enters returns the session that a command may let in, and leaver the session that it may remove.
-func (c *call) enters() (ts bson.ObjectID) {
+// entering returns the session that a command may add to a lock.
+func (c *call) entering() (ts bson.ObjectID) {
 	if c.op == fault.Acquire || c.op == fault.Enter {
 		ts = c.ts
 	}
 	return ts
 }
 
-func (c *call) leaver() (ts bson.ObjectID) {
+// leaving returns the session that a command may remove from a lock.
+func (c *call) leaving() (ts bson.ObjectID) {
 	switch c.op {
 	case fault.Evict:
 		return c.from.TS
@@ -39,24 +40,25 @@ func (c *call) leaver() (ts bson.ObjectID) {
 
 func has(list []catalog.Participant, ts bson.ObjectID) bool { return place(list, ts) >= 0 }
 
-// place returns a session's index in a list, or -1.
+// place returns the index of a session in a list, or -1.
 func place(list []catalog.Participant, ts bson.ObjectID) int {
 	return slices.IndexFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 }
 
-// turned checks a change of a lock document:
-//   - the command moves only the sessions that it names (I3)
-//   - the first waiters get the lock
-//   - the fence rises with every grant (I2)
-//   - the holders are compatible
-func (o *oracle) turned(t turn) {
+// checkChange checks a change of a lock document:
+//   - The command adds and removes only the session that it names (I3).
+//   - No waiter is overtaken.
+//   - The fence rises with every acquisition (I2).
+//   - The holders are compatible (I1).
+//   - An evicted session is not trusted (I4).
+func (o *oracle) checkChange(t lockChange) {
 	c := t.c
 	if c.op == fault.Break {
 		return
 	}
-	o.moved(t)
+	o.checkMoves(t)
 	if c.op == fault.Acquire && t.was.Held {
-		o.violated("I3", "%s took %q, which was not free", c.who(), c.subject)
+		o.violated("I3", "%s acquired %q, which was not free", c.who(), c.subject)
 	}
 	var granted []catalog.Participant
 	for _, p := range t.now.Holders() {
@@ -65,44 +67,45 @@ func (o *oracle) turned(t turn) {
 		}
 	}
 	if len(granted) > 0 {
-		o.due = 0 // the time limits start now
+		o.nextCheck = 0 // the time limits start now
 	}
-	o.inOrder(t, granted)
+	o.checkOrder(t, granted)
 	fence := t.was.Fence
 	for _, p := range granted {
 		if p.Fence <= fence {
-			o.violated("I2", "%s raised the fence of %q from %d to %d", c.who(), c.subject, fence,
+			o.violated("I2", "%s changed the fence of %q from %d to %d", c.who(), c.subject, fence,
 				p.Fence)
 		}
 		fence = p.Fence
 	}
-	o.together(c, t.now.Holders())
+	o.checkCompatible(c, t.now.Holders())
 	was := partiesOf(t.was)
-	if i := place(was, c.leaver()); c.op == fault.Evict && i >= 0 && !has(partiesOf(t.now), was[i].TS) {
-		o.takenByLease(c, t.was)
-		o.evicted(c, was[i], i < len(t.was.Holders()))
+	i := place(was, c.leaving())
+	if c.op == fault.Evict && i >= 0 && !has(partiesOf(t.now), was[i].TS) {
+		o.checkRenewal(c, t.was)
+		o.checkEvicted(c, was[i], i < len(t.was.Holders()))
 	}
 }
 
-// moved checks that a command moves only the sessions that it names (I3).
-func (o *oracle) moved(t turn) {
+// checkMoves checks that a command changes only the session that it names (I3).
+func (o *oracle) checkMoves(t lockChange) {
 	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
 	for _, p := range was {
 		i := place(now, p.TS)
 		switch {
-		case i < 0 && p.TS != c.leaver():
-			o.violated("I3", "%s took another session than its own out of %q", c.who(), c.subject)
+		case i < 0 && p.TS != c.leaving():
+			o.violated("I3", "%s removed another session than its own from %q", c.who(), c.subject)
 		case i < 0 && c.op != fault.Release && p.Process != c.from.Process:
-			o.violated("I3", "%s took another process out of %q than it had watched", c.who(), c.subject)
+			o.violated("I3", "%s removed another process than the watched one from %q", c.who(), c.subject)
 		case i >= 0 && now[i].Process != p.Process:
 			o.violated("I3", "%s changed the process of a session of %q", c.who(), c.subject)
 		case has(t.was.Holders(), p.TS) && has(t.now.Waiters, p.TS):
-			o.violated("I3", "%s made a waiter of a holder of %q", c.who(), c.subject)
+			o.violated("I3", "%s turned a holder of %q into a waiter", c.who(), c.subject)
 		}
 	}
 	for _, p := range now {
-		if !has(was, p.TS) && (p.TS != c.enters() || p.Process != c.request.Process) {
-			o.violated("I3", "%s put another session than its own into %q", c.who(), c.subject)
+		if !has(was, p.TS) && (p.TS != c.entering() || p.Process != c.request.Process) {
+			o.violated("I3", "%s added another session than its own to %q", c.who(), c.subject)
 		}
 	}
 	if (c.op == fault.Confirm || c.op == fault.SeedFence || c.op == fault.Renew) &&
@@ -111,33 +114,36 @@ func (o *oracle) moved(t turn) {
 	}
 }
 
-// inOrder checks that no waiter is overtaken: the granted and then the remaining waiters are the
-// former queue in its order, with the newcomer at the end.
-func (o *oracle) inOrder(t turn, granted []catalog.Participant) {
-	line := slices.DeleteFunc(slices.Clone(t.was.Waiters),
-		func(p catalog.Participant) bool { return p.TS == t.c.leaver() })
+// checkOrder checks that no waiter is overtaken. A newcomer goes to the end of the queue. Grants go
+// to the first waiters. The other waiters keep their order.
+func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
+	queue := slices.DeleteFunc(slices.Clone(t.was.Waiters),
+		func(p catalog.Participant) bool { return p.TS == t.c.leaving() })
 	now, since := partiesOf(t.now), t.c.request.Since
-	if i := place(now, t.c.enters()); i >= 0 && !has(partiesOf(t.was), now[i].TS) {
+	if i := place(now, t.c.entering()); i >= 0 && !has(partiesOf(t.was), now[i].TS) {
 		at := -1
 		if !since.IsZero() && since.Before(o.w.ServerNow()) {
-			// The newcomer was queued before and was passed over. It enters before the later arrivals.
-			// If the server's clock has stepped back before Since, it enters at the end.
-			at = slices.IndexFunc(line, func(p catalog.Participant) bool { return p.Since.After(since) })
+			// A waiter that was passed over enters again. Its place is before all waiters that came
+			// after its Since. If the server's clock has stepped back before Since, its place is
+			// the end.
+			at = slices.IndexFunc(queue, func(p catalog.Participant) bool { return p.Since.After(since) })
 		}
 		if at < 0 {
-			at = len(line)
+			at = len(queue)
 		}
-		line = slices.Insert(line, at, now[i])
+		queue = slices.Insert(queue, at, now[i])
 	}
 	same := func(a, b catalog.Participant) bool { return a.TS == b.TS }
-	if !slices.EqualFunc(slices.Concat(granted, t.now.Waiters), line, same) {
-		o.violated("order", "%s: of %q %d waited, then %d were granted it and %d wait, not "+
-			"in their order", t.c.who(), t.c.subject, len(t.was.Waiters), len(granted), len(t.now.Waiters))
+	if !slices.EqualFunc(slices.Concat(granted, t.now.Waiters), queue, same) {
+		o.violated("order", "%s changed the order of the queue of %q: %d waiters before, "+
+			"%d grants and %d waiters after", t.c.who(), t.c.subject, len(t.was.Waiters), len(granted),
+			len(t.now.Waiters))
 	}
 }
 
-// together checks that the holders of a lock are compatible.
-func (o *oracle) together(c *call, holders []catalog.Participant) {
+// checkCompatible checks I1 in a lock document: a lock has one exclusive holder, or several shared
+// holders, or at most as many permits as its limit.
+func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
 	}
@@ -145,49 +151,49 @@ func (o *oracle) together(c *call, holders []catalog.Participant) {
 	for _, p := range holders {
 		switch {
 		case p.Mode == catalog.Exclusive || p.Mode != first.Mode:
-			o.violated("I1", "%s lets holders of %q in that exclude each other", c.who(), c.subject)
+			o.violated("I1", "%s lets in holders of %q that exclude each other", c.who(), c.subject)
 			return
 		case p.Mode == catalog.Permit && len(holders) > int(p.Limit):
-			o.violated("I1", "%s lets %d holders of %q in, at most %d may be", c.who(), len(holders),
+			o.violated("I1", "%s lets in %d holders of %q, the limit is %d", c.who(), len(holders),
 				c.subject, p.Limit)
 			return
 		}
 	}
 }
 
-// A lease is the term of a process id, which acknowledged pings extend. The oracle computes the
-// term itself. If it asked the process, the process would notice the end.
-type lease struct {
+// A term is the term of a process id. The oracle computes it from the acknowledged pings. It does
+// not ask the process, because an asked process would notice the end of its term.
+type term struct {
 	p    *process
 	sent clock.Reading // send time of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether the process may trust its process id now, by its own clock. A term that has
-// expired stays expired (R4).
-func (l *lease) lasts() bool {
-	if l == nil {
+// lasts reports whether the term lasts, by the clock of the process. An expired term stays expired
+// (R4).
+func (t *term) lasts() bool {
+	if t == nil {
 		return false
 	}
-	c := l.p.config()
-	l.over = l.over || clock.HolderElapsed(l.sent, l.p.Clock.Now()) >= c.Takeover-c.Margin
-	return !l.over
+	c := t.p.config()
+	t.over = t.over || clock.HolderElapsed(t.sent, t.p.Clock.Now()) >= c.Takeover-c.Margin
+	return !t.over
 }
 
 func (o *oracle) acknowledged(c *call) {
-	l := o.leases[c.subject]
+	l := o.terms[c.subject]
 	if l == nil {
-		l = &lease{p: c.p, sent: c.reading}
-		o.leases[c.subject] = l
+		l = &term{p: c.p, sent: c.reading}
+		o.terms[c.subject] = l
 	}
 	if l.lasts() {
 		l.sent = c.reading
 	}
 }
 
-// living returns the process that trusts its process id by its own clock, or nil.
-func (o *oracle) living(id string) *process {
-	l := o.leases[id]
+// trusting returns the live process whose term for a process id lasts, or nil.
+func (o *oracle) trusting(id string) *process {
+	l := o.terms[id]
 	if l == nil || l.p.Dead || o.w.slots[l.p.Index] != l.p || l.p.id() != id || !l.lasts() {
 		return nil
 	}

@@ -13,45 +13,45 @@ import (
 // foreignProcess is the process id of the foreign manager.
 const foreignProcess = "ConfigServer"
 
-// A foreign is MongoDB's own lock manager, in a config server of 3.2 to 6.0. It uses the same
-// collections as the processes. Only the loop of the world uses it.
-//   - It runs and stops at random. While it does not run, its locks stay held.
-//   - Its id never changes, and its pings have no seq.
-//   - It takes free locks and keeps the other fields and the queue in their documents.
-//   - It frees locks by the state alone.
-//   - It condemns no process. It takes a lock over if the holder's ping was unchanged for
-//     ForeignTakeover by the server's clock.
+// A foreign is MongoDB's own lock manager, as in a config server of 3.2 to 6.0. It uses the same
+// collections as the processes. Only the event loop uses it.
+//   - It runs and stops at random. Its locks stay held while it is stopped.
+//   - Its process id never changes. Its pings have no seq.
+//   - It acquires free locks. It keeps the other fields of the document and the queue.
+//   - It frees a lock by changing only the state.
+//   - It takes a lock over if the holder's ping was unchanged for Timing.Foreign, by the server's
+//     clock. It condemns no process.
 type foreign struct {
 	w     *world
 	up    bool
 	taken byte                     // number of locks that it has acquired
-	seen  map[string]strangersPing // pings of holders, by lock name
+	seen  map[string]holderPing    // pings of holders, by lock name
 	holds map[string]bson.ObjectID // by lock name
-	queue []func()                 // actions for the time when it runs again
+	queue []func()                 // actions that wait until it runs again
 }
 
 // A strangersPing is a holder's ping that the foreign manager has read.
-type strangersPing struct {
+type holderPing struct {
 	ts    bson.ObjectID
 	ping  int64
 	since time.Time // by the server's clock
 }
 
-// startForeign starts a foreign manager, which uses the locks that the schedule names.
+// startForeign schedules the starts, stops and locks of a foreign manager.
 func (w *world) startForeign() {
 	r := rand.New(rand.NewPCG(w.s.Seed, 3))
-	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-	f := &foreign{w: w, seen: map[string]strangersPing{}, holds: map[string]bson.ObjectID{}}
+	randomUpTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	f := &foreign{w: w, seen: map[string]holderPing{}, holds: map[string]bson.ObjectID{}}
 	w.foreign = f
 	takeover := w.s.Timing.Takeover
-	for at := some(takeover); at < w.s.Length; at += time.Second + some(2*takeover) {
+	for at := randomUpTo(takeover); at < w.s.Length; at += time.Second + randomUpTo(2*takeover) {
 		orderly := r.IntN(2) == 0
 		w.After(at, f.start)
-		at += some(8 * takeover)
+		at += randomUpTo(8 * takeover)
 		w.After(at, func() { f.stop(orderly) })
 	}
-	for at := time.Duration(0); at < w.s.Length; at += some(4 * takeover) {
-		name, d := w.s.Foreign[r.IntN(len(w.s.Foreign))], some(takeover)
+	for at := time.Duration(0); at < w.s.Length; at += randomUpTo(4 * takeover) {
+		name, d := w.s.Foreign[r.IntN(len(w.s.Foreign))], randomUpTo(takeover)
 		w.After(at, func() { f.whenUp(func() { f.attempt(name, d) }) })
 	}
 }
@@ -67,7 +67,8 @@ func (f *foreign) start() {
 	}
 }
 
-// stop ends the manager. If the stop is orderly, the manager deletes its ping. It keeps its locks.
+// stop stops the manager, which keeps its locks. After an orderly stop its ping document is
+// deleted.
 func (f *foreign) stop(orderly bool) {
 	f.up = false
 	f.w.log.add("%s stops", foreignProcess)
@@ -84,17 +85,17 @@ func (f *foreign) whenUp(do func()) {
 	do()
 }
 
-// ping writes only the date and keeps all other fields.
+// ping sets the date in the ping document, and keeps the other fields.
 func (f *foreign) ping() {
 	if !f.up {
 		return
 	}
 	f.set(catalog.PingsCollection, foreignProcess, bson.E{Key: "ping", Value: f.w.ServerNow()})
-	f.w.judge.foreignSign = f.w.Now()
+	f.w.oracle.foreignAlive = f.w.Now()
 	f.w.After(f.w.s.Timing.Ping, f.ping)
 }
 
-// attempt polls a lock until it gets the lock, works under it for d, and frees it.
+// attempt polls a lock until it acquires it. It frees the lock after d.
 func (f *foreign) attempt(name string, d time.Duration) {
 	if f.take(name) {
 		f.w.After(d, func() { f.whenUp(func() { f.free(name) }) })
@@ -103,14 +104,14 @@ func (f *foreign) attempt(name string, d time.Duration) {
 	f.w.After(f.w.s.Timing.Poll/4, func() { f.whenUp(func() { f.attempt(name, d) }) })
 }
 
-// take acquires a lock that is free, or takes it over if the rule allows that.
+// take acquires a lock that is free or whose holder is dead. It reports success.
 func (f *foreign) take(name string) bool {
 	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
 		return false // another task holds the lock, or a transaction blocks the write
 	}
 	raw := f.w.Server.Document(catalog.LocksCollection, name)
 	state, isNumber := raw.Lookup("state").AsInt64OK()
-	if raw != nil && (!isNumber || state != 0 && !f.mayOvertake(name, raw)) {
+	if raw != nil && (!isNumber || state != 0 && !f.mayTakeOver(name, raw)) {
 		return false
 	}
 	f.taken++
@@ -121,29 +122,29 @@ func (f *foreign) take(name string) bool {
 		bson.E{Key: "who", Value: foreignProcess + ":conn1"}, bson.E{Key: "why", Value: "foreign"},
 		bson.E{Key: "when", Value: f.w.ServerNow()})
 	f.holds[name] = ts
-	f.w.judge.foreignSign = f.w.Now()
-	f.w.judge.notTrusted(name, foreignProcess)
+	f.w.oracle.foreignAlive = f.w.Now()
+	f.w.oracle.checkNotTrusted(name, foreignProcess)
 	return true
 }
 
-// mayOvertake is the foreign takeover rule: the holder's ping was unchanged for the whole takeover
-// time by the server's clock, which is also the manager's clock.
-func (f *foreign) mayOvertake(name string, lock bson.Raw) bool {
+// mayTakeOver reports whether the foreign rule allows a takeover: the holder's ping was unchanged
+// for the takeover time, by the server's clock.
+func (f *foreign) mayTakeOver(name string, lock bson.Raw) bool {
 	holder, _ := lock.Lookup("process").StringValueOK()
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
 	at, _ := f.w.Server.Document(catalog.PingsCollection, holder).Lookup("ping").DateTimeOK()
 	now, was := f.w.ServerNow(), f.seen[name]
 	if was.ts != ts || was.ping != at || was.since.IsZero() {
-		f.seen[name] = strangersPing{ts, at, now}
+		f.seen[name] = holderPing{ts, at, now}
 		return false
 	}
 	return now.Sub(was.since) > f.w.s.Timing.Foreign
 }
 
-// free sets the state to 0 if the session still holds the lock, and keeps all other fields.
+// free sets the state of a lock to 0 if the manager still holds the lock.
 func (f *foreign) free(name string) {
 	if f.w.Server.Busy(name) {
-		f.w.After(inDoubt, func() { f.whenUp(func() { f.free(name) }) })
+		f.w.After(retryPause, func() { f.whenUp(func() { f.free(name) }) })
 		return
 	}
 	ts := f.holds[name]
@@ -155,7 +156,7 @@ func (f *foreign) free(name string) {
 	}
 }
 
-// set moves fields of a document to its end, with new values, and keeps the others.
+// set changes fields of a document and moves them to its end. It keeps the other fields.
 func (f *foreign) set(collection, id string, fields ...bson.E) {
 	doc := slices.DeleteFunc(f.w.store.document(collection, id), func(e bson.E) bool {
 		return e.Key == "_id" || slices.ContainsFunc(fields, func(f bson.E) bool { return f.Key == e.Key })

@@ -8,32 +8,33 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An armed fault strikes only once.
-type armed struct {
+// A plannedFault is a fault that strikes at most once.
+type plannedFault struct {
 	Fault
 	used bool
 }
 
-// arm adds the faults that need no command to the agenda and keeps the other faults.
-func (w *world) arm(faults []Fault) {
+// planFaults adds the faults that strike at a time to the events. It keeps the faults that strike a
+// command.
+func (w *world) planFaults(faults []Fault) {
 	for _, f := range faults {
 		if !f.Kind.onCall() && f.Call == 0 && f.Op == "" {
 			w.After(f.At, func() {
-				if !w.healed {
-					w.strike(f)
+				if !w.faultsOver {
+					w.inject(f)
 				}
 			})
 			continue
 		}
-		w.faults = append(w.faults, &armed{Fault: f})
+		w.faults = append(w.faults, &plannedFault{Fault: f})
 	}
 }
 
-// strikes returns the faults that strike a command, and marks them as used.
-func (w *world) strikes(c *call) []Fault {
+// faultsFor returns the unused faults that strike a command. It marks them as used.
+func (w *world) faultsFor(c *call) []Fault {
 	var found []Fault
 	for _, f := range w.faults {
-		hit := !f.used && !w.healed && f.Process == c.p.Index && c.p.life == 1
+		hit := !f.used && !w.faultsOver && f.Process == c.p.Index && c.p.generation == 1
 		switch {
 		case !hit:
 		case f.Call > 0:
@@ -49,18 +50,18 @@ func (w *world) strikes(c *call) []Fault {
 	return found
 }
 
-// A course is the fate of one command.
-type course struct {
+// A delivery says what happens to a command in transit.
+type delivery struct {
 	request, reply time.Duration // times in transit
-	never          error         // the answer if the store never gets the command
-	lose           bool
+	failure        error         // answer to a command that does not reach the store
+	loseReply      bool
 	late           bool
-	again          time.Duration // delay of a second copy; 0 for no copy
+	copyAfter      time.Duration // delay of the copy; 0 if there is none
 	crash          bool
 	pause          time.Duration
 }
 
-// admit chooses the course of a command that was sent.
+// admit sends a command: it applies the faults that strike the command, and starts its delivery.
 func (w *world) admit(c *call) {
 	p := c.p
 	p.mu.Lock()
@@ -70,54 +71,54 @@ func (w *world) admit(c *call) {
 		c.finish(fault.Refused(c.op))
 		return
 	}
-	c.number()
-	w.judge.sent(c)
-	k := w.course(c)
+	c.recordSend()
+	w.oracle.sent(c)
+	k := w.delivery(c)
 	switch {
 	case k.crash:
 		p.crash()
 	case k.pause > 0:
 		p.pause(k.pause, false)
-		p.WhenRunning(func() { w.carryOut(c, k) })
+		p.WhenRunning(func() { w.deliverCall(c, k) })
 	default:
-		w.carryOut(c, k)
+		w.deliverCall(c, k)
 	}
 }
 
-func (w *world) course(c *call) course {
+func (w *world) delivery(c *call) delivery {
 	p, now := c.p, w.Now()
-	var k course
+	var k delivery
 	if w.s.Seed != 0 && !p.Buried() {
 		k.request = time.Duration(w.chance("request", now, uint64(p.Index))%5000) * time.Microsecond
 		k.reply = time.Duration(w.chance("reply", now, uint64(p.Index))%5000) * time.Microsecond
 	}
-	k.lose = now < p.deaf
-	k.request += max(0, p.hang-now)
-	if now < p.cut {
-		k.never = fault.Refused(c.op)
+	k.loseReply = now < p.deafUntil
+	k.request += max(0, p.hangUntil-now)
+	if now < p.cutUntil {
+		k.failure = fault.Refused(c.op)
 	}
-	if now < max(p.cut, p.deaf, p.hang) {
-		w.judge.trouble(p)
-		p.struck++
+	if now < max(p.cutUntil, p.deafUntil, p.hangUntil) {
+		w.oracle.recordFault(p)
+		p.faults++
 	}
-	if now < p.old && c.mayBeOld {
-		p.misled = now
-		c.old = &p.then
+	if now < p.oldUntil && c.mayBeOld {
+		p.lastOldRead = now
+		c.old = &p.oldPrimary
 		c.note += " [old primary]"
 	}
-	for _, f := range w.strikes(c) {
-		w.judge.trouble(p)
-		p.struck++
+	for _, f := range w.faultsFor(c) {
+		w.oracle.recordFault(p)
+		p.faults++
 		c.note += fmt.Sprintf(" [%s %v]", f.Kind, f.For)
-		w.bend(c, f, &k)
+		w.addFault(c, f, &k)
 	}
 	return k
 }
 
-// bend applies a fault to the course of a command.
-func (w *world) bend(c *call, f Fault, k *course) {
+// addFault adds the effect of a fault to a delivery.
+func (w *world) addFault(c *call, f Fault, k *delivery) {
 	if !f.Kind.onCall() {
-		w.strike(f)
+		w.inject(f)
 		return
 	}
 	w.done.Stats[string(f.Kind)]++
@@ -127,19 +128,19 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	case DelayReply:
 		k.reply += f.For
 	case Refuse:
-		k.never = fault.Refused(c.op)
+		k.failure = fault.Refused(c.op)
 	case Drop:
-		k.never = c.lost()
+		k.failure = c.lost()
 	case LoseReply:
-		k.lose = true
+		k.loseReply = true
 	case ApplyLate:
 		k.late = true
 		k.request += f.For
 	case Duplicate:
-		k.again = max(f.For, 1)
+		k.copyAfter = max(f.For, 1)
 	case StaleRead:
 		if c.mayBeOld {
-			c.p.misled = w.Now()
+			c.p.lastOldRead = w.Now()
 			c.old = &oldState{max(0, w.Now()-f.For), w.PrimaryName()}
 		}
 	case CrashBefore:
@@ -149,22 +150,22 @@ func (w *world) bend(c *call, f Fault, k *course) {
 	}
 }
 
-// carryOut runs a command on its course. The process waits no longer than the time limit of a
-// command. The store applies a slower command later.
-func (w *world) carryOut(c *call, k course) {
+// deliverCall delivers a command to the store. The process waits for the time limit of a command at
+// most. The store applies a slower command later.
+func (w *world) deliverCall(c *call, k delivery) {
 	p, limit := c.p, w.s.Timing.Limit
 	if k.request+k.reply > limit {
 		w.At(w.Now()+limit, p.Index, func() { c.reply(c.timeout(context.DeadlineExceeded)) })
 	}
-	if k.never != nil {
-		w.At(w.Now()+k.request, p.Index, func() { c.reply(k.never) })
+	if k.failure != nil {
+		w.At(w.Now()+k.request, p.Index, func() { c.reply(k.failure) })
 		return
 	}
 	if k.late {
 		w.At(w.Now(), p.Index, func() { c.reply(c.lost()) })
 	}
-	if k.again > 0 && c.writes {
-		w.At(w.Now()+k.request+k.again, p.Index, func() { w.applyAgain(c) })
+	if k.copyAfter > 0 && c.writes {
+		w.At(w.Now()+k.request+k.copyAfter, p.Index, func() { w.applyAgain(c) })
 	}
 	inTime := !k.late && k.request <= limit
 	if inTime {
@@ -173,30 +174,30 @@ func (w *world) carryOut(c *call, k course) {
 	w.At(w.Now()+k.request, p.Index, func() { w.arrive(c, k, inTime) })
 }
 
-// arrive executes a command on the store, and answers it.
-func (w *world) arrive(c *call, k course, inTime bool) {
+// arrive executes a command on the store, and sends the reply.
+func (w *world) arrive(c *call, k delivery, inTime bool) {
 	p := c.p
 	if w.blocked(c) {
-		w.At(w.Now()+inDoubt, p.Index, func() { w.arrive(c, k, inTime) })
+		w.At(w.Now()+retryPause, p.Index, func() { w.arrive(c, k, inTime) })
 		return
 	}
 	if inTime {
 		w.underWay--
 	}
 	if c.blocked && w.Now() > c.sent+k.request+w.s.Timing.Limit {
-		return // the server has given the command up
+		return // the server has dropped the command
 	}
-	err := c.carry()
-	if k.lose {
+	err := c.execute()
+	if k.loseReply {
 		err = c.lost()
 	}
 	w.At(w.Now()+k.reply, p.Index, func() { c.reply(err) })
 }
 
-// blocked reports whether a write must wait for a transaction. Its sender waits no longer than the
-// time limit of a command.
+// blocked reports whether a write must wait for a transaction. The sender stops waiting at the time
+// limit of a command.
 func (w *world) blocked(c *call) bool {
-	if !c.writes || c.inside != nil || !w.Server.Busy(c.subject) {
+	if !c.writes || c.transaction != nil || !w.Server.Busy(c.subject) {
 		return false
 	}
 	if !c.blocked {
@@ -204,7 +205,7 @@ func (w *world) blocked(c *call) bool {
 		limit := w.s.Timing.Limit - 10*time.Millisecond // see distlock's grace
 		w.At(max(w.Now(), c.sent+limit), c.p.Index, func() {
 			if !c.answered {
-				w.judge.troubled[c.p] = w.Now()
+				w.oracle.lastFaultOf[c.p] = w.Now()
 			}
 			c.reply(c.timeout(context.DeadlineExceeded))
 		})
@@ -212,32 +213,32 @@ func (w *world) blocked(c *call) bool {
 	return true
 }
 
-// applyAgain applies a copy of a command and drops its reply.
+// applyAgain applies a copy of a command. No process gets the reply.
 func (w *world) applyAgain(c *call) {
 	if w.blocked(c) {
-		w.At(w.Now()+inDoubt, c.p.Index, func() { w.applyAgain(c) })
+		w.At(w.Now()+retryPause, c.p.Index, func() { w.applyAgain(c) })
 		return
 	}
-	if c.inside != nil {
+	if c.transaction != nil {
 		return // a transaction numbers its commands
 	}
 	w.log.add("a copy of %s of %q arrives", c.who(), c.subject)
-	if w.healed { // perhaps after the last search of a process that closes
-		w.judge.posthumous[c.ts] = true
+	if w.faultsOver { // a closing process may have finished its search
+		w.oracle.tooLate[c.ts] = true
 	}
-	_ = c.carry() // the process has the outcome of the first copy
+	_ = c.execute() // the process has the outcome of the first copy
 }
 
-// strike applies a fault that needs no command.
-func (w *world) strike(f Fault) {
+// inject applies a fault that strikes a process or the world.
+func (w *world) inject(f Fault) {
 	p := w.slots[f.Process]
 	now := w.Now()
 	if p == nil || f.Kind.ofProcess() && p.over() != (f.Kind == Restart) {
-		return // the fault has no process to strike
+		return // there is no process that the fault can strike
 	}
 	w.done.Stats[string(f.Kind)]++
 	w.log.add("fault: %+v", f)
-	w.judge.trouble(p)
+	w.oracle.recordFault(p)
 	switch f.Kind {
 	case Crash:
 		p.crash()
@@ -248,25 +249,25 @@ func (w *world) strike(f Fault) {
 	case Suspend:
 		p.pause(f.For, true)
 	case Cut:
-		p.cut = max(p.cut, now+f.For)
+		p.cutUntil = max(p.cutUntil, now+f.For)
 	case Deaf:
-		p.deaf = max(p.deaf, now+f.For)
+		p.deafUntil = max(p.deafUntil, now+f.For)
 	case Hang:
-		p.hang = max(p.hang, now+f.For)
+		p.hangUntil = max(p.hangUntil, now+f.For)
 	case OldPrimary:
-		p.old, p.then = now+f.For, oldState{now, w.PrimaryName()}
+		p.oldUntil, p.oldPrimary = now+f.For, oldState{now, w.PrimaryName()}
 	case StepWall:
 		p.Clock.Step(f.For)
 	case StepServer:
 		w.StepServer(f.For)
 	case EndContexts:
-		w.judge.endContexts(p)
+		w.oracle.endContexts(p)
 	case Close:
 		p.close(f.For)
 	case Sever:
-		w.After(f.For, func() { w.breakStreams(p) })
+		w.After(f.For, func() { w.severStreams(p) })
 	case Elect:
-		w.breakStreams(nil)
+		w.severStreams(nil)
 		w.Elect(f.For)
 	case RemoveFree:
 		w.store.removeFree()

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A Violation is a broken guarantee.
+// A Violation is the violation of a rule.
 type Violation struct {
 	At   time.Duration
 	Rule string // "I1" and so on, see the package comment
@@ -28,75 +28,75 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%v: %s: %s", v.At.Round(time.Millisecond), v.Rule, v.What)
 }
 
-// Stats counts what happened in a run: the faults by kind, and other events.
+// Stats counts the events of a run: faults by kind, guards, takeovers and others.
 type Stats map[string]int
 
-// Add adds the counts of another run.
+// Add adds the counts of o.
 func (s Stats) Add(o Stats) {
 	for what, n := range o {
 		s[what] += n
 	}
 }
 
-// An oracle watches a run and records the violations.
+// An oracle checks a run and records the violations.
 type oracle struct {
 	w *world
 
-	handed      map[string]fences
-	accepted    map[string]int64 // largest fence of a committed transaction, by name
-	looks       map[*process][]seen
-	foreignSign time.Duration   // last sign of life of the foreign manager
-	strays      map[string]bool // process ids with a ping document from a late ping
-	faulty      bool            // there was a fault
-	troubles    time.Duration   // time of the last fault
-	troubled    map[*process]time.Duration
-	leases      map[string]*lease         // by process id
-	tenures     map[bson.ObjectID]*tenure // leases by session
-	due         time.Duration             // time of the next check of slow things
-	slow        map[slowThing]*waitingFor
-	left        map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
+	guardFences  map[string]fences
+	commitFences map[string]int64 // largest fence of a committed transaction, by name
+	snapshots    map[*process][]snapshot
+	foreignAlive time.Duration   // last ping or acquisition of the foreign manager
+	latePings    map[string]bool // process ids whose ping document was created again
+	faulty       bool            // there was a fault
+	lastFault    time.Duration   // time of the last fault
+	lastFaultOf  map[*process]time.Duration
+	terms        map[string]*term              // by process id
+	guardLeases  map[bson.ObjectID]*guardLease // leases by session
+	nextCheck    time.Duration                 // time of the next call of checkPending
+	pending      map[pendingState]*pendingTime
+	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
-	// posthumous contains the sessions of commands that ran too late, because their process had died,
-	// closed or taken another id, or was closing while a transaction blocked them, and of late copies.
-	// The process may have searched for its sessions earlier.
-	posthumous map[bson.ObjectID]bool
+	// tooLate contains the sessions of commands that the store applied late. Before, the process
+	// had died, closed or changed its process id, or it was closing. Such a process may have
+	// searched for its sessions already.
+	tooLate map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
 	names    []string   // names of the locks that users asked for
 	open     []*Held    // held by users; Release has not returned
 	attempts []*attempt
-	news     []news
+	reports  []report
 }
 
-// fences are the largest fences of a lock's guards so far: of all and of the exclusive ones.
+// fences are the largest fences of a lock so far: of all guards, and of the exclusive guards.
 type fences struct{ all, exclusive int64 }
 
-// news is a report of a user's goroutine to the oracle.
-type news struct {
+// A report is a message of a user's goroutine to the oracle.
+type report struct {
 	p        *process
 	a        *attempt
 	got      *Held
 	err      error
 	released *Held
 	called   time.Duration // time of the call of Release
-	wrong    string        // problem found by the user itself
+	wrong    string        // violation that the user has found
 }
 
-// fence returns the fence of a new guard, or 0 for other news.
-func (n news) fence() int64 {
-	if n.got == nil {
+// fence returns the fence of a new guard. It returns 0 for other reports.
+func (r report) fence() int64 {
+	if r.got == nil {
 		return 0
 	}
-	return n.got.guard.Fence()
+	return r.got.guard.Fence()
 }
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, handed: map[string]fences{}, accepted: map[string]int64{},
-		looks: map[*process][]seen{}, strays: map[string]bool{},
-		troubled: map[*process]time.Duration{}, slow: map[slowThing]*waitingFor{},
-		left: map[bson.ObjectID]time.Duration{}, posthumous: map[bson.ObjectID]bool{},
-		leases: map[string]*lease{}, tenures: map[bson.ObjectID]*tenure{},
+		w: w, guardFences: map[string]fences{}, commitFences: map[string]int64{},
+		snapshots: map[*process][]snapshot{}, latePings: map[string]bool{},
+		lastFaultOf: map[*process]time.Duration{}, pending: map[pendingState]*pendingTime{},
+		left: map[bson.ObjectID]time.Duration{}, tooLate: map[bson.ObjectID]bool{},
+		terms: map[string]*term{}, guardLeases: map[bson.ObjectID]*guardLease{},
 	}
 }
 
@@ -106,8 +106,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin records the start of an attempt for some locks, and the method end records its end. Users
-// call both.
+// begin records the start of an attempt to acquire one or several locks. Users call it.
 func (o *oracle) begin(a *attempt, names ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,154 +118,155 @@ func (o *oracle) begin(a *attempt, names ...string) {
 	}
 }
 
-// forget ends a call that needs no checks.
+// forget ends an attempt whose result is not checked.
 func (o *oracle) forget(a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.attempts = slices.DeleteFunc(o.attempts, func(other *attempt) bool { return other == a })
 }
 
-// asked returns the names of the locks that users asked for.
-func (o *oracle) asked() []string {
+// lockNames returns the names of all locks that users have tried to acquire.
+func (o *oracle) lockNames() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.names)
 }
 
-// guards returns the guards that users hold.
+// guards returns the guards that users have not released.
 func (o *oracle) guards() []*Held {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.open)
 }
 
-// attemptOf returns the attempt that a command serves, or nil.
-func (o *oracle) attemptOf(c *call) *attempt {
+// attemptFor returns the attempt for which a command is sent, or nil.
+func (o *oracle) attemptFor(c *call) *attempt {
 	label := labelOf(c.request.Who)
 	return o.attempt(func(a *attempt) bool { return a.p == c.p && a.label == label })
 }
 
-// labelOf returns the label in the field who: <process>:<label>:<random>.
+// labelOf returns the label in a field who, which has the form <process>:<label>:<random>.
 func labelOf(who string) string {
 	parts := strings.Split(who, ":")
 	return parts[max(0, len(parts)-2)]
 }
 
+// end records the result of an attempt. Users call it.
 func (o *oracle) end(a *attempt, h *Held, err error) {
 	o.forget(a)
 	if h != nil {
-		o.w.log.told("%s holds %q with fence %d", a.p, h.name, h.guard.Fence())
+		o.w.log.addUser("%s holds %q with fence %d", a.p, h.name, h.guard.Fence())
 	} else if !errors.Is(err, distlock.ErrHeld) {
-		o.w.log.told("%s does not get %q: %v", a.p, a.name, err)
+		o.w.log.addUser("%s does not get %q: %v", a.p, a.name, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if h != nil {
 		o.open = append(o.open, h)
 	}
-	o.news = append(o.news, news{p: a.p, a: a, got: h, err: err})
+	o.reports = append(o.reports, report{p: a.p, a: a, got: h, err: err})
 }
 
-// released records that Release has returned.
+// released records a call of Release that has returned. Users call it.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
-	o.w.log.told("%s has released %q: %v", h.p, h.name, err)
-	o.say(news{p: h.p, released: h, err: err, called: called})
+	o.w.log.addUser("%s has released %q: %v", h.p, h.name, err)
+	o.report(report{p: h.p, released: h, err: err, called: called})
 }
 
-// say adds news for the next checks.
-func (o *oracle) say(n news) {
+// report stores a report until the next check.
+func (o *oracle) report(r report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.news = append(o.news, n)
+	o.reports = append(o.reports, r)
 }
 
-// look runs the checks after every event.
-func (o *oracle) look() {
+// check checks the rules after an event.
+func (o *oracle) check() {
 	o.mu.Lock()
-	all := o.news
-	o.news = nil
-	for _, n := range all {
-		if n.released != nil {
-			n.released.over = true
+	all := o.reports
+	o.reports = nil
+	for _, r := range all {
+		if r.released != nil {
+			r.released.over = true
 			o.open = slices.DeleteFunc(o.open, func(h *Held) bool { return h.over })
 		}
 	}
 	o.mu.Unlock()
 	open := o.guards()
-	slices.SortStableFunc(all, func(a, b news) int {
+	slices.SortStableFunc(all, func(a, b report) int {
 		return cmp.Or(a.p.Index-b.p.Index, cmp.Compare(a.fence(), b.fence()))
 	})
-	for _, n := range all {
-		o.learn(n)
+	for _, r := range all {
+		o.checkReport(r)
 	}
 	if len(open) > 0 {
-		o.oneTrusted(open)
-		o.lossIsOneWay(open)
-		o.runOut(open)
+		o.checkTrusted(open)
+		o.checkStaysLost(open)
+		o.checkLeases(open)
 	}
-	o.returnInTime()
-	if now := o.w.Now(); now >= o.due {
-		o.due = now + o.w.s.Timing.Ping/4
-		o.slowThings(open)
+	o.checkReturns()
+	if now := o.w.Now(); now >= o.nextCheck {
+		o.nextCheck = now + o.w.s.Timing.Ping/4
+		o.checkPending(open)
 	}
 }
 
-// learn checks the end of an attempt: fences rise (I2), and the error of a failed attempt is true
-// (I6).
-func (o *oracle) learn(n news) {
+// checkReport checks the result of a call: a guard, a failed attempt or a release.
+func (o *oracle) checkReport(r report) {
 	switch {
-	case n.wrong != "":
-		o.violated("truth", "%s: %s", n.p, n.wrong)
+	case r.wrong != "":
+		o.violated("truth", "%s: %s", r.p, r.wrong)
 		return
-	case n.released != nil:
-		if n.err == nil && !n.p.Dead {
-			o.heldThroughout(n.released, n.called)
+	case r.released != nil:
+		if r.err == nil && !r.p.Dead {
+			o.checkRelease(r.released, r.called)
 		}
 		return
-	case n.got != nil:
+	case r.got != nil:
 		o.w.done.Stats["guards"]++
-		if n.a.stood {
+		if r.a.queued {
 			o.w.done.Stats["granted in the queue"]++
 		}
-		o.fenceOf(n)
-		if err := n.got.guard.Err(); errors.Is(err, distlock.ErrLockLost) {
-			o.violated("lost", "%s was handed a guard of %q that was lost already", n.p, n.got.name)
+		o.checkFence(r)
+		if err := r.got.guard.Err(); errors.Is(err, distlock.ErrLockLost) {
+			o.violated("lost", "%s acquired a guard of %q that was already lost", r.p, r.got.name)
 		}
 		return
-	case n.p.Dead:
+	case r.p.Dead:
 		return
 	}
-	o.toldTruth(n)
-	if n.p.struck-n.a.struck != 1 || n.p.closing != nil || // Close also ends commands
-		!errors.Is(n.err, distlock.ErrOutcomeUnknown) || !o.leases[n.p.id()].lasts() {
+	o.checkError(r)
+	if r.p.faults-r.a.faults != 1 || r.p.closing != nil || // Close also ends commands
+		!errors.Is(r.err, distlock.ErrOutcomeUnknown) || !o.terms[r.p.id()].lasts() {
 		return
 	}
-	// Only one fault has struck, so the store answered when the process checked the lock. The store
-	// must not hold the lock for a failed attempt, unless its release is in transit.
-	l, _ := o.w.store.lock(n.a.name)
+	// With one fault only, the process could ask the store for the outcome. So the store must not
+	// hold the lock for the failed attempt. A release may be in transit.
+	l, _ := o.w.store.lock(r.a.name)
 	for _, holder := range l.Holders() {
-		if slices.Contains(n.a.sessions, holder.TS) && !n.p.leaves(holder.TS) {
-			o.violated("I6", "%s was told it has not got %q, which the store holds for it",
-				n.p, n.a.name)
+		if slices.Contains(r.a.sessions, holder.TS) && !r.p.releasing(holder.TS) {
+			o.violated("I6", "a call of %s for %q has failed, and its session holds the lock",
+				r.p, r.a.name)
 		}
 	}
 }
 
-// fenceOf checks I2: the fence of an exclusive guard is larger than the fences of all earlier
-// guards. Sharers may report their guards in another order than they acquired them.
-func (o *oracle) fenceOf(n news) {
-	fence, was := n.got.guard.Fence(), o.handed[n.got.name]
+// checkFence checks I2: the fence of an exclusive guard is larger than the fences of all earlier
+// guards. The fence of another guard is larger than those of earlier exclusive guards. Two sharers
+// may report their guards in another order than they acquired them.
+func (o *oracle) checkFence(r report) {
+	fence, was := r.got.guard.Fence(), o.guardFences[r.got.name]
 	now, last := fences{max(was.all, fence), was.exclusive}, was.exclusive
-	if n.got.how.mode() == catalog.Exclusive {
+	if r.got.how.mode() == catalog.Exclusive {
 		now.exclusive, last = now.all, was.all
 	}
 	if fence <= last {
-		o.violated("I2", "%s holds %q with fence %d after fence %d", n.p, n.got.name, fence, last)
+		o.violated("I2", "%s holds %q with fence %d after fence %d", r.p, r.got.name, fence, last)
 	}
-	o.handed[n.got.name] = now
+	o.guardFences[r.got.name] = now
 }
 
-// trusted reports whether a guard may be trusted by its process's clock, and records a loss.
+// trusted reports whether a guard is trusted. It records the loss of the guard.
 func (o *oracle) trusted(h *Held) bool {
 	if err := h.guard.Err(); err != nil {
 		o.lose(h, err)
@@ -275,9 +275,9 @@ func (o *oracle) trusted(h *Held) bool {
 	return true
 }
 
-// oneTrusted checks I1. It asks guards only if a lock has several, because a question makes a guard
+// checkTrusted checks I1. It calls Err only if a lock has several guards, because Err makes a guard
 // notice its loss.
-func (o *oracle) oneTrusted(open []*Held) {
+func (o *oracle) checkTrusted(open []*Held) {
 	for i, h := range open {
 		permits := 1
 		for _, other := range open[i+1:] {
@@ -297,8 +297,8 @@ func (o *oracle) oneTrusted(open []*Held) {
 	}
 }
 
-// lossIsOneWay checks that a lost guard stays lost.
-func (o *oracle) lossIsOneWay(open []*Held) {
+// checkStaysLost checks that a lost guard is not trusted again.
+func (o *oracle) checkStaysLost(open []*Held) {
 	for _, h := range open {
 		ctx := h.guard.Context()
 		if cause := context.Cause(ctx); errors.Is(cause, distlock.ErrLockLost) {
@@ -313,7 +313,7 @@ func (o *oracle) lossIsOneWay(open []*Held) {
 
 func (o *oracle) lose(h *Held, err error) {
 	if !h.lost && errors.Is(err, distlock.ErrLockLost) && !h.p.Dead {
-		o.lostForNothing(h, err)
+		o.checkLoss(h, err)
 	}
 	h.lost = true
 }
@@ -328,17 +328,17 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// sent records a command when it is sent.
+// sent records the session of an acquisition, and checks an eviction, when the command is sent.
 func (o *oracle) sent(c *call) {
 	switch c.op {
 	case fault.Acquire, fault.Enter:
-		if a := o.attemptOf(c); a != nil {
+		if a := o.attemptFor(c); a != nil {
 			o.mu.Lock()
 			a.sessions = append(a.sessions, c.ts)
 			a.name = c.subject
 			o.mu.Unlock()
 		}
 	case fault.Evict:
-		o.byTheRule(c)
+		o.checkEviction(c)
 	}
 }

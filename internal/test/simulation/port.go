@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A port connects one process to the store. Only the commands in asEvents are events.
+// A port is the store as one process uses it. It makes events of the commands in asEvents.
 type port struct {
 	catalog.Catalog // a view of the store; calls pass through send
 	p               *process
@@ -22,7 +22,8 @@ func newPort(p *process) *port {
 	return o
 }
 
-// asEvents lists the commands that are events.
+// asEvents lists the operations whose commands are events. The store executes other operations
+// immediately.
 var asEvents = []catalog.Op{
 	fault.Acquire, fault.Enter, fault.Release, fault.Evict, fault.GrantNext, fault.Confirm,
 	fault.SeedFence, fault.Renew, fault.Break,
@@ -31,11 +32,10 @@ var asEvents = []catalog.Op{
 	fault.GrantStream,
 }
 
-// callKey is the context key of a store operation's call.
+// callKey is the context key for the call that executes an operation.
 type callKey struct{}
 
-// send makes an event of a command. A listing is one command. It is sent when the first row is
-// requested.
+// send sends a command as an event. A listing is one command, which is sent for the first row.
 func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Context) error) error {
 	op := of.Op
 	if !slices.Contains(asEvents, op) || of.Row > 0 {
@@ -44,7 +44,7 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 	c := &call{p: o.p, op: op, subject: strings.Join(of.Names, " "), writes: op.Writes()}
 	c.mayBeOld = op == fault.Look || op == fault.Held || op == fault.HeldOrFree
 	if op == fault.Ping {
-		o.p.pingsAs(c.subject)
+		o.p.recordID(c.subject)
 	}
 	within := background
 	c.do = func() error { return do(context.WithValue(within, callKey{}, c)) }
@@ -67,7 +67,7 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 		c.ts, c.from = t.TS, t.Holder
 	case transition.Renew:
 		c.ts, c.renewal = t.TS, t.Renewal
-		if in, _ := catalog.TransactionUnder(ctx, t.Session).(*inside); in != nil {
+		if in, _ := catalog.TransactionUnder(ctx, t.Session).(*transaction); in != nil {
 			in.renews = c
 			within = catalog.WithTransaction(background, t.Session, in.Transaction)
 			return c.submitIn(ctx, in)
@@ -76,14 +76,14 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 	return c.submit(ctx)
 }
 
-// A view is the store that one process sees. Some of its reads return an old state if a fault
-// requires it.
+// A view is the store as one process reads it. A fault can make it return an old state.
 type view struct {
 	*store
 	p *process
 }
 
-// read returns the store that answers a read: the present one, or one with an old state.
+// read returns the store for a read. It contains the present documents, or old ones if a fault
+// requires them.
 func (v view) read(ctx context.Context) catalog.Catalog {
 	if c, _ := ctx.Value(callKey{}).(*call); c != nil && c.old != nil {
 		return v.asOf(*c.old)
@@ -98,11 +98,11 @@ func (v view) Held(ctx context.Context, process string) ([]catalog.HeldSession, 
 
 // Snapshots implements [catalog.Queues].
 func (v view) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
-	looks, err := v.read(ctx).Snapshots(ctx, names)
+	snapshots, err := v.read(ctx).Snapshots(ctx, names)
 	if c, _ := ctx.Value(callKey{}).(*call); c != nil {
-		c.looks = looks
+		c.snapshots = snapshots
 	}
-	return looks, err
+	return snapshots, err
 }
 
 // HeldOrFree implements [catalog.Queues].

@@ -20,27 +20,27 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A process is one life of a schedule's process. Only the loop of the world uses its fields, except
-// as noted.
+// A process is one run of a process in its place in the schedule. Only the event loop uses its
+// fields, except the fields that mu guards.
 type process struct {
 	*virtual.Process
-	w    *world
-	life int // 1 for the first process in its place
-	spec Process
-	port *port
+	w          *world
+	generation int // 1 for the first process in its place
+	spec       Process
+	port       *port
 
 	ctx  context.Context // context of its users
 	stop context.CancelFunc
 
-	closing *closing      // the Close that a fault called, or nil
-	misled  time.Duration // time of its last old state
-	calls   int
-	struck  int // number of faults that struck its commands
-	cut     time.Duration
-	deaf    time.Duration
-	hang    time.Duration
-	old     time.Duration // its reads return the state then until this time
-	then    oldState
+	closing     *closing      // the Close that a fault called, or nil
+	lastOldRead time.Duration // time of its last read of an old state
+	calls       int
+	faults      int // number of faults that struck its commands
+	cutUntil    time.Duration
+	deafUntil   time.Duration
+	hangUntil   time.Duration
+	oldUntil    time.Duration // until this time its reads return oldPrimary
+	oldPrimary  oldState
 
 	mu      sync.Mutex    // guards the rest
 	shut    bool          // a fault called Close; the users stop
@@ -52,9 +52,9 @@ type process struct {
 
 func newProcess(w *world, i int) *process {
 	spec := w.s.Processes[i]
-	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, life: 1, spec: spec}
+	p := &process{Process: w.NewProcess(i, cmp.Or(spec.Rate, 1)), w: w, generation: 1, spec: spec}
 	if before := w.slots[i]; before != nil {
-		p.life = before.life + 1
+		p.generation = before.generation + 1
 	}
 	p.Clock.Step(p.spec.Offset)
 	if w.s.Seed != 0 {
@@ -65,14 +65,14 @@ func newProcess(w *world, i int) *process {
 	return p
 }
 
-// jitter returns the random number for the pinger and for all waits.
+// jitter returns the random number for the spread of pings and pauses.
 func (p *process) jitter() float64 {
 	const bits = 1 << 53
 	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
 }
 
 func (p *process) String() string {
-	return letter(p.Index) + strings.Repeat("'", p.life-1)
+	return letter(p.Index) + strings.Repeat("'", p.generation-1)
 }
 
 func (p *process) config() distlock.Config {
@@ -87,8 +87,8 @@ func (p *process) config() distlock.Config {
 	}
 }
 
-// live runs a process: it starts the Manager, runs the users until the run ends, and closes.
-func (p *process) live() {
+// run creates the Manager, runs the users until the end of the run, and closes the Manager.
+func (p *process) run() {
 	var m *distlock.Manager
 	for {
 		var err error
@@ -108,7 +108,8 @@ func (p *process) live() {
 	var users sync.WaitGroup
 	for i, work := range p.spec.Users {
 		u := &User{p: p, m: m, label: fmt.Sprintf("user%d", i)}
-		u.Chance = rand.New(rand.NewPCG(p.w.s.Seed, uint64(p.Index)<<32|uint64(p.life)<<16|uint64(i)))
+		u.Chance = rand.New(rand.NewPCG(p.w.s.Seed,
+			uint64(p.Index)<<32|uint64(p.generation)<<16|uint64(i)))
 		users.Go(func() { work(u) }) // ends with p.ctx
 	}
 	users.Wait()
@@ -122,10 +123,10 @@ func (p *process) live() {
 	if closed != nil { // a fault has called Close
 		<-closed
 	}
-	p.w.log.told("%s closes: %v", p, m.Close(background))
+	p.w.log.addUser("%s closes: %v", p, m.Close(background))
 }
 
-// id returns the latest process id of the process, or "" before its first command.
+// id returns the latest process id, or "" before the first ping.
 func (p *process) id() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,15 +136,15 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// named reports whether the process has used a process id.
-func (p *process) named(id string) bool {
+// hadID reports whether id is or was a process id of the process.
+func (p *process) hadID(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Contains(p.ids, id)
 }
 
 // leaves reports whether a release of a session is in transit.
-func (p *process) leaves(ts bson.ObjectID) bool {
+func (p *process) releasing(ts bson.ObjectID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.open, func(c *call) bool {
@@ -151,8 +152,8 @@ func (p *process) leaves(ts bson.ObjectID) bool {
 	})
 }
 
-// pingsAs records the process id in a ping.
-func (p *process) pingsAs(id string) {
+// recordID records the process id of a ping.
+func (p *process) recordID(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ids) == 0 || p.ids[len(p.ids)-1] != id {
@@ -160,10 +161,12 @@ func (p *process) pingsAs(id string) {
 	}
 }
 
-// disturbed returns the end of the longest fault that strikes all its commands.
-func (p *process) disturbed() time.Duration { return max(p.cut, p.deaf, p.hang, p.old) }
+// faultsEnd returns the end of the last fault that strikes all commands of the process.
+func (p *process) faultsEnd() time.Duration {
+	return max(p.cutUntil, p.deafUntil, p.hangUntil, p.oldUntil)
+}
 
-// crash kills the process, as seen by the rest of the world. Its goroutines end with the run.
+// crash simulates the death of the process. Its goroutines end with the run.
 func (p *process) crash() {
 	if p.Dead {
 		return
@@ -172,7 +175,7 @@ func (p *process) crash() {
 	p.Die()
 }
 
-// pause stops the process for d. If suspended is set, it also stops the monotonic clock.
+// pause stops the process for d. If suspended is set, the monotonic clock also stops.
 func (p *process) pause(d time.Duration, suspended bool) {
 	if p.Dead {
 		return
@@ -181,25 +184,25 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	p.Pause(d, suspended, func() { p.w.log.add("%s runs again", p) })
 }
 
-func (p *process) heal() {
-	p.cut, p.deaf, p.hang, p.old = 0, 0, 0, 0
+func (p *process) endFaults() {
+	p.cutUntil, p.deafUntil, p.hangUntil, p.oldUntil = 0, 0, 0, 0
 	if !p.Dead {
 		p.Wake()
 	}
 }
 
-// A closing is a call of Close by a fault.
+// A closing is a call of Manager.Close by a fault.
 type closing struct {
 	since   time.Duration
-	mono    time.Duration // start by the clock of the process
+	mono    time.Duration // start by the monotonic clock of the process
 	limit   time.Duration // time limit of its context; 0 if the context is already done
 	done    bool          // done and err are guarded by the process's mu
 	err     error
 	seen    bool // the oracle has checked it
-	excused bool // a fault may have kept a lock from being given back
+	excused bool // a fault may have prevented the release of a lock
 }
 
-// close closes the process in order, while its users continue.
+// close calls Manager.Close with a time limit, while users may still be in calls.
 func (p *process) close(limit time.Duration) {
 	p.mu.Lock()
 	m := p.manager
@@ -219,14 +222,14 @@ func (p *process) close(limit time.Duration) {
 		ctx, cancel := context.WithTimeout(background, limit)
 		defer cancel()
 		err := m.Close(ctx)
-		p.w.log.told("%s has closed: %v", p, err)
+		p.w.log.addUser("%s has closed: %v", p, err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		c.done, c.err = true, err
 	}()
 }
 
-// over reports whether the process is dead or has closed.
+// over reports whether the process has died or closed.
 func (p *process) over() bool {
 	if p.Dead || p.closing == nil {
 		return p.Dead
@@ -236,7 +239,7 @@ func (p *process) over() bool {
 	return p.closing.done
 }
 
-// bury ends the goroutines of a process. From now on every command fails without delay.
+// bury ends the goroutines of the process. Its open and later commands fail immediately.
 func (p *process) bury() {
 	p.Bury(func() {
 		p.mu.Lock()

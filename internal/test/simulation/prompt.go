@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// This file checks that every call returns when its context is done or its time limit is reached.
+// This file checks that calls return when their context is done or their time limit is reached.
 
-// promptly is the largest allowed delay of a return. In virtual time only waits take time.
-const promptly = 20 * time.Millisecond
+// maxDelay is the longest allowed delay of a return. Only waits take virtual time.
+const maxDelay = 20 * time.Millisecond
 
 // endContexts ends the contexts of all open calls of a process.
 func (o *oracle) endContexts(p *process) {
@@ -23,27 +23,27 @@ func (o *oracle) endContexts(p *process) {
 	}
 }
 
-// returnInTime checks every open call, and every Close that a fault called.
-func (o *oracle) returnInTime() {
+// checkReturns checks every open attempt, and every Close that a fault called.
+func (o *oracle) checkReturns() {
 	if o.w.done.Failed() {
 		return
 	}
 	var by time.Duration
 	late := func(a *attempt) bool {
 		by = o.overdue(a)
-		return by > promptly
+		return by > maxDelay
 	}
 	if a := o.attempt(late); a != nil {
-		o.violated("prompt", "a call for %q of %s goes on %v after its time was up", a.name, a.p, by)
+		o.violated("prompt", "a call for %q of %s is %v late", a.name, a.p, by)
 	}
-	for _, p := range o.w.lives {
+	for _, p := range o.w.processes {
 		if p.closing != nil && !p.closing.seen && !p.Dead && p.Paused == 0 {
-			o.closesInTime(p, p.closing)
+			o.checkClose(p, p.closing)
 		}
 	}
 }
 
-// overdue returns the time by which an open call is late.
+// overdue returns the time since which an open attempt should have returned.
 func (o *oracle) overdue(a *attempt) time.Duration {
 	now, by := o.w.Now(), time.Duration(math.MinInt64)
 	if a.p.Dead || a.p.Paused > 0 {
@@ -58,32 +58,33 @@ func (o *oracle) overdue(a *attempt) time.Duration {
 	return min(by, now-a.p.Resumed)
 }
 
-// closesInTime checks a Close that a fault called. It must return once its context ends, or after
-// one try if it was already done. After it no lock may name the process, unless a fault has struck
-// or an old state hid a session from it.
-func (o *oracle) closesInTime(p *process, c *closing) {
+// checkClose checks a Close that a fault called. Close must return when its context ends. If the
+// context was done before the call, Close has the time limit of one command. After Close no lock
+// names the process. A fault may excuse a lock that remains.
+func (o *oracle) checkClose(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // Close limits itself by its own clock
 		late = p.Clock.Now().Mono - c.mono - o.w.s.Timing.Limit
 	}
 	done := p.over()
-	if by := min(late, o.w.Now()-p.Resumed); !done && by > promptly {
+	if by := min(late, o.w.Now()-p.Resumed); !done && by > maxDelay {
 		c.seen = true
-		o.violated("prompt", "Close of %s goes on %v after its time was up", p, by)
+		o.violated("prompt", "Close of %s is %v late", p, by)
 	}
-	// After the end of its context Close tries the rest once more.
+	// Close tries to release the remaining locks once after its context has ended.
 	tries := c.since + o.w.s.Timing.Limit + time.Second
-	if !done || c.err != nil && o.w.Now() < tries && !o.w.healed {
+	if !done || c.err != nil && o.w.Now() < tries && !o.w.faultsOver {
 		return
 	}
 	c.seen = true
-	c.excused = c.err != nil && max(o.troubled[p], p.disturbed()) > c.since || p.misled >= c.since
+	c.excused = c.err != nil && max(o.lastFaultOf[p], p.faultsEnd()) > c.since ||
+		p.lastOldRead >= c.since
 	if c.excused {
 		return
 	}
-	for _, name := range o.asked() {
+	for _, name := range o.lockNames() {
 		if l, _ := o.w.store.lock(name); len(o.partiesBy(l, p)) > 0 {
-			o.violated("I8", "%s has closed (%v), and %q still names it", p, c.err, name)
+			o.violated("I8", "%s has closed (%v), but %q still names it", p, c.err, name)
 		}
 	}
 }

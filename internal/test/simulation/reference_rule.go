@@ -10,9 +10,9 @@ import (
 	"mongodlm/takeover"
 )
 
-// A seen is a snapshot that a contender has received. If the lock has parties, the field about is
-// one of them.
-type seen struct {
+// A snapshot is a snapshot that a contender has received. about is the holder or waiter whose
+// eviction is judged.
+type snapshot struct {
 	catalog.Snapshot
 	about          catalog.Participant
 	name           string
@@ -20,7 +20,8 @@ type seen struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied records an answer that has reached its process.
+// replied records an answer that its process has received: the end of a term or a lease, the place
+// in a queue, or snapshots.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
@@ -29,35 +30,35 @@ func (o *oracle) replied(c *call) {
 		}
 	case fault.Enter: // perhaps it is queued now
 		l, _ := o.w.store.lock(c.subject)
-		if a := o.attemptOf(c); a != nil && has(l.Waiters, c.ts) {
-			a.stood = true
+		if a := o.attemptFor(c); a != nil && has(l.Waiters, c.ts) {
+			a.queued = true
 		}
 	case fault.Renew:
-		if c.inside == nil {
+		if c.transaction == nil {
 			o.renewed(c, c)
 		}
 	case opCommit:
-		if c.inside.renews != nil {
-			o.renewed(c.inside.renews, c)
+		if c.transaction.renews != nil {
+			o.renewed(c.transaction.renews, c)
 		}
 	}
 	now := c.p.Clock.Now()
-	for _, name := range slices.Sorted(maps.Keys(c.looks)) {
-		look := c.looks[name]
-		if look.Lock == nil || len(partiesOf(*look.Lock)) == 0 {
+	for _, name := range slices.Sorted(maps.Keys(c.snapshots)) {
+		s := c.snapshots[name]
+		if s.Lock == nil || len(partiesOf(*s.Lock)) == 0 {
 			continue
 		}
-		o.looks[c.p] = append(o.looks[c.p], seen{
-			Snapshot: look, name: name, sent: c.reading.Mono, received: now.Mono, wall: now.Wall,
+		o.snapshots[c.p] = append(o.snapshots[c.p], snapshot{
+			Snapshot: s, name: name, sent: c.reading.Mono, received: now.Mono, wall: now.Wall,
 		})
 	}
 }
 
-// about returns the snapshots in which the holder's process is a party, and sets their field about
-// to the holder, or else to another session of that process.
-func about(looks []seen, from catalog.Holder) []seen {
-	var shown []seen
-	for _, l := range looks {
+// about returns the snapshots in which the process of the holder from is a holder or waiter. It
+// sets their field about to the session of from, or to another session of that process.
+func about(snapshots []snapshot, from catalog.Holder) []snapshot {
+	var shown []snapshot
+	for _, l := range snapshots {
 		parties := partiesOf(*l.Lock)
 		i := slices.IndexFunc(parties,
 			func(p catalog.Participant) bool { return p.Process == from.Process })
@@ -75,51 +76,51 @@ func about(looks []seen, from catalog.Holder) []seen {
 	return shown
 }
 
-// byTheRule checks that the contender's snapshots allow its eviction.
-func (o *oracle) byTheRule(c *call) {
+// checkEviction checks that the contender's snapshots allow its eviction.
+func (o *oracle) checkEviction(c *call) {
 	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
 	}
-	if !reference(o.looks[c.p], c.from, c.p.config().Takeover, o.w.s.Timing) {
+	if !reference(o.snapshots[c.p], c.from, c.p.config().Takeover, o.w.s.Timing) {
 		o.violated("rule", "%s of %q: no rule allows it", c.who(), c.subject)
 	}
 }
 
-// reference implements the written takeover rule without package takeover. It reports whether the
-// snapshots allow an eviction. Several users of a process read concurrently, so reference is no
-// stricter than the rule: it compares only neighbours, and every recent snapshot may be the
-// deciding one.
-func reference(looks []seen, from catalog.Holder, own time.Duration, t Timing) bool {
+// reference reports whether the takeover rule allows an eviction after the given snapshots. It
+// implements the rule without package takeover. It may be less strict, because the users of a
+// process read concurrently: it compares only neighbours, and any recent snapshot may be the last
+// one of the decision.
+func reference(snapshots []snapshot, from catalog.Holder, own time.Duration, t Timing) bool {
 	if from.Renewal == 0 {
-		looks = about(looks, from)
+		snapshots = about(snapshots, from)
 	} else { // by the lease; the process may be pinging
-		looks, t.Takeover = byLease(looks, from, t.Ping)
+		snapshots, t.Takeover = byLease(snapshots, from, t.Ping)
 		own = t.Takeover
 	}
-	for i, l := range slices.Backward(looks) {
-		if looks[len(looks)-1].received-l.received > t.MaxGap {
+	for i, l := range slices.Backward(snapshots) {
+		if snapshots[len(snapshots)-1].received-l.received > t.MaxGap {
 			break
 		}
-		if l.name == from.Name && l.about.TS == from.TS && allows(looks[:i+1], own, t) {
+		if l.name == from.Name && l.about.TS == from.TS && allows(snapshots[:i+1], own, t) {
 			return true
 		}
 	}
 	return false
 }
 
-// allows reports whether a takeover is allowed after the last snapshot.
-func allows(looks []seen, own time.Duration, t Timing) bool {
-	now := looks[len(looks)-1]
-	if now.Ping != nil && now.Ping.Condemned != nil && !stranger(now) {
+// allows reports whether a takeover is allowed at the last snapshot.
+func allows(snapshots []snapshot, own time.Duration, t Timing) bool {
+	now := snapshots[len(snapshots)-1]
+	if now.Ping != nil && now.Ping.Condemned != nil && !isForeign(now) {
 		return true
 	}
 	first := now
-	for _, l := range slices.Backward(looks[:len(looks)-1]) {
+	for _, l := range slices.Backward(snapshots[:len(snapshots)-1]) {
 		crossed := l.received > first.sent // crossing replies, or snapshots of two users
-		if !sameSubject(l, now) || crossed && disturbed(l, first) {
+		if !sameSubject(l, now) || crossed && restartsWatch(l, first) {
 			continue
 		}
-		if disturbed(l, first) || first.sent-l.received > t.MaxGap {
+		if restartsWatch(l, first) || first.sent-l.received > t.MaxGap {
 			break
 		}
 		first = l
@@ -132,28 +133,29 @@ func allows(looks []seen, own time.Duration, t Timing) bool {
 	if p := now.Ping; p != nil {
 		need = max(need, p.Takeover)
 	}
-	if stranger(now) {
+	if isForeign(now) {
 		need = max(need, t.Foreign)
 	}
-	return watched >= need || witnessed(now, need, watched, t)
+	return watched >= need || shorterRule(now, need, watched, t)
 }
 
-func sequenced(l seen) bool { return l.Ping != nil && l.Ping.HasSeq }
+func sequenced(l snapshot) bool { return l.Ping != nil && l.Ping.HasSeq }
 
-// stranger reports whether a snapshot shows a foreign process: its ping has no seq, and either its
-// session has no takeover time, or its ping exists and is not condemned.
-func stranger(l seen) bool {
+// isForeign reports whether a snapshot shows a foreign process. The ping of such a process has no
+// seq. In addition, its session has no takeover time, or its ping document exists and is not
+// condemned.
+func isForeign(l snapshot) bool {
 	unmarked := l.Ping != nil && l.Ping.Condemned == nil
 	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
 }
 
 // sameSubject reports whether two snapshots belong to one watch.
-func sameSubject(a, b seen) bool {
+func sameSubject(a, b snapshot) bool {
 	return sequenced(a) == sequenced(b) && (sequenced(a) || a.name == b.name)
 }
 
-// disturbed reports whether the difference of two snapshots restarts a watch.
-func disturbed(a, b seen) bool {
+// restartsWatch reports whether a watch must start again between two snapshots.
+func restartsWatch(a, b snapshot) bool {
 	switch {
 	case (a.Ping == nil) != (b.Ping == nil), a.Primary != b.Primary,
 		!sequenced(b) && a.name == b.name && a.about.TS != b.about.TS,
@@ -165,8 +167,8 @@ func disturbed(a, b seen) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// witnessed reports whether the shorter rule allows a takeover after a snapshot.
-func witnessed(l seen, need, watched time.Duration, t Timing) bool {
+// shorterRule reports whether the rule with clock values allows a takeover at a snapshot.
+func shorterRule(l snapshot, need, watched time.Duration, t Timing) bool {
 	if t.Mode == takeover.WatchOnly || !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
 		return false
 	}
@@ -174,12 +176,12 @@ func witnessed(l seen, need, watched time.Duration, t Timing) bool {
 	age := min(l.ServerTime.Sub(l.Ping.At), l.ServerTime.Sub(l.Ping.Local),
 		l.wall.Sub(l.Ping.At)-trip)
 	return age >= need+tolerance+trip/2 && l.ServerTime.Sub(l.wall).Abs() <= tolerance+trip/2 &&
-		(watched >= 3*l.Ping.Interval || sighted(l, trip, t))
+		(watched >= 3*l.Ping.Interval || observed(l, trip, t))
 }
 
-// sighted reports whether another contender, whose clock agreed with the server's, left an
-// observation at least two intervals ago, by the server's clock and by the contenders' clocks.
-func sighted(l seen, trip time.Duration, t Timing) bool {
+// observed reports whether another contender has recorded an observation of the ping at least two
+// ping intervals ago. The server's clock and the contenders' clocks must agree on that.
+func observed(l snapshot, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {
 		return false

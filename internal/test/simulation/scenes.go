@@ -7,30 +7,30 @@ const (
 	minute = time.Minute
 )
 
-// Scenes returns the small schedules that are explored exhaustively: two contenders that poll,
-// or three queued contenders. The clocks tick together, so many events happen in the same instants.
-// The times are coarse, so a takeover takes few commands.
+// Scenes returns the small schedules for the exhaustive tests. Two contenders poll a lock, or three
+// wait in its queue. Their clocks run at the same rate, so many events are simultaneous. The
+// intervals are long, so a takeover takes few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
 	wait := lockFor("a", time.Hour, 20*sec)
 	later := from(5*sec, holdFor("a", minute))
-	scenes := []Schedule{
-		scene("handover", 60*sec, short, from(5*sec, short)),
-		scene("death", 100*sec, holdFor("a", minute), from(5*sec, short)),
-		scene("absence", 130*sec, long, later),
-		scene("cut", 130*sec, long, later),
-		scene("queue", 75*sec, wait, from(5*sec, wait), from(6*sec, wait)),
-		scene("queue with streams", 75*sec, wait, from(5*sec, wait), from(6*sec, wait)),
+	schedules := []Schedule{
+		smallSchedule("handover", 60*sec, short, from(5*sec, short)),
+		smallSchedule("death", 100*sec, holdFor("a", minute), from(5*sec, short)),
+		smallSchedule("absence", 130*sec, long, later),
+		smallSchedule("cut", 130*sec, long, later),
+		smallSchedule("queue", 75*sec, wait, from(5*sec, wait), from(6*sec, wait)),
+		smallSchedule("queue with streams", 75*sec, wait, from(5*sec, wait), from(6*sec, wait)),
 	}
-	scenes[1].Faults = []Fault{{Kind: Crash, At: 12 * sec}}
-	scenes[2].Faults = []Fault{{Kind: Pause, At: 12 * sec, For: 80 * sec}}
-	scenes[3].Faults = []Fault{{Kind: Cut, At: 12 * sec, For: 80 * sec}}
-	scenes[5].Streams = true
-	return scenes
+	schedules[1].Faults = []Fault{{Kind: Crash, At: 12 * sec}}
+	schedules[2].Faults = []Fault{{Kind: Pause, At: 12 * sec, For: 80 * sec}}
+	schedules[3].Faults = []Fault{{Kind: Cut, At: 12 * sec, For: 80 * sec}}
+	schedules[5].Streams = true
+	return schedules
 }
 
-// scene returns a schedule without random events and with few commands.
-func scene(name string, length time.Duration, users ...func(*User)) Schedule {
+// smallSchedule returns a schedule without random events and with long intervals.
+func smallSchedule(name string, length time.Duration, users ...func(*User)) Schedule {
 	s := Schedule{Name: name, Timing: Small(), Length: length, Quiet: 45 * sec}
 	s.Timing.Ping, s.Timing.Poll, s.Timing.PollMax = 15*sec, 5*sec, 7*sec
 	for _, u := range users {
@@ -39,7 +39,7 @@ func scene(name string, length time.Duration, users ...func(*User)) Schedule {
 	return s
 }
 
-// holdFor polls for a lock without queueing, then works under the lock for d.
+// holdFor returns a user that polls a lock, works under it for d, and releases it.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Poll(name, time.Hour); h != nil {
@@ -49,7 +49,8 @@ func holdFor(name string, d time.Duration) func(*User) {
 	}
 }
 
-// lockFor queues for a lock, for at most the duration wait, and works under the lock for d.
+// lockFor returns a user that waits for a lock in its queue, for wait at most, works under it for
+// d, and releases it.
 func lockFor(name string, wait, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Lock(name, wait); h != nil {
@@ -59,7 +60,7 @@ func lockFor(name string, wait, d time.Duration) func(*User) {
 	}
 }
 
-// from starts a user at an instant.
+// from returns a user that starts at an instant.
 func from(at time.Duration, then func(*User)) func(*User) {
 	return func(u *User) {
 		if u.Sleep(at - u.p.w.Now()) {

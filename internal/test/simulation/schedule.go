@@ -10,13 +10,13 @@ import (
 // A Kind is a kind of fault.
 type Kind string
 
-// Faults of one command. For is a field of Fault.
+// Faults of one command. For means the field Fault.For.
 const (
 	DelayRequest Kind = "delay request" // the request arrives For later
 	DelayReply   Kind = "delay reply"   // applied without delay; the reply arrives For later
-	Refuse       Kind = "refuse"        // no server is reached: certainly not applied
-	Drop         Kind = "drop"          // not applied, with an unknown outcome
-	LoseReply    Kind = "lose reply"    // applied, with an unknown outcome
+	Refuse       Kind = "refuse"        // not sent: no server is available
+	Drop         Kind = "drop"          // not applied; the caller does not know that
+	LoseReply    Kind = "lose reply"    // applied; the caller does not know that
 	ApplyLate    Kind = "apply late"    // the caller gives up immediately; applied For later
 	Duplicate    Kind = "duplicate"     // the command runs as usual, and a copy is applied For later
 	StaleRead    Kind = "stale read"    // a read returns the state of the time For ago
@@ -24,23 +24,23 @@ const (
 	PauseBefore  Kind = "pause before"  // the process stops for For before the command is sent
 )
 
-// Faults that happen at a time, or when a command has just been sent.
+// Faults that strike at a time, or just after a command was sent.
 const (
 	Crash       Kind = "crash"        // the process dies
 	Restart     Kind = "restart"      // a new process starts in the place of a dead one
 	Pause       Kind = "pause"        // the process stops for For; its clocks continue
 	Suspend     Kind = "suspend"      // like Pause, but its monotonic clock stops, too
 	Cut         Kind = "cut"          // all its commands during For are refused
-	Deaf        Kind = "deaf"         // its commands during For are applied, their replies are lost
+	Deaf        Kind = "deaf"         // its commands during For are applied; the replies are lost
 	Hang        Kind = "hang"         // its commands during For reach the store when For is over
 	OldPrimary  Kind = "old primary"  // its reads during For return the state of this moment
 	StepWall    Kind = "step wall"    // its wall clock steps by For
 	StepServer  Kind = "step server"  // the server's clock steps by For
-	Elect       Kind = "elect"        // another primary; its clock differs from the last one's by For
+	Elect       Kind = "elect"        // another primary; its clock differs by For
 	RemoveFree  Kind = "remove free"  // free lock documents are deleted
 	Sever       Kind = "sever"        // its streams of notices break, For later
 	EndContexts Kind = "end contexts" // the contexts of all calls of its users end
-	Close       Kind = "close"        // the process closes; its context ends For later (0: is done)
+	Close       Kind = "close"        // the process closes; the context of Close ends For later
 )
 
 func (k Kind) onCall() bool {
@@ -52,16 +52,18 @@ func (k Kind) onCall() bool {
 	return false
 }
 
-// ofProcess reports whether the fault strikes one process and not the whole world.
+// ofProcess reports whether the fault strikes one process. Otherwise it strikes the whole world.
 func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault is one fault, which strikes once. It strikes one of these commands of the process:
-//   - the command with the number Call
-//   - without Call, the first command, or the first of kind Op, at or after At
+// A Fault strikes once. If its kind needs a command, or if Call or Op is set, it strikes one of
+// these commands of the process:
+//   - the command with the number Call, if Call is set
+//   - the first command of kind Op at or after At, if Op is set
+//   - the first command at or after At
 //
-// A kind of fault that needs no command strikes at At.
+// Otherwise it strikes at the time At.
 type Fault struct {
 	Kind    Kind
 	Process int // index in Schedule.Processes
@@ -74,7 +76,7 @@ type Fault struct {
 // letter returns the name of a process by its index.
 func letter(i int) string { return string(rune('A' + i)) }
 
-// Timing is the configuration of the Managers of a schedule.
+// Timing contains the durations in the configurations of the Managers.
 type Timing struct {
 	Ping, Takeover, Margin time.Duration
 	Poll, PollMax          time.Duration
@@ -84,7 +86,7 @@ type Timing struct {
 	Mode                   takeover.Rule
 }
 
-// Small is a timing of seconds. A takeover takes few events.
+// Small returns a timing in which a takeover takes a minute and few events.
 func Small() Timing {
 	return Timing{
 		Ping: 5 * time.Second, Takeover: time.Minute, Margin: 15 * time.Second,
@@ -93,7 +95,7 @@ func Small() Timing {
 	}
 }
 
-// Mongos is the timing of mongos.
+// Mongos returns the timing of mongos.
 func Mongos() Timing {
 	return Timing{
 		Ping: 30 * time.Second, Takeover: 15 * time.Minute, Margin: 225 * time.Second,
@@ -104,41 +106,44 @@ func Mongos() Timing {
 
 // A Process is one process of a schedule.
 type Process struct {
-	// Rate is the rate of the clocks. 0 means 1.
+	// Rate is the rate of the clocks relative to true time. 0 means 1.
 	Rate float64
 	// Offset is the lead of the wall clock over true time.
 	Offset time.Duration
-	// Start is the time at which the process starts.
+	// Start is the time of the start of the process.
 	Start time.Duration
-	// Every makes the process a job. A new process starts in this interval unless the last one still
-	// runs. A process closes when its users have returned.
+	// Every makes the process a job, which closes when its users have returned. A new process
+	// starts at each multiple of Every if the last one has closed.
 	Every time.Duration
-	// Users are the functions of its users. Each runs in a goroutine.
+	// Users are the functions that use locks. Each runs in its own goroutine.
 	Users []func(*User)
 }
 
-// A Schedule describes one run completely.
+// A Schedule describes a run completely.
 type Schedule struct {
 	Name string
-	// Seed orders the events of one instant and feeds jitter, latency and the users' random
-	// numbers. With 0 nothing is random: no jitter, no latency, A before B.
+	// Seed determines the order of simultaneous events, the jitter, the latency and the users'
+	// random numbers. With 0 there is neither jitter nor latency, and the process with the lowest
+	// index acts first.
 	Seed      uint64
 	Timing    Timing
 	Processes []Process
 	Faults    []Fault
-	// Length is the time during which faults may strike. Afterwards all faults end.
+	// Length is the time at which all faults end.
 	Length time.Duration
-	// Quiet is the time without faults before all processes close.
+	// Quiet is the duration of the run after Length. Then all processes close.
 	Quiet time.Duration
-	// Streams turns on streams of notices. Without streams waiters poll.
+	// Streams lets waiters learn of their grants by streams. Otherwise they poll.
 	Streams bool
-	// Foreign are the locks that MongoDB's own lock manager uses, if it runs with the processes.
+	// Foreign lists the locks that a foreign manager uses. If it is empty, there is no such
+	// manager.
 	Foreign []string
-	// World starts the checks and the store of a package built on the lock.
+	// World prepares the test of a package built on the lock. Run calls it at the start.
 	World func(*Outside)
-	// Without a seed Pick selects the process that is first at the instant with number Turn, of the
-	// instants at which several processes have an event. At the others the lowest index is first.
+	// Turn and Pick change the order at one instant if Seed is 0. Turn counts the instants at which
+	// several processes have events. At the instant Turn, Pick is the index of the process that
+	// acts first, in the list of these processes.
 	Turn, Pick int
-	// Trace keeps the timeline.
+	// Trace records the timeline.
 	Trace bool
 }

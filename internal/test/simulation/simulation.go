@@ -10,23 +10,23 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A world is one run of a schedule.
+// A world is the state of one run of a schedule.
 type world struct {
 	*virtual.World
-	s     Schedule
-	store *store
-	slots []*process // the latest process in each place
-	lives []*process // every process so far
-	log   timeline
-	judge *oracle
-	done  Result
+	s         Schedule
+	store     *store
+	slots     []*process // the latest process in each place
+	processes []*process // every process so far
+	log       timeline
+	oracle    *oracle
+	done      Result
 
-	faults  []*armed
-	foreign *foreign // nil if none takes part
-	healed  bool
-	over    bool // the quiet time has passed
-	ended   bool // no process starts from now on
-	// underWay counts the requests in transit that arrive within their limit.
+	faults     []*plannedFault
+	foreign    *foreign // nil if the schedule has none
+	faultsOver bool
+	over       bool // the quiet time is over
+	ended      bool // no process starts from now on
+	// underWay counts the requests in transit that arrive within the time limit of a command.
 	underWay int
 	always   []func() // checks of packages built on the lock
 }
@@ -43,14 +43,15 @@ type Result struct {
 	Stats      Stats
 	// CallsOf[i] is the number of commands of the first process in place i.
 	CallsOf []int
-	// Options[i] is the number of choices at the i-th instant with events of several processes.
+	// Options lists the number of processes that have events, for each instant at which several
+	// have events.
 	Options []int
 }
 
-// Failed reports whether an oracle reported a violation.
+// Failed reports whether a rule was violated.
 func (r Result) Failed() bool { return len(r.Violations) > 0 }
 
-// Run plays a schedule in a new testing/synctest bubble. Do not call it inside of a bubble.
+// Run runs a schedule in a new testing/synctest bubble. It must not be called in a bubble.
 func Run(t *testing.T, s Schedule) Result {
 	t.Helper()
 	var result Result
@@ -63,14 +64,14 @@ func play(in *virtual.World, s Schedule) Result {
 	w.Choose = w.choose
 	w.store = &store{Catalog: w.Server, w: w, parsed: map[string]parsed{},
 		past: map[documentID][]version{}}
-	w.judge = newOracle(w)
+	w.oracle = newOracle(w)
 	w.log.w = w
 	for i := range s.Processes {
 		w.slots = append(w.slots, nil)
 		w.After(s.Processes[i].Start, func() { w.launch(i) })
 		w.repeat(i)
 	}
-	w.arm(s.Faults)
+	w.planFaults(s.Faults)
 	if len(s.Foreign) > 0 {
 		w.startForeign()
 	}
@@ -78,7 +79,7 @@ func play(in *virtual.World, s Schedule) Result {
 		s.World(&Outside{w: w})
 	}
 	w.After(s.Length, func() {
-		w.heal()
+		w.endFaults()
 		w.After(s.Quiet, func() { w.over = true })
 	})
 	for !w.over && !w.done.Failed() {
@@ -86,22 +87,21 @@ func play(in *virtual.World, s Schedule) Result {
 	}
 	w.finish()
 	w.done.Timeline = w.log.lines
-	for _, p := range w.lives {
-		if p.life == 1 {
+	for _, p := range w.processes {
+		if p.generation == 1 {
 			w.done.CallsOf = append(w.done.CallsOf, p.calls)
 		}
 	}
 	return w.done
 }
 
-// closeLimit is the time within which all processes must close when no fault is left.
+// closeLimit is the time within which all processes must close after the quiet time.
 const closeLimit = 5 * time.Minute
 
-// finish closes all processes in order and checks that they leave no locks. Then it ends the
-// goroutines of dead processes.
+// finish closes all processes and checks that they leave no locks. Then it ends all goroutines.
 func (w *world) finish() {
-	if !w.healed {
-		w.heal()
+	if !w.faultsOver {
+		w.endFaults()
 	}
 	w.ended = true
 	w.log.add("all processes close")
@@ -109,12 +109,12 @@ func (w *world) finish() {
 	if w.foreign != nil {
 		w.foreign.stop(false)
 	}
-	for _, p := range w.lives {
+	for _, p := range w.processes {
 		if !p.Dead {
 			w.At(w.Now(), p.Index, p.stop)
 		}
 	}
-	w.judge.noGhosts()
+	w.oracle.checkNoGhosts()
 	failed := w.done.Failed()
 	for (w.alive() > 0 || w.underWay > 0) && w.Now() < limit {
 		w.step(limit)
@@ -122,41 +122,41 @@ func (w *world) finish() {
 	switch {
 	case failed:
 	case w.alive() > 0:
-		w.judge.violated("I8", "a process did not close within %v", closeLimit)
+		w.oracle.violated("I8", "a process did not close within %v", closeLimit)
 	default:
-		w.judge.closed()
+		w.oracle.checkClosed()
 	}
 	w.done.Stats["minutes"] = int(w.Now().Minutes())
 	w.log.end()
-	for _, p := range w.lives {
+	for _, p := range w.processes {
 		p.bury()
 	}
 	w.Drain(w.step)
 }
 
-// step runs the oracles and then the next event, if the event is due before limit.
+// step checks the rules and runs the next event, if that is due before limit.
 func (w *world) step(limit time.Duration) {
 	w.Step(limit, func() {
-		w.judge.look()
+		w.oracle.check()
 		for _, rule := range w.always {
 			rule()
 		}
 	})
 }
 
-// launch starts a new process in a place, unless the run is over.
+// launch starts a new process in place i. It does nothing at the end of the run.
 func (w *world) launch(i int) {
 	if w.ended {
 		return
 	}
 	p := newProcess(w, i)
-	w.lives = append(w.lives, p)
+	w.processes = append(w.processes, p)
 	w.slots[i] = p
 	w.log.add("%s starts", p)
-	p.Go(p.live)
+	p.Go(p.run)
 }
 
-// repeat starts a job again after each interval.
+// repeat schedules the later starts of a job.
 func (w *world) repeat(i int) {
 	p := w.s.Processes[i]
 	if p.Every == 0 {
@@ -171,10 +171,10 @@ func (w *world) repeat(i int) {
 	}
 }
 
-// alive returns the number of live processes that still run.
+// alive returns the number of running goroutines of live processes.
 func (w *world) alive() int {
 	n := 0
-	for _, p := range w.lives {
+	for _, p := range w.processes {
 		if !p.Dead {
 			n += p.Running()
 		}
@@ -182,18 +182,18 @@ func (w *world) alive() int {
 	return n
 }
 
-func (w *world) heal() {
+func (w *world) endFaults() {
 	w.log.add("everything heals")
-	w.healed = true
+	w.faultsOver = true
 	for _, p := range w.slots {
 		if p != nil {
-			p.heal()
+			p.endFaults()
 		}
 	}
 }
 
-// choose selects the next event of one instant by the seed. Without a seed Turn and Pick of the
-// schedule select the process, and the events of one process keep their order.
+// choose selects the next of several simultaneous events by Seed. If Seed is 0, Turn and Pick
+// select the process, and the events of a process keep their order.
 func (w *world) choose(due []*virtual.Event) int {
 	heads := make([]int, 0, len(due))
 	for i, e := range due {
@@ -225,8 +225,8 @@ func (w *world) choose(due []*virtual.Event) int {
 	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
 }
 
-// chance returns a number that depends only on the seed and the arguments. Removing one fault
-// therefore changes as few other events as possible.
+// chance returns a random number. It depends only on the seed and the arguments, so the rest of a
+// run changes little when a fault is removed.
 func (w *world) chance(what string, at time.Duration, n uint64) uint64 {
 	h := w.s.Seed*0x9e3779b97f4a7c15 + uint64(at)*0xbf58476d1ce4e5b9 + n*0x94d049bb133111eb
 	for _, c := range []byte(what) {

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	seedFlag = flag.Uint64("simulation.seed", 0, "play this one random walk and print its timeline")
-	timeFlag = flag.Duration("simulation.time", 0, "walk at random for that long")
+	seedFlag = flag.Uint64("simulation.seed", 0, "run only this random walk and print its timeline")
+	timeFlag = flag.Duration("simulation.time", 0, "run random walks for this time")
 	walks    = flag.Int("simulation.walks", 25, "number of random walks")
 	fromSeed = flag.Uint64("simulation.from", 1, "seed of the first random walk")
 )
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	effort.Main(m)
 }
 
-// report fails the test with the shortest failing schedule, its timeline, and the command that
-// replays it. With -short it does not search for the shortest schedule.
+// report fails the test. Without -short it first shrinks the schedule, then prints its faults, its
+// timeline and the flags that repeat the run.
 func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	t.Helper()
 	if testing.Short() {
@@ -43,8 +43,8 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 		strings.Join(r.Timeline[max(0, len(r.Timeline)-400):], "\n"))
 }
 
-// A seed can be replayed. If two goroutines of one process are ready in the same instant, Go's
-// scheduler chooses. So a seed may have a few timelines, but not a new timeline in every run.
+// Runs of one seed have few timelines. They may have several, because Go's scheduler orders the
+// goroutines that become ready at one instant.
 func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 12
@@ -67,7 +67,7 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	}
 }
 
-// walked returns the number of random walks. It is smaller with -short or the race detector.
+// walked returns the number of random walks to run.
 func walked() int {
 	if (testing.Short() || effort.Race) && *timeFlag == 0 {
 		return min(*walks, 6)
@@ -75,7 +75,7 @@ func walked() int {
 	return *walks
 }
 
-// Random walks find no violation, and every kind of fault happens in them.
+// Random walks violate no rule, and every kind of fault happens in them.
 func TestWalk_FindsNothing(t *testing.T) {
 	t.Parallel()
 	if *seedFlag != 0 {

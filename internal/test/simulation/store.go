@@ -13,7 +13,7 @@ import (
 	"mongodlm/catalog/memcatalog"
 )
 
-// A store contains the documents of a world, and their past states.
+// A store contains the documents of a run and their earlier states.
 type store struct {
 	*memcatalog.Catalog
 	w      *world
@@ -25,35 +25,34 @@ type store struct {
 
 type documentID struct{ collection, id string }
 
-// A version is a document's state from an instant on. Its raw is nil if the document was deleted.
+// A version is a state of a document from the instant at. raw is nil if the document was deleted.
 type version struct {
 	at      time.Duration
 	raw     bson.Raw
 	holders []catalog.Participant // the lock's holders
 }
 
-// An oldState identifies the state that an old primary or a lagging member returns, by its instant.
-// primary is the name of the server that returns it.
+// An oldState identifies the state of all documents at an instant. primary is the name of the
+// server that returns it.
 type oldState struct {
 	at      time.Duration
 	primary string
 }
 
-// note records the new state of a document.
+// note records a new state of a document.
 func (s *store) note(collection, id string, raw bson.Raw) {
 	d := documentID{collection, id}
 	now := version{at: s.w.Now(), raw: raw}
 	if collection == catalog.LocksCollection {
 		now.holders = s.read(id, raw).lock.Holders()
 		if versions := s.past[d]; len(versions) > 0 {
-			s.w.judge.changed(versions[len(versions)-1].holders, now.holders)
+			s.w.oracle.recordHolders(versions[len(versions)-1].holders, now.holders)
 		}
 	}
 	s.past[d] = append(s.past[d], now)
 }
 
-// document returns a copy of a document, which the caller may change. It is empty if the document
-// does not exist.
+// document returns a copy of a document. It is empty if the document does not exist.
 func (s *store) document(collection, id string) bson.D {
 	var doc bson.D
 	if raw := s.Document(collection, id); raw != nil {
@@ -62,7 +61,7 @@ func (s *store) document(collection, id string) bson.D {
 	return doc
 }
 
-// asOf returns a store with the documents of an earlier instant and the present server time.
+// asOf returns a store with the documents of an old state. Its server time is the present one.
 func (s *store) asOf(old oldState) *memcatalog.Catalog {
 	then := memcatalog.New(memcatalog.Options{Now: s.w.ServerNow, Primary: old.primary})
 	for d, versions := range s.past {
@@ -81,27 +80,27 @@ func (s *store) asOf(old oldState) *memcatalog.Catalog {
 	return then
 }
 
-// lock returns a lock. ok is false if no readable document exists.
+// lock returns a lock. ok is false if its document is missing or damaged.
 func (s *store) lock(name string) (l catalog.Lock, ok bool) {
 	read := s.read(name, s.Document(catalog.LocksCollection, name))
 	return read.lock, read.ok
 }
 
-// ping returns the ping document of a process. It is zero if no readable document exists.
-func (s *store) ping(process string) (catalog.Ping, bool) {
+// ping returns the ping document of a process. ok is false if the document is missing or damaged.
+func (s *store) ping(process string) (p catalog.Ping, ok bool) {
 	p, bad := catalog.ParsePing(s.Document(catalog.PingsCollection, process))
 	return p, bad == nil
 }
 
-// A parsed is a lock document with its content, which is zero if nobody can read the document. It
-// is cached, because most documents are read repeatedly before they change.
+// A parsed is a lock document with its content. lock is zero if the document is damaged. Most
+// documents are parsed several times before they change, so the store caches them.
 type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock
 	ok   bool
 }
 
-// read parses a lock document. The caller must not change the result.
+// read parses a lock document. The result must not be changed.
 func (s *store) read(name string, raw bson.Raw) parsed {
 	if raw == nil {
 		return parsed{lock: catalog.Lock{Name: name}}
@@ -118,7 +117,7 @@ func (s *store) read(name string, raw bson.Raw) parsed {
 	return last
 }
 
-// locks returns the readable lock documents.
+// locks returns the locks whose documents are not damaged.
 func (s *store) locks() (all []catalog.Lock) {
 	for _, raw := range s.Documents(catalog.LocksCollection) {
 		if l, bad := catalog.ParseLock(raw); bad == nil {
@@ -128,8 +127,8 @@ func (s *store) locks() (all []catalog.Lock) {
 	return all
 }
 
-// shown returns the content of a lock document for the timeline.
-func shown(l catalog.Lock) string {
+// describe returns a line of the timeline about a lock document.
+func describe(l catalog.Lock) string {
 	var b strings.Builder
 	for _, p := range l.Holders() {
 		fmt.Fprintf(&b, "%s holds it with fence %d, ", p.Process, p.Fence)
@@ -140,15 +139,15 @@ func shown(l catalog.Lock) string {
 	return fmt.Sprintf("%q: %sfence %d", l.Name, &b, l.Fence)
 }
 
-// partiesOf returns a lock's holders, then its waiters.
+// partiesOf returns the holders of a lock, followed by its waiters.
 func partiesOf(l catalog.Lock) []catalog.Participant {
 	return slices.Concat(l.Holders(), l.Waiters)
 }
 
-// put writes a document like a foreign program.
+// put writes a document as a foreign program does.
 func (s *store) put(collection string, id string, doc bson.D) {
 	if err := s.Put(collection, doc); err != nil {
-		s.w.judge.violated("setup", "%v", err)
+		s.w.oracle.violated("setup", "%v", err)
 	}
 	s.note(collection, id, s.Document(collection, id))
 }

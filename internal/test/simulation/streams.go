@@ -14,15 +14,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A stream sends grants to a process. Each notice is a separate event. It may be late, and then
-// delays the later notices. The stream may break with notices in transit.
+// A stream sends the grants for a process. Each notice of grants is an event. A late notice delays
+// the later ones. If the stream breaks, the notices in transit are lost.
 type stream struct {
 	p       *process
 	process string // process id in the grants
 	arrived chan []catalog.Grant
 	closed  atomic.Bool
 
-	// The loop of the world owns these fields.
+	// Only the event loop uses these fields.
 	latest time.Duration // arrival time of the last notice in transit
 	broken bool          // the stream sends nothing more
 }
@@ -61,8 +61,9 @@ func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 // Close implements [catalog.GrantStream].
 func (s *stream) Close(context.Context) { s.closed.Store(true) }
 
-// tell sends the new grants of a lock document to the streams of their processes.
-func (s *store) tell(name string, was, is bson.Raw) {
+// notify sends the new grants in a lock document to the streams of the processes that are granted
+// the lock.
+func (s *store) notify(name string, was, is bson.Raw) {
 	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
 		return st.broken || st.p.Dead || st.closed.Load()
 	})
@@ -80,13 +81,13 @@ func (s *store) tell(name string, was, is bson.Raw) {
 	}
 }
 
-// send puts a notice in transit. The faults of a command also strike a notice. A fault that would
-// lose a command breaks the stream, and the notice is lost.
+// send sends a notice. The faults of commands also strike notices. A fault that would lose a
+// command breaks the stream.
 func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	p := s.p
 	c := &call{p: p, op: fault.Notice, subject: name}
-	c.number()
-	k := w.course(c)
+	c.recordSend()
+	k := w.delivery(c)
 	w.log.add("%s is sent a grant of %q%s", p, name, c.note)
 	if k.crash {
 		p.crash()
@@ -94,8 +95,8 @@ func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	if k.pause > 0 {
 		p.pause(k.pause, false)
 	}
-	if k.never != nil || k.lose {
-		s.breaks()
+	if k.failure != nil || k.loseReply {
+		s.sever()
 		return
 	}
 	s.deliver(k.request+k.reply, func() {
@@ -105,26 +106,26 @@ func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	})
 }
 
-// deliver runs do after d, and not before earlier notices arrive.
+// deliver calls do after d, but not before the earlier notices have arrived.
 func (s *stream) deliver(d time.Duration, do func()) {
 	w := s.p.w
 	s.latest = max(s.latest, w.Now()+d)
 	w.At(s.latest, s.p.Index, func() { s.p.WhenRunning(do) })
 }
 
-// breaks ends a stream. Notices in transit are lost.
-func (s *stream) breaks() {
+// sever breaks a stream.
+func (s *stream) sever() {
 	if !s.broken {
 		s.broken = true
 		s.deliver(0, func() { close(s.arrived) })
 	}
 }
 
-// breakStreams ends the streams of a process, or all streams if p is nil.
-func (w *world) breakStreams(p *process) {
+// severStreams breaks the streams of a process, or all streams if p is nil.
+func (w *world) severStreams(p *process) {
 	for _, s := range w.store.streams {
 		if p == nil || s.p == p {
-			s.breaks()
+			s.sever()
 		}
 	}
 }

@@ -8,28 +8,27 @@ import (
 	"mongodlm/takeover"
 )
 
-// scene returns the small schedule with the given name.
-func scene(t *testing.T, name string) simulation.Schedule {
+// smallSchedule returns the small schedule with a name.
+func smallSchedule(t *testing.T, name string) simulation.Schedule {
 	t.Helper()
 	for _, s := range simulation.Scenes() {
 		if s.Name == name {
 			return s
 		}
 	}
-	t.Fatalf("no scene is named %q", name)
+	t.Fatalf("no schedule is named %q", name)
 	return simulation.Schedule{}
 }
 
-// A holder's clock at three quarters of the true rate, which is the bound, and a contender's clock
-// that is 1.3 times too fast do no harm (A8, A9). For a holder's clock that is 40 % slow, which is
-// beyond the bound, the oracle reports two holders.
+// At most one guard is trusted although the holder's clock runs at 0.75 of the true rate, or the
+// contender's clock at 1.3. If the holder's clock runs at 0.6, which is too slow, the run fails.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for _, of := range []struct {
 		process int
 		rate    float64
 		fails   bool
 	}{{0, 0.75, false}, {0, 0.6, true}, {1, 1.3, false}} {
-		s := scene(t, "cut")
+		s := smallSchedule(t, "cut")
 		s.Processes[of.process].Rate = of.rate
 		if r := simulation.Run(t, s); r.Failed() != of.fails || r.Stats["takeovers"] == 0 {
 			t.Errorf("%+v: %v, %v", of, r.Violations, r.Stats)
@@ -37,12 +36,12 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	}
 }
 
-// I7: a waiter takes over from a dead process, even if the ping interval is as long as the gap that
-// breaks a watch, and the waiter reads only once per interval, a little late.
+// A waiter takes over from a dead process (I7). The ping interval equals the longest gap in a
+// watch. The waiter reads once per interval, a little late.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {
-		s := scene(t, "queue")
+		s := smallSchedule(t, "queue")
 		s.Length = 8 * time.Minute
 		s.Timing.Mode = takeover.WatchOnly
 		s.Processes[2].Rate = 0.97

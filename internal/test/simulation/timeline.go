@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// A timeline is the list of events, one line each. It omits details that differ between two runs of
-// one schedule. It is empty unless the schedule sets Trace.
+// A timeline lists the events of a run, one line each. It omits details that differ between two
+// runs of a schedule. Without Schedule.Trace it is empty.
 type timeline struct {
 	w *world
 
-	mu    sync.Mutex // guards the rest
-	lines []string
-	news  []string // lines of users since the last event
-	ended bool     // later lines are dropped
+	mu        sync.Mutex // guards the rest
+	lines     []string
+	userLines []string // lines of users since the last event
+	ended     bool     // later lines are dropped
 }
 
-// add appends a line of the world's loop.
+// add adds a line of the event loop.
 func (l *timeline) add(format string, args ...any) {
 	if l.w.s.Trace {
 		l.flush()
@@ -28,11 +28,11 @@ func (l *timeline) add(format string, args ...any) {
 	}
 }
 
-// told adds a line of a user. One event may wake several users, so their lines are sorted before
-// the next line of the loop.
-func (l *timeline) told(format string, args ...any) {
+// addUser adds a line of a user's goroutine. One event may wake several users, whose order varies.
+// So their lines are sorted.
+func (l *timeline) addUser(format string, args ...any) {
 	if l.w.s.Trace {
-		l.put(&l.news, format, args)
+		l.put(&l.userLines, format, args)
 	}
 }
 
@@ -45,13 +45,13 @@ func (l *timeline) put(to *[]string, format string, args []any) {
 	}
 }
 
-// flush sorts and adds the lines of users.
+// flush sorts the new lines of users and adds them to the timeline.
 func (l *timeline) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slices.Sort(l.news)
-	l.lines = append(l.lines, l.news...)
-	l.news = nil
+	slices.Sort(l.userLines)
+	l.lines = append(l.lines, l.userLines...)
+	l.userLines = nil
 }
 
 func (l *timeline) end() {
@@ -61,13 +61,13 @@ func (l *timeline) end() {
 	l.ended = true
 }
 
-// randomPart is the end of the field who.
+// randomPart matches the random end of a field who.
 var randomPart = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 
-// plain formats a line, and replaces process ids by letters.
+// plain formats a line. It replaces process ids by letters and deletes random parts.
 func (l *timeline) plain(format string, args ...any) string {
 	s := fmt.Sprintf(format, args...)
-	for _, p := range l.w.lives {
+	for _, p := range l.w.processes {
 		p.mu.Lock()
 		for n, id := range p.ids {
 			s = strings.ReplaceAll(s, id, fmt.Sprintf("%s.%d", p, n+1))

@@ -13,19 +13,18 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file implements the transactions of a process. Each write in a transaction is a command, and
-// the commit is a command.
+// This file implements transactions. Each write in a transaction is a command. So is the commit.
 
 const (
 	opTouch  fault.Op = "touch" // a guard's transaction writes to the lock document
 	opCommit fault.Op = "commit"
 )
 
-// inDoubt is the pause before a write that a transaction blocks is tried again, and before a
+// retryPause is the pause before a blocked write is tried again. It is also the pause before a
 // transaction runs again after a conflict.
-const inDoubt = 10 * time.Millisecond
+const retryPause = 10 * time.Millisecond
 
-// errTransient is the error of a transaction that was undone and may run again.
+// errTransient is the error of a transaction that was aborted and may run again.
 type errTransient struct{ error }
 
 func (e errTransient) Unwrap() error                 { return e.error }
@@ -36,29 +35,29 @@ func transient(err error) bool {
 	return errors.As(err, &labeled) && labeled.HasErrorLabel("TransientTransactionError")
 }
 
-// inside is an open transaction of a process.
-type inside struct {
+// A transaction is an open transaction of a process.
+type transaction struct {
 	*memcatalog.Transaction
 	locks  []string         // lock documents that it has written
-	passes map[string]int64 // fences of locks that it holds through EnterTransaction
+	fences map[string]int64 // fences of locks that it holds through EnterTransaction
 	held   *Held            // lock of the guard under which it runs, or nil
 	renews *call            // last renewal of that lock's lease
 }
 
-type insideKey struct{}
+type transactionKey struct{}
 
-func insideOf(ctx context.Context) *inside {
-	in, _ := ctx.Value(insideKey{}).(*inside)
+func transactionOf(ctx context.Context) *transaction {
+	in, _ := ctx.Value(transactionKey{}).(*transaction)
 	return in
 }
 
-// Transact implements [catalog.Transactions]. Like a real store, it writes the lock document after
-// the work in the first run, and before the work in each later run.
+// Transact implements [catalog.Transactions]. It writes the lock document after the work in the
+// first run, and before the work in each later run.
 func (o *port) Transact(ctx context.Context, s catalog.Session,
 	run func(context.Context) error) error {
 	ran := false
 	return o.transaction(ctx, func(ctx context.Context) error {
-		in, first := insideOf(ctx), ran
+		in, first := transactionOf(ctx), ran
 		touch := func() error {
 			c := &call{p: o.p, op: opTouch, subject: s.Name, writes: true, ts: s.TS}
 			c.do = func() error { return o.p.w.store.Touch(in.Context(background), s) }
@@ -77,10 +76,10 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// submitIn submits a command of a transaction. If the outcome is unknown, the transaction is
-// undone.
-func (c *call) submitIn(ctx context.Context, in *inside) error {
-	c.inside = in
+// submitIn sends a command of a transaction. If its outcome is unknown, the error aborts the
+// transaction.
+func (c *call) submitIn(ctx context.Context, in *transaction) error {
+	c.transaction = in
 	err := c.submit(ctx)
 	if errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
 		return errTransient{err}
@@ -89,15 +88,15 @@ func (c *call) submitIn(ctx context.Context, in *inside) error {
 	return err
 }
 
-// transaction runs work in a transaction and commits it. After a conflict it repeats both until ctx
-// is done.
+// transaction runs work in a transaction and commits it. After a conflict it runs work again, until
+// ctx is done.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)
 		if !transient(err) {
 			return err
 		}
-		if !clock.Sleep(o.p.Clock, inDoubt, ctx.Done()) {
+		if !clock.Sleep(o.p.Clock, retryPause, ctx.Done()) {
 			return fmt.Errorf("%w: %v", context.Cause(ctx), err)
 		}
 	}
@@ -105,18 +104,18 @@ func (o *port) transaction(ctx context.Context, work func(ctx context.Context) e
 
 func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) error) error {
 	store := o.p.w.store
-	in := &inside{Transaction: store.Begin(), passes: map[string]int64{}}
+	in := &transaction{Transaction: store.Begin(), fences: map[string]int64{}}
 	defer in.Abort()
-	within := context.WithValue(in.Context(ctx), insideKey{}, in)
+	within := context.WithValue(in.Context(ctx), transactionKey{}, in)
 	if err := work(within); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("commit: %w", context.Cause(ctx))
 	}
-	c := &call{p: o.p, op: opCommit, subject: in.locks[0], writes: true, inside: in}
+	c := &call{p: o.p, op: opCommit, subject: in.locks[0], writes: true, transaction: in}
 	c.do = func() error {
-		o.p.w.judge.commits(c)
+		o.p.w.oracle.checkCommit(c)
 		return in.Commit()
 	}
 	return c.submit(ctx)
@@ -124,7 +123,7 @@ func (o *port) transactOnce(ctx context.Context, work func(ctx context.Context) 
 
 // EnterTransaction implements [catalog.Queues].
 func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
-	in := insideOf(ctx)
+	in := transactionOf(ctx)
 	if in == nil {
 		return catalog.Lock{}, fmt.Errorf("enter %q: %w", r.Name, catalog.ErrNoTransactions)
 	}
@@ -138,16 +137,17 @@ func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog
 	if err := c.submitIn(ctx, in); err != nil {
 		return catalog.Lock{}, err
 	}
-	in.passes[r.Name] = l.Fence
+	in.fences[r.Name] = l.Fence
 	return l, nil
 }
 
-// commits checks a commit at its instant:
-//   - The process holds the lock under which the transaction runs. Its fence is not too small (I5).
-//   - No guard is trusted for a lock that the transaction has acquired (I1).
-//   - The fence of such a lock is larger than all its earlier fences (I2).
-func (o *oracle) commits(c *call) {
-	in := c.inside
+// checkCommit checks a commit:
+//   - The process holds the lock of the guard under which the transaction runs. The fence of an
+//     exclusive guard is not smaller than the fence of an earlier commit (I5).
+//   - If the transaction has acquired a lock, no guard of this lock is trusted (I1).
+//   - The fence of such a lock is larger than all earlier fences (I2).
+func (o *oracle) checkCommit(c *call) {
+	in := c.transaction
 	if in.Over() {
 		return
 	}
@@ -156,31 +156,33 @@ func (o *oracle) commits(c *call) {
 		if _, holds := l.HeldBy(h.session()); !holds {
 			o.violated("I5", "a transaction of %s commits under %q, which it does not hold", c.p, h.name)
 		}
-		fence, last := h.guard.Fence(), o.accepted[h.name]
+		fence, last := h.guard.Fence(), o.commitFences[h.name]
 		if h.how.mode() == catalog.Exclusive && fence < last {
 			o.violated("I5", "a transaction of %s commits under %q with fence %d after fence %d", c.p,
 				h.name, fence, last)
 		}
-		o.accepted[h.name] = max(last, fence)
+		o.commitFences[h.name] = max(last, fence)
 	}
-	for name, fence := range in.passes {
-		o.notTrusted(name, fmt.Sprintf("a transaction of %s", c.p))
-		if last := o.handed[name].all; fence <= last {
+	for name, fence := range in.fences {
+		o.checkNotTrusted(name, fmt.Sprintf("a transaction of %s", c.p))
+		if last := o.guardFences[name].all; fence <= last {
 			o.violated("I2", "a transaction of %s holds %q with fence %d after fence %d", c.p, name, fence,
 				last)
 		}
-		o.handed[name] = fences{max(o.handed[name].all, fence), max(o.handed[name].exclusive, fence)}
-		o.accepted[name] = max(o.accepted[name], fence)
+		last := o.guardFences[name]
+		o.guardFences[name] = fences{max(last.all, fence), max(last.exclusive, fence)}
+		o.commitFences[name] = max(o.commitFences[name], fence)
 	}
 }
 
-// InTransaction works for d in a transaction under a guard. limit is the longest time for the call.
-// The lease is renewed in the transaction.
+// InTransaction runs a transaction under a guard. The transaction works for d and renews the lease,
+// if there is one. If nested is set, it also begins a transaction inside, which must fail
+// immediately. The call must return within limit.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
 	err := h.guard.InTransaction(ctx, func(ctx context.Context) error {
-		if in := insideOf(ctx); in != nil {
+		if in := transactionOf(ctx); in != nil {
 			in.held = h
 		}
 		if h.how.Lease > 0 {
@@ -189,20 +191,21 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 			}
 		}
 		if nested {
-			since, struck := u.p.w.Now(), u.p.struck
+			since, faults := u.p.w.Now(), u.p.faults
 			err := h.guard.InTransaction(ctx, func(context.Context) error { return nil })
-			if err == nil || u.p.w.Now() > since && u.p.struck == struck {
-				u.p.w.judge.say(news{p: u.p, wrong: "a transaction under " + h.name +
-					" waits for the one around it"})
+			if err == nil || u.p.w.Now() > since && u.p.faults == faults {
+				u.p.w.oracle.report(report{p: u.p, wrong: "a transaction under " + h.name +
+					" waits for the outer transaction"})
 			}
 		}
 		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
-	u.p.w.log.told("%s has ended a transaction under %q: %v", u.p, h.name, err)
+	u.p.w.log.addUser("%s has ended a transaction under %q: %v", u.p, h.name, err)
 }
 
-// LockInTransaction takes a lock inside a transaction and works for d.
+// LockInTransaction acquires a lock in a transaction and works for d. The call must return within
+// limit.
 func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	ctx, end := u.bounded(name, limit)
 	defer end()
@@ -213,18 +216,19 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
-	u.p.w.log.told("%s has ended a transaction with %q: %v", u.p, name, err)
+	u.p.w.log.addUser("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
-// bounded returns the context of a call that must return when the context ends.
+// bounded returns a context that ends after limit. The oracle checks that the call has called end
+// by then.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)
 	a.waits, a.label = false, ""
 	ctx, cancel := u.context(how, a)
-	u.p.w.judge.begin(a)
+	u.p.w.oracle.begin(a)
 	return ctx, func() {
 		cancel()
-		u.p.w.judge.forget(a)
+		u.p.w.oracle.forget(a)
 	}
 }

@@ -12,51 +12,51 @@ import (
 	"mongodlm/distlock"
 )
 
-// This file checks that the errors and the results of calls are true.
+// This file checks that the errors and results of calls are true.
 
-// toldTruth checks the error of an attempt. A holder, limit or deadlock that it names must
-// have existed at some instant of the call. It may report a fault only if there was one.
-func (o *oracle) toldTruth(n news) {
-	a := n.a
-	if n.p.misled >= a.since && n.p.misled > 0 {
+// checkError checks the error of a failed attempt. A holder, limit or deadlock in the error must
+// have existed during the call.
+func (o *oracle) checkError(r report) {
+	a := r.a
+	if r.p.lastOldRead >= a.since && r.p.lastOldRead > 0 {
 		return // the process has read an old state
 	}
 	var held *distlock.HeldError
 	var limit *distlock.PermitMismatchError
 	var circle *distlock.DeadlockError
 	switch {
-	case errors.As(n.err, &circle):
+	case errors.As(r.err, &circle):
 		if !o.holdsItself(a, circle.Name) {
-			o.violated("truth", "%s is told of a deadlock over %q, which it does not hold", n.p,
+			o.violated("truth", "%s gets a deadlock error for %q, which it does not hold", r.p,
 				circle.Name)
 		}
-	case errors.As(n.err, &limit):
+	case errors.As(r.err, &limit):
 		used := func(l catalog.Lock) bool {
 			return l.Limit == limit.Recorded && (l.Held || len(l.Waiters) > 0)
 		}
 		if !o.wasSometime(a, limit.Name, used) {
-			o.violated("truth", "%s is told that %q is in use with a limit of %d, and it never was",
-				n.p, limit.Name, limit.Recorded)
+			o.violated("truth", "%s gets an error that %q has the limit %d, which it did not have",
+				r.p, limit.Name, limit.Recorded)
 		}
-	case errors.As(n.err, &held):
+	case errors.As(r.err, &held):
 		party := func(p catalog.Participant) bool { return p.Process == held.Process && p.Who == held.Who }
 		in := func(l catalog.Lock) bool { return slices.ContainsFunc(partiesOf(l), party) }
 		if held.Process != "" && !o.wasSometime(a, held.Name, in) {
-			o.violated("truth", "%s is told that %q is held by %s, and it never was", n.p, held.Name,
+			o.violated("truth", "%s gets an error that %q is held by %s, which was not in it", r.p, held.Name,
 				held.Process)
 		}
 	}
-	o.nothingWrong(n)
+	o.checkNoFaultReported(r)
 }
 
-// holdsItself reports whether the caller holds the lock that it waits for.
+// holdsItself reports whether the caller of an attempt holds a lock.
 func (o *oracle) holdsItself(a *attempt, name string) bool {
 	l, _ := o.w.store.lock(name)
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
 }
 
-// wasSometime reports whether a lock was in a state at some instant of a call, or in the two ping
-// intervals before the call, because the process may have read the lock earlier.
+// wasSometime reports whether a lock was in a state during a call, or in the two ping intervals
+// before it. The process may have read the lock at that time.
 func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	for _, v := range slices.Backward(o.w.store.past[documentID{catalog.LocksCollection, name}]) {
 		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
@@ -69,60 +69,62 @@ func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool
 	return false
 }
 
-// calm reports whether no fault has struck a process in this run.
-func (o *oracle) calm(p *process) bool {
-	return !o.faulty && o.troubled[p] == 0 && o.w.foreign == nil && o.w.s.World == nil
+// withoutFaults reports whether no fault has struck the process or the world. It returns false if
+// other programs or packages take part.
+func (o *oracle) withoutFaults(p *process) bool {
+	return !o.faulty && o.lastFaultOf[p] == 0 && o.w.foreign == nil && o.w.s.World == nil
 }
 
-// noGhosts checks that no process finds a ghost in a run without faults.
-func (o *oracle) noGhosts() {
-	for _, p := range o.w.lives {
+// checkNoGhosts checks that no process has found a ghost in a run without faults.
+func (o *oracle) checkNoGhosts() {
+	for _, p := range o.w.processes {
 		p.mu.Lock()
 		m := p.manager
 		p.mu.Unlock()
-		if m != nil && o.calm(p) && m.Stats().Ghosts > 0 {
-			o.violated("truth", "nothing has gone wrong, and %s has found a ghost", p)
+		if m != nil && o.withoutFaults(p) && m.Stats().Ghosts > 0 {
+			o.violated("truth", "%s has found a ghost without a fault", p)
 		}
 	}
 }
 
-// nothingWrong checks that no call reports a fault in a run without faults. A command that a
-// transaction blocked until its time limit is exempt.
-func (o *oracle) nothingWrong(n news) {
-	if !o.calm(n.p) || o.w.healed {
+// checkNoFaultReported checks that an attempt without faults does not fail like an attempt with
+// faults. A command that a transaction blocks until its time limit counts as a fault.
+func (o *oracle) checkNoFaultReported(r report) {
+	if !o.withoutFaults(r.p) || o.w.faultsOver {
 		return
 	}
 	for _, is := range []error{
 		distlock.ErrHeld, distlock.ErrPermitMismatch, distlock.ErrDeadlock, context.Canceled,
 		distlock.ErrClosed,
 	} {
-		if errors.Is(n.err, is) {
+		if errors.Is(r.err, is) {
 			return
 		}
 	}
-	o.violated("truth", "nothing has gone wrong, and %s is told of %q: %v", n.p, n.a.name, n.err)
+	o.violated("truth", "%s fails to acquire %q without a fault: %v", r.p, r.a.name, r.err)
 }
 
-// heldThroughout checks a Release that returned nil: the session held the lock from the grant to
-// the release, and the release ended the tenure.
-func (o *oracle) heldThroughout(h *Held, called time.Duration) {
+// checkRelease checks a Release that returned nil: the session held the lock until the call of
+// Release, and no longer holds it.
+func (o *oracle) checkRelease(h *Held, called time.Duration) {
 	switch left, gone := o.left[h.session()]; {
 	case !gone:
-		o.violated("truth", "%s was told that it released %q, which it holds", h.p, h.name)
+		o.violated("truth", "%s has released %q without an error, and still holds it", h.p, h.name)
 	case left < called:
-		o.violated("truth", "%s was told that it held %q to the end, which was given away %v before "+
-			"Release was called", h.p, h.name, called-left)
+		o.violated("truth", "%s has released %q without an error, but had lost it %v before", h.p, h.name,
+			called-left)
 	}
 }
 
-// lostForNothing checks the reason for the first loss of a guard: its term has expired, its process
-// is condemned, or the store shows that it has lost the lock.
-func (o *oracle) lostForNothing(h *Held, why error) {
+// checkLoss checks that the loss of a guard has a reason: an expired term or lease, a condemned
+// process, or a session that no longer holds the lock in the store.
+func (o *oracle) checkLoss(h *Held, why error) {
 	id := h.guard.Process()
 	ping, ok := o.w.store.ping(id)
 	_, gone := o.left[h.session()]
-	if !gone && o.leases[id].lasts() && !o.ranOut(h.p, h.session()) && (!ok || ping.Condemned == nil) {
-		o.violated("lost", "%s has lost %q although its pings are answered and nobody took it: %v", h.p,
+	if !gone && o.terms[id].lasts() && !o.leaseExpired(h.p, h.session()) &&
+		(!ok || ping.Condemned == nil) {
+		o.violated("lost", "%s has lost %q without a reason: %v", h.p,
 			h.name, why)
 	}
 }

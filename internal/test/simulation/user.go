@@ -13,7 +13,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A User is one goroutine of a process that uses locks. Its methods return early if the run ends.
+// A User is a goroutine of a process that uses locks. Its methods return early at the end of the
+// run.
 type User struct {
 	Chance *rand.Rand
 	p      *process
@@ -21,19 +22,19 @@ type User struct {
 	label  string
 }
 
-// An attempt is one open call for a lock. The oracle's mu guards its fields.
+// An attempt is an open call that acquires a lock. oracle.mu guards its fields.
 type attempt struct {
 	name     string // for LockAll, the name of the lock being acquired
 	label    string // of its user
 	p        *process
-	waits    bool // it is queued until its end
-	polls    bool // it is a series of calls, each of which is an attempt of its own
-	several  bool // it is a call of LockAll
-	stood    bool // it was queued
+	waits    bool // the call waits in the queue
+	polls    bool // it is a series of calls, each with its own attempt
+	several  bool // the call is LockAll
+	queued   bool // the session has entered the queue
 	since    time.Duration
 	sessions []bson.ObjectID
 	holds    []bson.ObjectID // sessions that the caller holds, from its context
-	struck   int             // number of earlier faults of the process
+	faults   int             // value of the field of p at the start
 
 	limit  time.Duration // deadline by the process's clock; 0 without WaitAtMost
 	ended  time.Duration // time at which its context was done; 0 before
@@ -47,31 +48,32 @@ type Held struct {
 	how   How
 	guard *distlock.TryGuard
 
-	// The loop of the world owns the rest.
+	// Only the event loop uses the other fields.
 	over bool // Release has returned
-	lost bool // the oracle has seen its loss
+	lost bool // the oracle has noticed the loss
 }
 
 func (h *Held) session() bson.ObjectID { return h.guard.Session() }
 
-// Sleep waits by the clock of the process and reports whether the run continues.
+// Sleep waits for d by the clock of the process. It reports whether the user may continue.
 func (u *User) Sleep(d time.Duration) bool {
 	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.Shut()
 }
 
-// How is the way in which a user acquires a lock.
+// How says how a user acquires a lock.
 type How struct {
-	// Wait is the longest wait in the queue. With 0 the user tries once.
+	// Wait is the longest wait in the queue. With 0 the user calls TryLock.
 	Wait time.Duration
-	// Context is set if the context and not WaitAtMost ends the wait.
+	// Context bounds the wait by the context instead of WaitAtMost.
 	Context bool
-	// Shared acquires for reading.
+	// Shared acquires the lock for reading.
 	Shared bool
-	// Lease is the lease of the lock. With 0 there is no lease.
+	// Lease is the lease of the lock. 0 means none.
 	Lease time.Duration
-	// Permits is the limit of a semaphore. The user acquires one permit.
+	// Permits is the limit of a semaphore, of which the user acquires one permit. 0 means a plain
+	// lock.
 	Permits int
-	// Under is a lock that the caller holds during the call and passes on in the context.
+	// Under is a lock that the caller holds. The call uses the context of its guard.
 	Under *Held
 }
 
@@ -85,22 +87,22 @@ func (h How) mode() catalog.Mode {
 	return catalog.Exclusive
 }
 
-// Try acquires a lock if it is free or may be taken over. It returns nil on failure.
+// Try calls TryLock. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock. It waits in the queue no longer than wait, and returns nil on failure.
+// Lock acquires a lock. It waits in the queue for wait at most. It returns nil on failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll tries repeatedly, with growing pauses, to acquire a lock, for at most wait. It returns nil on
+// Poll calls Try with growing pauses until it succeeds or wait has passed. It returns nil on
 // failure.
 func (u *User) Poll(name string, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
 	pause, end := t.Poll, u.p.w.Now()+wait
 	polling := &attempt{name: name, p: u.p, polls: true}
-	u.p.w.judge.begin(polling)
-	defer u.p.w.judge.forget(polling)
+	u.p.w.oracle.begin(polling)
+	defer u.p.w.oracle.forget(polling)
 	for {
 		if h := u.Try(name); h != nil {
 			return h
@@ -130,8 +132,8 @@ func (u *User) options(how How) []distlock.Option {
 	return opts
 }
 
-// context returns the context of one call. It ends with the run, with the guard of Under, at the
-// deadline, or by a fault.
+// context returns the context of a call. It ends with the run, with the guard of How.Under, after
+// How.Wait, or by a fault.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
 	if how.Under != nil {
@@ -139,14 +141,14 @@ func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	}
 	ctx, cancel := context.WithCancel(above)
 	a.cancel = cancel
-	told := context.AfterFunc(ctx, func() { u.p.w.judge.contextEnded(a) })
+	stop := context.AfterFunc(ctx, func() { u.p.w.oracle.contextEnded(a) })
 	if how.Wait > 0 && how.Context {
 		go func() { // ends with ctx
 			clock.Sleep(u.p.Clock, how.Wait, ctx.Done())
 			cancel()
 		}()
 	}
-	return ctx, func() { told(); cancel() }
+	return ctx, func() { stop(); cancel() }
 }
 
 func (o *oracle) contextEnded(a *attempt) {
@@ -162,7 +164,7 @@ func (o *oracle) contextEnded(a *attempt) {
 func (u *User) Acquire(name string, how How) *Held {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
-	u.p.w.judge.begin(a)
+	u.p.w.oracle.begin(a)
 	lock := u.m.Lock(name)
 	acquire := lock.Lock
 	if how.Wait == 0 {
@@ -180,7 +182,7 @@ func (u *User) Acquire(name string, how How) *Held {
 func (u *User) attempt(name string, how How) *attempt {
 	w := u.p.w
 	a := &attempt{name: name, label: u.label, p: u.p, waits: how.Wait > 0, since: w.Now(),
-		struck: u.p.struck}
+		faults: u.p.faults}
 	if how.Wait > 0 && !how.Context {
 		a.limit = u.p.Clock.Now().Mono + how.Wait
 	}
@@ -195,17 +197,17 @@ func (u *User) end(a *attempt, how How, g *distlock.TryGuard, err error) *Held {
 	if g != nil {
 		h = &Held{p: u.p, name: g.Name(), how: how, guard: g}
 	}
-	u.p.w.judge.end(a, h, err)
+	u.p.w.oracle.end(a, h, err)
 	return h
 }
 
-// LockAll acquires several locks. It returns nil if it did not get all locks.
+// LockAll acquires several locks. It returns nil on failure.
 func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	how := How{Wait: wait}
 	a := u.attempt(slices.Min(names), how)
 	a.several = true
 	ctx, end := u.context(how, a)
-	u.p.w.judge.begin(a, names...)
+	u.p.w.oracle.begin(a, names...)
 	all, err := u.m.LockAll(ctx, names, u.options(how)...)
 	if err != nil {
 		end()
@@ -220,14 +222,12 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	return held
 }
 
-// Do acquires a lock, works under it for d and releases it, in one call of the Manager. The work
-// stops at the end of its context, because Close waits for it. Work under a plain guard ignores its
-// context.
+// Do calls Manager.Do with a function that works for d. The function returns when its context ends.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
 	defer end()
-	u.p.w.judge.begin(a)
+	u.p.w.oracle.begin(a)
 	var h *Held
 	called := time.Duration(0)
 	err := u.m.Do(ctx, name, func(ctx context.Context, g *distlock.TryGuard) error {
@@ -240,11 +240,10 @@ func (u *User) Do(name string, how How, d time.Duration) {
 		u.end(a, how, nil, err)
 		return
 	}
-	u.p.w.judge.released(h, err, called)
+	u.p.w.oracle.released(h, err, called)
 }
 
-// Work holds a lock for d, unless the guard is lost. It reports whether the guard was trusted to the
-// end.
+// Work waits for d or until the guard is lost. It reports whether the guard is still trusted.
 func (u *User) Work(h *Held, d time.Duration) bool {
 	const parts = 4
 	for range parts {
@@ -255,12 +254,12 @@ func (u *User) Work(h *Held, d time.Duration) bool {
 	return true
 }
 
-// Release frees the lock.
+// Release releases a lock. It does nothing if h is nil.
 func (u *User) Release(h *Held) {
 	if h == nil {
 		return
 	}
 	called := u.p.w.Now()
 	err := h.guard.Release()
-	u.p.w.judge.released(h, err, called)
+	u.p.w.oracle.released(h, err, called)
 }

@@ -10,21 +10,21 @@ import (
 	"mongodlm/takeover"
 )
 
-// Wander returns a user that repeatedly acquires a lock of a few names, holds it for a while, and
-// releases it.
+// Wander returns a user that acquires one of the named locks, holds it for a while, and releases
+// it, again and again.
 func Wander(names ...string) func(*User) {
 	return func(u *User) {
 		t := u.p.w.s.Timing
-		for u.Sleep(u.some(t.Takeover / 8)) {
+		for u.Sleep(u.randomUpTo(t.Takeover / 8)) {
 			name := names[u.Chance.IntN(len(names))]
 			how := u.how(name)
 			if u.Chance.IntN(5) == 0 {
-				u.unusual(name, names, how)
+				u.rareCall(name, names, how)
 				continue
 			}
 			var h *Held
 			if how.Wait == 0 && how.mode() == catalog.Exclusive && u.Chance.IntN(2) == 0 {
-				h = u.Poll(name, u.some(3*t.Takeover))
+				h = u.Poll(name, u.randomUpTo(3*t.Takeover))
 			} else {
 				h = u.Acquire(name, how)
 			}
@@ -32,39 +32,38 @@ func Wander(names ...string) func(*User) {
 				continue
 			}
 			if how.Lease > 0 && u.Chance.IntN(3) > 0 {
-				u.renewFor(h, how.Lease/4, u.some(t.Takeover))
+				u.renewFor(h, how.Lease/4, u.randomUpTo(t.Takeover))
 			}
-			u.Work(h, u.some(t.Takeover/2))
+			u.Work(h, u.randomUpTo(t.Takeover/2))
 			if u.Chance.IntN(4) == 0 {
 				_ = h.guard.Verify(background) // the guard has the result
 			}
 			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
-				u.Sleep(u.some(t.Takeover)) // shutting the work down takes time
+				u.Sleep(u.randomUpTo(t.Takeover)) // shutting the work down takes time
 			}
 			u.Release(h)
 		}
 	}
 }
 
-// unusual makes one of the rarer calls: several locks, one lock under another lock, Do, or a
-// transaction.
-func (u *User) unusual(name string, names []string, how How) {
+// rareCall makes one of the rarer calls: LockAll, Do, a transaction, or two locks at a time.
+func (u *User) rareCall(name string, names []string, how How) {
 	t := u.p.w.s.Timing
 	call := u.Chance.IntN(5)
 	switch {
 	case call == 0:
-		plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == permitted })
-		held := u.LockAll(plain, u.some(3*t.Takeover))
-		u.Sleep(u.some(t.Takeover / 4))
+		plain := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == semaphore })
+		held := u.LockAll(plain, u.randomUpTo(3*t.Takeover))
+		u.Sleep(u.randomUpTo(t.Takeover / 4))
 		for _, h := range slices.Backward(held) {
 			u.Release(h)
 		}
 		return
 	case call == 1 && how.Wait > 0:
-		u.Do(name, how, u.some(t.Takeover/2))
+		u.Do(name, how, u.randomUpTo(t.Takeover/2))
 		return
-	case call == 2 && name != permitted:
-		u.LockInTransaction(name, u.some(t.Limit), u.some(t.Takeover))
+	case call == 2 && name != semaphore:
+		u.LockInTransaction(name, u.randomUpTo(t.Limit), u.randomUpTo(t.Takeover))
 		return
 	}
 	h := u.Acquire(name, how)
@@ -74,7 +73,7 @@ func (u *User) unusual(name string, names []string, how How) {
 	switch call {
 	case 3:
 		for range 3 {
-			u.InTransaction(h, u.some(t.Limit), u.some(2*t.Limit), u.Chance.IntN(3) == 0)
+			u.InTransaction(h, u.randomUpTo(t.Limit), u.randomUpTo(2*t.Limit), u.Chance.IntN(3) == 0)
 		}
 	case 4:
 		other := names[u.Chance.IntN(len(names))]
@@ -87,46 +86,45 @@ func (u *User) unusual(name string, names []string, how How) {
 	u.Release(h)
 }
 
-// permitted is the name of a semaphore.
-const permitted = "permits"
+// semaphore is the name of a lock with permits.
+const semaphore = "permits"
 
-// how chooses the way to acquire a lock. Two thirds of the calls are queued.
+// how chooses how to acquire a lock. Two thirds of the calls wait in the queue.
 func (u *User) how(name string) How {
 	var how How
 	switch u.Chance.IntN(6) {
 	case 0, 1:
 	case 2, 3:
-		how.Wait, how.Context = u.some(3*u.p.w.s.Timing.Takeover), true
+		how.Wait, how.Context = u.randomUpTo(3*u.p.w.s.Timing.Takeover), true
 	default:
-		how.Wait = u.some(3 * u.p.w.s.Timing.Takeover)
+		how.Wait = u.randomUpTo(3 * u.p.w.s.Timing.Takeover)
 	}
 	switch {
-	case name == permitted: // sometimes as a semaphore with another limit, or as a plain lock
+	case name == semaphore: // sometimes as a semaphore with another limit, or as a plain lock
 		how.Permits = []int{2, 2, 2, 2, 3, 0}[u.Chance.IntN(6)]
-	case len(u.p.w.s.Foreign) == 0: // a foreign manager knows only the first sharer
+	case len(u.p.w.s.Foreign) == 0: // a foreign manager does not see a second sharer
 		how.Shared = u.Chance.IntN(4) == 0
 	}
 	if u.Chance.IntN(4) == 0 { // half of the leases expire during the work
-		how.Lease = 10*time.Second + u.some(u.p.w.s.Timing.Takeover)
+		how.Lease = 10*time.Second + u.randomUpTo(u.p.w.s.Timing.Takeover)
 	}
 	return how
 }
 
 // some returns a random time up to about d.
-func (u *User) some(d time.Duration) time.Duration {
+func (u *User) randomUpTo(d time.Duration) time.Duration {
 	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
 }
 
-// Walk returns the schedule of a random walk. The same seed gives the same schedule.
+// Walk returns the schedule of a random walk, which the seed determines.
 //
 // The walk keeps the assumptions of the guarantee:
 //   - The rates of clocks differ by a factor of less than 1.2.
 //   - The wall clock of a suspended process continues.
-//   - The server's clock steps, or the clocks of processes are wrong, but not both, because the
-//     shorter takeover rule tolerates only a SINGLE wrong clock. Both may happen if only the watch
-//     rule decides.
-//   - A free lock document is not deleted if the server's clock goes back, because a new fence
-//     starts from that clock.
+//   - Either the server's clock steps, or the clocks of processes are wrong. The shorter takeover
+//     rule tolerates only one wrong clock. With takeover.WatchOnly, all clocks may be wrong.
+//   - A free lock document is deleted only if the server's clock does not step. The first fence of
+//     a new document comes from that clock.
 func Walk(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}
@@ -138,7 +136,7 @@ func Walk(seed uint64) Schedule {
 	s.Streams = r.IntN(2) == 0
 	k := kindsOf(r, &s)
 	if r.IntN(3) == 0 && !k.foreign {
-		names = append(names, permitted)
+		names = append(names, semaphore)
 	}
 	if k.foreign {
 		s.Foreign = names
@@ -169,7 +167,7 @@ func Walk(seed uint64) Schedule {
 	return s
 }
 
-// kinds contains the possible faults of one walk.
+// kinds says which faults a walk may have.
 type kinds struct {
 	kinds         []Kind
 	serverClock   bool // the server's clock may step
@@ -177,7 +175,7 @@ type kinds struct {
 	foreign       bool // a foreign manager takes part
 }
 
-// always lists the faults of every walk. A kind that is listed twice is twice as likely.
+// always lists the faults of every walk. A kind that occurs twice is twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, PauseBefore,
@@ -185,7 +183,7 @@ var always = []Kind{
 	EndContexts, Close,
 }
 
-// Walked returns every kind of fault that a walk may have.
+// Walked returns every kind of fault that walks may have.
 func Walked() map[Kind]bool {
 	all := map[Kind]bool{
 		Restart: true, StepServer: true, StepWall: true, Suspend: true, RemoveFree: true,
@@ -213,8 +211,7 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	} else {
 		k.kinds = append(k.kinds, Suspend)
 	}
-	// One wrong clock deceives MongoDB's own manager, because it decides only by the server's
-	// clock.
+	// MongoDB's own manager decides only by the server's clock, so that clock must not step.
 	k.foreign = !k.serverClock && r.IntN(2) == 0
 	return k
 }
@@ -229,7 +226,7 @@ var ops = []fault.Op{
 	opTouch, opCommit,
 }
 
-// fault returns one fault. A fault that kills is followed by a restart.
+// fault returns a random fault. A fault that ends the process is followed by a restart.
 func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
 	t := s.Timing.Takeover
@@ -259,8 +256,8 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, Crash, Close:
-		// If the command is sent after the restart, the restart finds a live process. The place
-		// then stays empty.
+		// The restart does nothing if the process is still alive then, because no command has been
+		// sent. The place later stays empty.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
 	}
