@@ -13,11 +13,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// mostLinked bounds the modules linked into a program with the lock. mostModules bounds its module
-// graph, which includes the dependencies of tests. Both count the program and this module.
+// mostLinked is the largest number of modules in a program with the lock. mostModules is the
+// largest number in its module graph, which includes dependencies of tests. Both include the
+// program and this module.
 const mostLinked, mostModules = 15, 30
 
-// heavy matches modules that belong to the embedded server, the integration tests or the tools.
+// heavy matches modules that only the embedded server, the integration tests or the tools need.
 var heavy = regexp.MustCompile(
 	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
 
@@ -47,7 +48,8 @@ func main() {
 }
 `
 
-// consumer returns the folder of a program outside of the workspace that requires only the core.
+// consumer returns the folder of a program that requires only the core module. The program is not
+// in the workspace.
 func consumer(t *testing.T, module string) string {
 	t.Helper()
 	checkout := assert.Value(filepath.Abs(root))(t)
@@ -80,8 +82,8 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// A program that embeds the lock builds outside of the workspace, with few modules and without
-// those of the embedded server.
+// A program with the lock builds outside of the workspace. It has few modules, and none that only
+// the embedded server needs.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
 	dir := consumer(t, strings.TrimSuffix(ours, "/"))
@@ -99,7 +101,8 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	few(t, "has in its graph", graph, mostModules)
 }
 
-// few checks the number and the names of the modules in list, which has one module per line.
+// few checks the modules in list, which has one module per line. There are at most most, and none
+// is heavy.
 func few(t *testing.T, does, list string, most int) {
 	t.Helper()
 	modules := strings.Split(list, "\n")

@@ -16,9 +16,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// foreignNames matches names in backticks that this module does not declare:
+// foreignNames matches names in backticks that this repository does not declare:
 //   - names in mongos, MongoDB and other programs
-//   - names in database documents
+//   - names in documents of the database
 //   - patterns
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
@@ -27,12 +27,13 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	// These are alerts and span attributes. Tests of metrics/prometheus and metrics/otel check them.
+	// Alerts and span attributes, which the tests of metrics/prometheus and metrics/otel check.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
 
-// A house is the set of existing names: files, declarations, and words in strings of Go files.
+// A house contains the names that exist in the repository: files, declarations, and words in
+// strings of Go files.
 type house struct {
 	files    map[string]bool            // files and folders, relative to the root
 	bases    map[string][]string        // files by base name
@@ -74,8 +75,8 @@ func newHouse(t *testing.T) *house {
 	return h
 }
 
-// declare records a file's top-level declarations, the members of its types, and the words of its
-// strings.
+// declare adds the names in a Go file: declarations, fields and methods of its types, and words of
+// its strings.
 func (h *house) declare(pkg string, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
@@ -122,7 +123,7 @@ func (h *house) declare(pkg string, file *ast.File) {
 	}
 }
 
-// members returns the fields of a struct, or the methods of an interface.
+// members returns the names of the fields of a struct or of the methods of an interface.
 func members(of ast.Expr) (names []string) {
 	var list *ast.FieldList
 	switch of := of.(type) {
@@ -173,13 +174,13 @@ var (
 	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
 	word      = regexp.MustCompile(`\w+`)
 	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
-	// the list in operations.md
+	// events matches the list of events in operations.md.
 	events = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
 	item   = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
 	phrase = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing describes what is wrong with a name in backticks. It returns "" if the name exists.
+// missing returns what is wrong with a name in backticks, or "" if the name exists.
 func (h *house) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
@@ -214,7 +215,7 @@ func (h *house) missing(name string) string {
 	return h.missingSymbol(name)
 }
 
-// missingSymbol is like missing, for names that are neither tests nor files.
+// missingSymbol is like missing, but for names other than tests and files.
 func (h *house) missingSymbol(name string) string {
 	unless := func(ok bool, what string) string {
 		if ok {
@@ -266,7 +267,7 @@ func (h *house) missingSymbol(name string) string {
 	return ""
 }
 
-// variable reports whether name is a variable of the examples with a type that has the method.
+// variable reports whether name is a variable of the examples whose type has a method.
 func variable(declared map[string]bool, name, method string) bool {
 	of := map[string]string{"guard": "TryGuard", "manager": "Manager", "lock": "DistributedLock"}
 	return declared[of[name]+"."+method]
@@ -290,8 +291,8 @@ func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
 	return ""
 }
 
-// documents returns the documents that describe the present code, and CHANGELOG.md. In CHANGELOG.md
-// only the names of tests must exist.
+// documents returns the documents whose names must exist. In CHANGELOG.md only names of tests must
+// exist.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "docs"),
@@ -308,8 +309,9 @@ func documents(t *testing.T) (names []string) {
 		filepath.Join(root, "CHANGELOG.md"))
 }
 
-// All names in the documents exist: tests, files, folders, packages, functions, types, their
-// members, flags, and log messages. The test first tries the checker on real and invented names.
+// Documents contain only names that exist: tests, files, folders, packages, functions, types,
+// members of types, flags, and log messages. First the test checks that real names are found and
+// invented names are not.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -386,10 +388,10 @@ func (h *house) tryOut(t *testing.T) {
 	}
 }
 
-// docLink matches a doc link in a Go comment: a name, optionally with its type and package.
+// docLink matches a doc link: a name, possibly after the names of its package and type.
 var docLink = regexp.MustCompile(`\[\*?([A-Za-z]\w*(?:\.[A-Za-z]\w*){0,2})\]`)
 
-// Each doc link to a package of this module names an existing symbol.
+// Each doc link to a package of this repository leads to an existing name.
 func TestComments_LinkWhatExists(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed returns the packages of the workspace and their dependencies, by path, with their imports
-// and whether they have a package comment. It calls go list once, which takes half a second.
+// listed returns the packages of the workspace and their dependencies, by path. go list runs once,
+// for half a second.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -61,7 +61,7 @@ func importsOf(t *testing.T, pkg string) []string {
 	return l.imports
 }
 
-// needs returns the given packages of this module and all their dependencies.
+// needs returns the given packages and all their dependencies in this repository.
 func needs(t *testing.T, pkgs ...string) map[string]bool {
 	t.Helper()
 	of, all := packages(t), map[string]bool{}
@@ -82,7 +82,7 @@ func needs(t *testing.T, pkgs ...string) map[string]bool {
 
 const ours = "mongodlm/"
 
-// Each package imports only packages that the table allows, and packages of other modules.
+// Each package imports only the packages of this repository that the table allows.
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
 	const demo = "cmd/balancer-demo/internal/"
@@ -94,7 +94,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		// It uses neither the queue nor guards.
+		// Package watch uses neither the queue nor guards.
 		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
 			"internal/watch"}, // no managers
@@ -131,8 +131,8 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// No shipped package imports package testing, a test package, the study or the
-// integration tests.
+// No shipped package imports package testing, a test package, package study or the integration
+// tests.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
@@ -150,10 +150,10 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	}
 }
 
-// Files of package distlock do not use certain types of other files:
-//   - events.go uses no lock and no call.
-//   - owned.go, guard.go and release.go use no call.
-//   - call.go, entry.go and agent.go use no holding.
+// Some files of package distlock do not use types of other files:
+//   - events.go does not use locks and calls.
+//   - owned.go, guard.go and release.go do not use calls.
+//   - call.go, entry.go and agent.go do not use holdings.
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{
@@ -176,7 +176,7 @@ func TestDistlock_RoomsAreApart(t *testing.T) {
 	}
 }
 
-// The core depends directly on three modules only: the driver, zerolog and uuid.
+// The core depends directly on three modules: the driver, zerolog and uuid.
 func TestCore_ThreeDirectDependencies(t *testing.T) {
 	t.Parallel()
 	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|` +
@@ -195,7 +195,8 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 	}
 }
 
-// The spans need only the API of OpenTelemetry. The program chooses the SDK.
+// The spans need the API of OpenTelemetry. They do not need its SDK, which a program chooses
+// itself.
 func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	t.Parallel()
 	for pkg := range needs(t, "adapters/otel") {
@@ -229,7 +230,7 @@ func sources(t *testing.T, visit func(path string, text []byte)) {
 	assert.Must(t, err)
 }
 
-// Only package internal/clock and tests read the time of day or sleep.
+// Only package internal/clock and tests may read the time of day or sleep.
 func TestClock_ReadInOnePlace(t *testing.T) {
 	t.Parallel()
 	now := regexp.MustCompile(`\btime\.(Now|Since|Until)\(`)
@@ -246,7 +247,7 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// Packages take random numbers from their clock, so that a seed repeats a random walk.
+// Packages get random numbers from their clock. So a seed determines a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -259,7 +260,7 @@ func TestClock_BringsTheChance(t *testing.T) {
 	}
 }
 
-// Each package has a package comment, and no file is too long.
+// Each package has a package comment. No file is too long.
 func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	t.Parallel()
 	for pkg, l := range packages(t) {
@@ -278,7 +279,7 @@ func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	})
 }
 
-// Each package with tests, except this one, checks that its tests leave no goroutines behind.
+// Tests of each package, except this one, check that no goroutine is left.
 func TestPackages_LookForLeaks(t *testing.T) {
 	t.Parallel()
 	dirs, checked := map[string]bool{}, map[string]bool{}
@@ -298,8 +299,8 @@ func TestPackages_LookForLeaks(t *testing.T) {
 	}
 }
 
-// Each Go block of the README is in an Example of configserver, word for word. The README is short
-// and shows code early.
+// Each block of Go code in the README is a part of an Example in package configserver. The README
+// is short, and shows code early.
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30

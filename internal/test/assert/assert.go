@@ -1,5 +1,5 @@
-// Package assert compares errors and values in tests. Value and the functions with the prefix Must
-// end the test on failure; the others let it continue.
+// Package assert checks errors and values in tests. On failure, Value and the functions whose names
+// begin with Must end the test. The other functions let it continue.
 package assert
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// NoErr fails the test if there is an error. The message begins with the strings of what.
+// NoErr fails the test if err is not nil. The message begins with what.
 func NoErr(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -16,7 +16,7 @@ func NoErr(tb testing.TB, err error, what ...string) {
 	}
 }
 
-// Must is [NoErr] for an error that makes the rest of the test useless.
+// Must is like [NoErr], but ends the test.
 func Must(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -24,8 +24,8 @@ func Must(tb testing.TB, err error, what ...string) {
 	}
 }
 
-// Value returns the value of a call that must not fail: assert.Value(f())(t). It treats the error
-// like [Must].
+// Value returns a function that returns v. If err is not nil, the function ends the test. The usual
+// call is assert.Value(f())(t).
 func Value[T any](v T, err error) func(testing.TB) T {
 	return func(tb testing.TB) T {
 		tb.Helper()
@@ -42,7 +42,7 @@ func told(err error, what []string) []any {
 	return append(all, err)
 }
 
-// Is fails the test unless [errors.Is] reports that the error matches target.
+// Is fails the test if [errors.Is] returns false.
 func Is(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -50,7 +50,7 @@ func Is(tb testing.TB, err, target error) {
 	}
 }
 
-// MustBe is [Is] for an error that the rest of the test requires.
+// MustBe is like [Is], but ends the test.
 func MustBe(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -58,10 +58,10 @@ func MustBe(tb testing.TB, err, target error) {
 	}
 }
 
-// Err returns the error of a call that also returns a value.
+// Err returns the error of a call with two results.
 func Err[T any](_ T, err error) error { return err }
 
-// Equal fails the test unless got equals want. The format takes got, then want.
+// Equal fails the test if got and want differ. The format has verbs for got and want.
 func Equal[T comparable](tb testing.TB, got, want T, format string) {
 	tb.Helper()
 	if got != want {
@@ -69,7 +69,7 @@ func Equal[T comparable](tb testing.TB, got, want T, format string) {
 	}
 }
 
-// MustEqual is [Equal] for values that the rest of the test requires.
+// MustEqual is like [Equal], but ends the test.
 func MustEqual[T comparable](tb testing.TB, got, want T, format string) {
 	tb.Helper()
 	if got != want {
@@ -77,7 +77,7 @@ func MustEqual[T comparable](tb testing.TB, got, want T, format string) {
 	}
 }
 
-// Slices is [Equal] for the elements of two slices.
+// Slices is like [Equal], but for slices.
 func Slices[T comparable](tb testing.TB, got, want []T, format string) {
 	tb.Helper()
 	if !slices.Equal(got, want) {

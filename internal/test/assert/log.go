@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// Log stores the lines of a logger. A test may read them while goroutines write. With a
-// [bytes.Buffer] that would be a race: even after synctest.Wait, later writes are not ordered after
-// the read. Safe for concurrent use.
+// A Log stores the output of a logger. It is safe for concurrent use, unlike a [bytes.Buffer]. So a
+// test may read it while goroutines write.
 type Log struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer

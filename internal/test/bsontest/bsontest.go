@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// D returns a document. Its arguments are keys, each followed by its value.
+// D returns a document. The arguments are alternately keys and values.
 func D(pairs ...any) bson.D {
 	d := make(bson.D, 0, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {

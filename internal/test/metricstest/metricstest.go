@@ -11,11 +11,11 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// Kept keeps sums of counters, the last value of gauges, and sums of histograms. The key is the
-// name of the metric and the values of its labels, separated by blanks. The zero value is ready.
+// A Kept stores metrics. It adds the values of counters and histograms, and keeps the last value of
+// gauges. The zero value is ready to use.
 type Kept struct {
-	mu    sync.Mutex // guards the rest
-	all   map[string]float64
+	mu    sync.Mutex         // guards the rest
+	all   map[string]float64 // by the name of the metric and the values of its labels
 	asks  map[int]func(context.Context) []metrics.Sample
 	asked int
 }
@@ -65,7 +65,7 @@ func (k *Kept) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
 	}
 }
 
-// Ask calls all registered functions, and returns the number of values.
+// Ask calls all registered functions and stores their samples. It returns the number of samples.
 func (k *Kept) Ask(ctx context.Context) (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,7 +78,7 @@ func (k *Kept) Ask(ctx context.Context) (n int) {
 	return n
 }
 
-// Of returns the value of a metric with these labels, and whether it exists.
+// Of returns the value of a metric with the given labels, and whether there is one.
 func (k *Kept) Of(m *metrics.Metric, labels ...string) (float64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

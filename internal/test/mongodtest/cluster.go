@@ -12,18 +12,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Cluster is a sharded cluster: shards, a config server and a mongos. Each shard and the config
-// server is a replica set with one member. The balancer is off, so only a test moves a chunk. Only
-// URI may be called concurrently.
+// A Cluster is a sharded cluster with a config server and a mongos. The config server and each
+// shard are replica sets with one member. The balancer is off, so chunks move only by commands of a
+// test. Only URI is safe for concurrent use.
 type Cluster struct {
-	// Shards have the names of their replica sets.
+	// Shards are the shards. The name of a shard is the name of its replica set.
 	Shards []*Deployment
 	config *Deployment
 	router *Deployment
 }
 
-// StartCluster starts a sharded cluster with a program that [FindCluster] found, and waits until it
-// accepts writes. The caller must close it.
+// StartCluster starts a sharded cluster and waits until it accepts writes. [FindCluster] returns
+// the program p. The caller must close the cluster.
 func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
 	c := &Cluster{Shards: make([]*Deployment, shards)}
 	defer func() {
@@ -56,7 +56,7 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
 }
 
-// startRouter starts a mongos that uses the given config servers.
+// startRouter starts a mongos. config names the replica set of the config servers.
 func startRouter(ctx context.Context, p Program, config string) (*Deployment, error) {
 	dir, err := os.MkdirTemp("", "mongodtest")
 	if err != nil {
@@ -80,7 +80,7 @@ func startRouter(ctx context.Context, p Program, config string) (*Deployment, er
 // URI returns the connection string of the mongos.
 func (c *Cluster) URI() string { return "mongodb://" + c.router.nodes[0].addr + "/" }
 
-// Run sends a command to the database admin of the mongos.
+// Run sends a command to database admin of the mongos.
 func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	if err := c.router.nodes[0].run(ctx, command).Err(); err != nil {
 		return fmt.Errorf("mongodtest: %s: %w", command[0].Key, err)
@@ -88,7 +88,7 @@ func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	return nil
 }
 
-// Shard shards a collection by a hash of _id, with two chunks for each shard.
+// Shard shards a collection by a hash of _id. Each shard gets two chunks.
 func (c *Cluster) Shard(ctx context.Context, database, collection string) error {
 	return errors.Join(
 		c.Run(ctx, bson.D{{Key: "enableSharding", Value: database}}),

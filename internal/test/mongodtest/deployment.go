@@ -16,28 +16,28 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// startLimit bounds the start of a deployment.
+// startLimit is the time limit for the start of a deployment.
 const startLimit = 90 * time.Second
 
-// Options describe the deployment to start.
+// Options describes the deployment to start.
 type Options struct {
-	// ReplicaSet is the number of members; 0 is a standalone.
+	// ReplicaSet is the number of members of a replica set. 0 means a standalone.
 	ReplicaSet int
-	// ConfigServer adds --configsvr to the arguments of the members.
+	// ConfigServer starts the members with --configsvr.
 	ConfigServer bool
-	// ShardServer adds --shardsvr to the arguments of the members.
+	// ShardServer starts the members with --shardsvr.
 	ShardServer bool
-	// Auth adds --auth to the arguments. The members of a replica set get a new key file.
+	// Auth starts the members with --auth. A replica set gets a new key file.
 	Auth bool
-	// TLS names two PEM files: the authority, and the server's certificate with its key. The members
-	// accept connections with and without TLS.
+	// TLS lets the members accept connections with TLS, besides connections without.
 	TLS *TLS
 }
 
-// TLS names two PEM files.
+// TLS contains the names of PEM files. Authority has the certificate of the authority. Server has
+// the certificate and the key of the server.
 type TLS struct{ Authority, Server string }
 
-// A Deployment is one or several running mongod. Only URI may be called concurrently.
+// A Deployment is a standalone or a replica set. Only URI is safe for concurrent use.
 type Deployment struct {
 	name  string // of the replica set, empty for a standalone
 	dir   string
@@ -131,8 +131,8 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 	return errors.Join(errors.Join(errs...), d.watch())
 }
 
-// watch starts the guard, a helper that kills the members when this program dies. Each restart of a
-// member replaces the guard.
+// watch starts the guard, a program that kills the members when this program dies. It ends the
+// previous guard.
 func (d *Deployment) watch() error {
 	d.unwatch()
 	var script strings.Builder
@@ -161,7 +161,7 @@ func (d *Deployment) unwatch() {
 	d.guard = nil
 }
 
-// initiate makes a replica set of the members and waits until all members have joined.
+// initiate makes a replica set of the members. It waits until all have joined.
 func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	members := bson.A{}
 	for i, n := range d.nodes {
@@ -182,7 +182,7 @@ func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	}
 	return until(ctx, func(ctx context.Context) error {
 		if _, err := d.primary(ctx); err != nil {
-			// Otherwise the first election waits for the election timeout.
+			// Without this, the first election waits for the election timeout.
 			return errors.Join(err, first.run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}).Err())
 		}
 		status, err := first.run(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}}).Raw()
@@ -220,16 +220,18 @@ func (d *Deployment) addrs() []string {
 	return addrs
 }
 
-// Name returns the name of the replica set, empty for a standalone.
+// Name returns the name of the replica set. It is empty for a standalone.
 func (d *Deployment) Name() string { return d.name }
 
-// seeds returns the replica set in the form that a mongos takes.
+// seeds returns the name of the replica set and the addresses of its members, in the form for a
+// mongos.
 func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs(), ",") }
 
-// Addr returns host and port of a member.
+// Addr returns the host and the port of a member.
 func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
 
-// Primary waits for a primary and returns its number. It returns 0 for a standalone.
+// Primary waits until there is a primary. It returns the number of that member, or 0 for a
+// standalone.
 func (d *Deployment) Primary(ctx context.Context) (int, error) {
 	found := 0
 	err := until(ctx, func(ctx context.Context) (err error) {
@@ -252,11 +254,11 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is how long the only member of a replica set steps down.
+// restTime is the time for which the only member of a replica set steps down.
 const restTime = 2 * time.Second
 
-// StepDown makes the primary step down for at least a minute, so that another member is elected.
-// The only member of a replica set is elected again after two seconds.
+// StepDown makes the primary step down for a minute, so that another member is elected. A replica
+// set with one member elects it again after two seconds.
 func (d *Deployment) StepDown(ctx context.Context) error {
 	at, err := d.Primary(ctx)
 	if err != nil {
@@ -273,10 +275,10 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	}).Err()
 }
 
-// Kill ends a member immediately, like a crash, and waits for its exit.
+// Kill kills a member and waits for its exit. The member does not shut down in order.
 func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
-// Restart starts a killed member again.
+// Restart starts a member that was killed.
 func (d *Deployment) Restart(ctx context.Context, node int) error {
 	return errors.Join(d.nodes[node].start(ctx), d.watch())
 }
@@ -295,7 +297,7 @@ func (d *Deployment) Close() error {
 	return os.RemoveAll(d.dir)
 }
 
-// freeAddrs returns free loopback addresses.
+// freeAddrs returns loopback addresses with free ports.
 func freeAddrs(count int) ([]string, error) {
 	var addrs []string
 	for range count {

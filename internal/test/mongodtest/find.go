@@ -19,7 +19,7 @@ type Program struct {
 	Mongos  string // the path of a mongos of the same version, if FindCluster found the program
 }
 
-// The oldest accepted version.
+// Find and FindCluster accept this version and later ones.
 const (
 	leastMajor = 4
 	leastMinor = 4
@@ -27,12 +27,12 @@ const (
 
 var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 
-// Find returns the mongod that the environment variable MONGOD names, or else the mongod on PATH.
-// Its error is a reason to skip a test.
+// Find returns the mongod that the environment variable MONGOD names. If MONGOD is not set, it
+// returns the mongod on PATH. A test may skip on an error.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster is like Find, and also returns a mongos of the same version. The environment variable
-// MONGOS names the mongos, or else it is the mongos on PATH.
+// FindCluster is like Find, but also requires a mongos of the same version. MONGOS or PATH names
+// it.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {
@@ -46,7 +46,8 @@ func FindCluster(ctx context.Context) (Program, error) {
 	return p, err
 }
 
-// find returns the program that an environment variable names, or else the program on PATH.
+// find returns the program that the environment variable names. If it is not set, it returns the
+// program with that name on PATH.
 func find(ctx context.Context, name, variable string) (Program, error) {
 	path := os.Getenv(variable)
 	if path == "" {

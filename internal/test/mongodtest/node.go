@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A node is one mongod, or a mongos.
+// A node is a running mongod or mongos.
 type node struct {
 	addr   string
 	dir    string
@@ -60,12 +60,12 @@ func (n *node) start(ctx context.Context) error {
 	})
 }
 
-// run sends a command to the node's database admin.
+// run sends a command to database admin of the node.
 func (n *node) run(ctx context.Context, command bson.D) *mongo.SingleResult {
 	return n.client.Database("admin").RunCommand(ctx, command)
 }
 
-// lastWords returns the last part of the node's log.
+// lastWords returns the end of the node's log.
 func (n *node) lastWords() string {
 	text, err := os.ReadFile(filepath.Join(n.dir, "log"))
 	if err != nil {
@@ -81,18 +81,17 @@ func (n *node) signal(s os.Signal) error {
 	return n.command.Process.Signal(s)
 }
 
-// kill ends the process immediately and waits for its exit. It also kills a stopped process.
+// kill kills the process, which may be paused, and waits for its exit.
 func (n *node) kill() {
 	if n.signal(syscall.SIGKILL) == nil {
 		<-n.exited
 	}
 }
 
-// fatal is an error that retries cannot clear.
+// A fatal is an error after which until does not try again.
 type fatal struct{ error }
 
-// until calls try repeatedly. It returns when try succeeds or returns a fatal error, or when ctx
-// ends.
+// until calls try until it succeeds, returns a fatal error, or ctx ends.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)

@@ -25,8 +25,8 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The replaced string of each mistake occurs exactly once in its file, and the test of each mistake
-// exists. With -v the test lists the mistakes with their numbers.
+// The string to replace occurs once in its file, and the test of each mistake exists. With -v the
+// test prints the numbers of the mistakes.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -41,7 +41,7 @@ func TestMistakes_CanBeMade(t *testing.T) {
 	}
 }
 
-// testExists requires that the test of a mistake exists.
+// testExists checks that the test of a mistake exists.
 func testExists(t *testing.T, m mutant.Mistake) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.Package), "*_test.go"))
@@ -55,8 +55,7 @@ func testExists(t *testing.T, m mutant.Mistake) {
 	t.Errorf("%q: no test %s in %s", m.Name, m.Test, m.Package)
 }
 
-// Each mistake alone makes its test fail. The ordinary test run checks that the test passes without
-// the mistake.
+// The test of each mistake fails when the mistake is made.
 func TestMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -88,7 +87,8 @@ func TestMistakes_AreNoticed(t *testing.T) {
 	t.Logf("%d of %d in %d programs, all with -mutant.every=1", made, len(all), len(programs))
 }
 
-// builtWith compiles the tests of the mistakes' package with the mistakes in it.
+// builtWith compiles the test program of a package with mistakes in it. It returns the path of the
+// program.
 func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,11 +110,11 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	return binary
 }
 
-// line matches a line of a test's output.
+// line matches a message of a failing test.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
-// fails runs a program with one of its mistakes selected. The test of the mistake must fail and
-// print its rule.
+// fails runs a test program with one of its mistakes. The test of the mistake must fail, and a
+// message must contain the rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
 	more := "-test.short"
@@ -146,7 +146,7 @@ func changed(t *testing.T, m mutant.Mistake) string {
 	return strings.Replace(text, m.Old, m.New, 1)
 }
 
-// source returns the content of a file of the module.
+// source returns the content of a file of the repository.
 func source(t *testing.T, file string) string {
 	t.Helper()
 	text := assert.Value(os.ReadFile(filepath.Join(root, filepath.FromSlash(file))))(t)

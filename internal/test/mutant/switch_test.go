@@ -12,10 +12,10 @@ import (
 	"mongodlm/internal/test/mutant"
 )
 
-// mistakeEnv is the environment variable that selects a mistake in a program.
+// mistakeEnv is the environment variable with the name of the mistake to make.
 const mistakeEnv = "MONGODLM_MISTAKE"
 
-// A place is a mistake's position in a file.
+// A place is the position of a mistake in its file.
 type place struct {
 	text       string
 	file       *ast.File
@@ -25,7 +25,7 @@ type place struct {
 	hasResults bool
 }
 
-// placeOf returns the place of a mistake.
+// placeOf returns the position of a mistake.
 func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	t.Helper()
 	changed(t, m) // checks that the string occurs once
@@ -50,8 +50,8 @@ func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	return p
 }
 
-// switchable reports whether a running program can select a mistake. The mistake must change the
-// body of one function without labels, since a copy of a label would be a duplicate.
+// switchable reports whether mistakeEnv can select the mistake. Such a mistake changes the body of
+// one function. The body has no labels, because it is copied and labels must be unique.
 func switchable(t *testing.T, m mutant.Mistake) bool {
 	t.Helper()
 	p := placeOf(t, m)
@@ -67,9 +67,9 @@ func switchable(t *testing.T, m mutant.Mistake) bool {
 	return !labels
 }
 
-// switched returns the files with mistakes, by path. A function with a mistake first checks whether
-// its mistake is selected. If so, its changed body runs instead. A mistake that is not switchable
-// is alone in its program, and is always made.
+// switched returns the content of the files with mistakes, by path. A function with a mistake gets
+// two bodies, and runs the wrong one if its mistake is selected. A mistake that is not switchable
+// must be the only one. It is always made.
 func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 	t.Helper()
 	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {

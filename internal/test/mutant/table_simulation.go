@@ -7,28 +7,28 @@ const (
 	singles = "TestSingles_EveryCommand_FindsNothing"
 )
 
-// bySimulation lists the mistakes that the simulation must also notice, in random walks or with
-// single faults. The rule is the oracle that reports the mistake.
+// bySimulation lists the mistakes that the simulation must also notice. test is a test of random
+// walks or of single faults. rule is the violated rule.
 var bySimulation = []struct{ test, name, rule string }{
-	{Walks, "release by _id alone", "I3:"},
+	{Walks, "a release matches any session of the lock", "I3:"},
 	{Walks, "trusted for takeover + ping", "I4:"},
-	{Walks, "upserting ping", "I3:"},
-	{Walks, "unknown taken for not held", "I6:"},
-	{Walks, "unknown taken for held", "I2:"},
-	{Walks, "expiry by timer only", "I4:"},
-	{Walks, "release forgets the line", "I3:"},
-	{Walks, "newcomer overtakes the line", "order:"},
-	{Walks, "a waiter that gave up stays in line", "I8:"},
-	{Walks, "waiter evicted by age alone", "rule:"},
-	{Walks, "a transaction waits for the one around it", "truth:"},
-	{singles, "guard revived by a late reply", "truth:"},
-	{singles, "age of the ping by the contender's clock", "rule:"},
+	{Walks, "a ping changes a condemned document", "I3:"},
+	{Walks, "an unknown outcome counts as not acquired", "I6:"},
+	{Walks, "an unknown outcome counts as acquired", "I2:"},
+	{Walks, "a term expires only by its timer", "I4:"},
+	{Walks, "a release deletes the queue", "I3:"},
+	{Walks, "a newcomer enters at the front of the queue", "order:"},
+	{Walks, "a waiter that gave up stays in the queue", "I8:"},
+	{Walks, "a waiter is evicted after a long wait", "rule:"},
+	{Walks, "a nested transaction waits for the outer one", "truth:"},
+	{singles, "a late reply makes a lost guard trusted again", "truth:"},
+	{singles, "the contender's clock gives the age of a ping", "rule:"},
 	{Walks, "no reap", "I6:"},
-	{singles, "reaper asks its table before the read", "I1:"},
-	{singles, "attempt noted after sending", "I1:"},
-	{Walks, "watch goes on after an election", "rule:"},
-	{singles, "a late ping counts", "I3:"},
-	{singles, "Close gives nothing back when its context has ended", "I8:"},
+	{singles, "the reaper releases the session of an open attempt", "I1:"},
+	{singles, "an attempt is not recorded before it is sent", "I1:"},
+	{Walks, "a watch continues after an election", "rule:"},
+	{singles, "a late ping overwrites a newer one", "I3:"},
+	{singles, "Close releases nothing after its context has ended", "I8:"},
 }
 
 func ofSimulation() []Mistake {
