@@ -32,9 +32,9 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
 
-// A house contains the names that exist in the repository: files, declarations, and words in
+// knownNames contains the names that exist in the repository: files, declarations, and words in
 // strings of Go files.
-type house struct {
+type knownNames struct {
 	files    map[string]bool            // files and folders, relative to the root
 	bases    map[string][]string        // files by base name
 	declared map[string]map[string]bool // by package ("" for all): f, T, T.m or m
@@ -43,9 +43,9 @@ type house struct {
 	text     string          // all Go files except this one
 }
 
-func newHouse(t *testing.T) *house {
+func readNames(t *testing.T) *knownNames {
 	t.Helper()
-	h := &house{files: map[string]bool{}, bases: map[string][]string{},
+	h := &knownNames{files: map[string]bool{}, bases: map[string][]string{},
 		declared: map[string]map[string]bool{}, words: map[string]bool{}}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -77,7 +77,7 @@ func newHouse(t *testing.T) *house {
 
 // declare adds the names in a Go file: declarations, fields and methods of its types, and words of
 // its strings.
-func (h *house) declare(pkg string, file *ast.File) {
+func (h *knownNames) declare(pkg string, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
 			for _, word := range word.FindAllString(s.Value, -1) {
@@ -181,7 +181,7 @@ var (
 )
 
 // missing returns what is wrong with a name in backticks, or "" if the name exists.
-func (h *house) missing(name string) string {
+func (h *knownNames) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
 			return ""
@@ -216,7 +216,7 @@ func (h *house) missing(name string) string {
 }
 
 // missingSymbol is like missing, but for names other than tests and files.
-func (h *house) missingSymbol(name string) string {
+func (h *knownNames) missingSymbol(name string) string {
 	unless := func(ok bool, what string) string {
 		if ok {
 			return ""
@@ -273,7 +273,7 @@ func variable(declared map[string]bool, name, method string) bool {
 	return declared[of[name]+"."+method]
 }
 
-func (h *house) missingTest(pkg, test string, begins bool, sub string) string {
+func (h *knownNames) missingTest(pkg, test string, begins bool, sub string) string {
 	if begins {
 		if !slices.ContainsFunc(h.tests, func(s string) bool { return strings.HasPrefix(s, test) }) {
 			return "no test that begins so"
@@ -314,7 +314,7 @@ func documents(t *testing.T) (names []string) {
 // invented names are not.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := readNames(t)
 	h.tryOut(t)
 	for _, name := range documents(t) {
 		text := assert.Value(os.ReadFile(name))(t)
@@ -356,7 +356,7 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 	}
 }
 
-func (h *house) tryOut(t *testing.T) {
+func (h *knownNames) tryOut(t *testing.T) {
 	t.Helper()
 	for there, gone := range map[string]string{
 		"TestReadme_ExampleIsTheTest":                          "TestReadme_IsGone",
@@ -394,7 +394,7 @@ var docLink = regexp.MustCompile(`\[\*?([A-Za-z]\w*(?:\.[A-Za-z]\w*){0,2})\]`)
 // Each doc link to a package of this repository leads to an existing name.
 func TestComments_LinkWhatExists(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := readNames(t)
 	links := 0
 	sources(t, func(name string, source []byte) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, source,

@@ -33,8 +33,8 @@ type Options struct {
 	TLS *TLS
 }
 
-// TLS contains the names of PEM files. Authority has the certificate of the authority. Server has
-// the certificate and the key of the server.
+// TLS names two PEM files. Authority is the certificate of the authority. Server is the certificate
+// of the server, with its key.
 type TLS struct{ Authority, Server string }
 
 // A Deployment is a standalone or a replica set. Only URI is safe for concurrent use.
@@ -275,7 +275,7 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	}).Err()
 }
 
-// Kill kills a member and waits for its exit. The member does not shut down in order.
+// Kill kills a member, like a crash, and waits for its exit.
 func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
 // Restart starts a member that was killed.

@@ -1,6 +1,6 @@
 // Package mongodtest starts mongod programs for tests: a standalone, a replica set, a config
 // server, or a sharded cluster with a mongos. They use free loopback ports and temporary folders. A
-// test can kill, pause and step down each program.
+// test can kill or pause a server, or make the primary step down.
 //
 // The package ends its programs by their process ids. If the test program dies, a helper kills
 // them.

@@ -31,8 +31,8 @@ var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 // returns the mongod on PATH. A test may skip on an error.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster is like Find, but also requires a mongos of the same version. MONGOS or PATH names
-// it.
+// FindCluster is like Find, but also requires a mongos of the same version. The environment
+// variable MONGOS names it. If MONGOS is not set, it is the mongos on PATH.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {

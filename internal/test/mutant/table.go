@@ -32,7 +32,7 @@ var all = []Mistake{
 		New:     "	t := p.Takeover\n	if false {",
 		Package: "distlock", Test: "TestTryLock_HolderHasLongerTakeover_ContenderWaits",
 		Rule: "the holder's takeover time is"},
-	// mongos 1.8 has this rule.
+	// mongos 1.8 decides by this rule.
 	{Name: "the contender's clock gives the age of a ping", File: "takeover/decide.go",
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",

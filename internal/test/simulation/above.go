@@ -12,7 +12,7 @@ import (
 // This file serves the tests of packages built on the lock. Such a test adds a store and rules to a
 // schedule. Faults of the schedule also strike commands to that store.
 
-// An Outside is the access of a test to a run, independent of any process.
+// An Outside gives a test access to a whole run.
 type Outside struct{ w *world }
 
 // At calls do as an event at the time at.
@@ -46,8 +46,7 @@ func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() 
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice calls do as an event. If the process is paused, the call waits until the process runs
-// again.
+// Notice calls do as an event of the process. If the process is paused, the event waits.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })

@@ -97,8 +97,8 @@ func (c *call) recordSend() {
 	c.n, c.sent, c.reading = c.p.calls, c.p.w.Now(), c.p.Clock.Now()
 }
 
-// unsent returns the error of a command whose context is done before it is sent. A command is not
-// sent if both happen at one instant.
+// unsent returns the error of a command whose context is done before it is sent. If both are due at
+// one instant, the command is not sent.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 func (c *call) timeout(cause error) error {
@@ -132,8 +132,7 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// reply delivers the answer to a process that runs. Otherwise it waits until the process runs
-// again.
+// reply delivers the answer to the process. If the process does not run, the answer waits.
 func (c *call) reply(err error) {
 	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {

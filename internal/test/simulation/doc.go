@@ -30,8 +30,8 @@
 //     many permits are trusted as the limit. Each guard uses the clock of its process.
 //   - I2: fences rise.
 //   - I3: a conditional write changes only the session that it names.
-//   - I4: a guard is lost before its session is evicted. A waiter is evicted only when its term has
-//     expired by its own clock.
+//   - I4: a guard is lost before its session is evicted. A waiter is evicted only when the term of
+//     its process has expired by the clock of that process.
 //   - I5: a transaction commits only while its lock is held. The fences of commits do not fall.
 //   - I6: a ghost disappears within a ping interval and a command.
 //   - I7: a waiter enters the queue in time. A lock that is free or has a dead holder goes to a

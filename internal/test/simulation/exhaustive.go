@@ -32,8 +32,8 @@ func variants() (all []Fault) {
 	return all
 }
 
-// Singles returns schedules that differ from base in one additional fault. Each fault of variants
-// strikes each command once. calls[i] is the number of commands of process i in base.
+// Singles returns the schedules that have one fault more than base: each fault of variants at each
+// command. calls[i] is the number of commands of process i in base.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {

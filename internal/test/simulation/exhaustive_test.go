@@ -60,7 +60,7 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	t.Logf("%d of %d schedules in %v: %v", played, n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// A small schedule does not fail if two simultaneous events change places.
+// A small schedule does not fail if two simultaneous events happen in the other order.
 func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

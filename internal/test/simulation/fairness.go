@@ -67,7 +67,7 @@ func (o *oracle) checkChange(t lockChange) {
 		}
 	}
 	if len(granted) > 0 {
-		o.nextCheck = 0 // the time limits start now
+		o.nextCheck = 0 // time limits start with this change
 	}
 	o.checkOrder(t, granted)
 	fence := t.was.Fence

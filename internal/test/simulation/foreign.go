@@ -30,7 +30,7 @@ type foreign struct {
 	queue []func()                 // actions that wait until it runs again
 }
 
-// A strangersPing is a holder's ping that the foreign manager has read.
+// A holderPing is the ping of a holder that the foreign manager has read.
 type holderPing struct {
 	ts    bson.ObjectID
 	ping  int64

@@ -202,7 +202,7 @@ func (w *world) blocked(c *call) bool {
 	}
 	if !c.blocked {
 		c.blocked = true
-		limit := w.s.Timing.Limit - 10*time.Millisecond // see distlock's grace
+		limit := w.s.Timing.Limit - 10*time.Millisecond // see grace in package distlock
 		w.At(max(w.Now(), c.sent+limit), c.p.Index, func() {
 			if !c.answered {
 				w.oracle.lastFaultOf[c.p] = w.Now()
@@ -220,7 +220,7 @@ func (w *world) applyAgain(c *call) {
 		return
 	}
 	if c.transaction != nil {
-		return // a transaction numbers its commands
+		return // the server applies a command of a transaction once only
 	}
 	w.log.add("a copy of %s of %q arrives", c.who(), c.subject)
 	if w.faultsOver { // a closing process may have finished its search

@@ -31,8 +31,8 @@ type guardLease struct {
 	certain, possible clock.Reading
 }
 
-// renewed records the renewal c. It counts from the answer to answered, which is the commit of its
-// transaction, or c itself.
+// renewed records a renewal c that has succeeded. answered is c, or the commit of the transaction
+// of c.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.guardLeases[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // there is no guard yet

@@ -126,7 +126,7 @@ func (o *oracle) expectedStates(name string, open []*Held,
 			scaled(max(t.PollMax*12/10, t.Ping*11/10) + 2*t.Limit + o.slack())
 	}
 	for _, h := range l.Holders() {
-		limit := time.Duration(0) // for nothing
+		limit := time.Duration(0) // the state may last
 		what := o.problem(h, open)
 		switch blocks := o.blocks(l, h, contenders); {
 		case what == ghost:
@@ -152,8 +152,8 @@ func (o *oracle) expectedStates(name string, open []*Held,
 	return found
 }
 
-// blocks reports whether a dead holder blocks a contender. It does if it is the only holder.
-// Otherwise it blocks waiters for a permit and waiters in another mode.
+// blocks reports whether a dead holder blocks a contender. The only holder of a lock does. One of
+// several holders blocks waiters for a permit and waiters in another mode.
 func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return len(contenders) > 0
@@ -184,8 +184,8 @@ func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Durati
 			found[pendingState{l.Name, ghostWaits, p.TS}] = tick
 		case owner == nil && i < alive:
 			if limit := o.evictionLimit(p); limit > 0 {
-				// A release passes over a dead waiter before its eviction is due. The present
-				// holder has not released the lock for the duration held.
+				// The next release passes over a dead waiter, even if its eviction is not due. held
+				// is the time for which the present holder has held the lock.
 				t := o.w.s.Timing
 				held := max(0, o.w.ServerNow().Sub(l.When))
 				found[pendingState{l.Name, deadWaits, p.TS}] = min(limit,
@@ -206,7 +206,7 @@ func (o *oracle) owner(party catalog.Participant) *process {
 }
 
 // evictionLimit returns the time limit for the eviction of a dead holder or waiter. It returns 0
-// for the foreign manager while that runs.
+// for the foreign manager while the manager runs.
 func (o *oracle) evictionLimit(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
@@ -214,7 +214,7 @@ func (o *oracle) evictionLimit(p catalog.Participant) time.Duration {
 		if o.w.foreign.up {
 			return 0
 		}
-		// The manager may have pinged after the last fault.
+		// The foreign manager may have pinged after the last fault.
 		need = t.Foreign + max(0, o.foreignAlive-o.lastFault)
 	}
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
@@ -291,8 +291,8 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return o.attempt(func(a *attempt) bool { return slices.Contains(a.sessions, ts) && !a.p.over() })
 }
 
-// continues reports whether a new call of the same user will use an entry. The previous call of
-// that user has left the entry. The new call has not sent a command yet.
+// continues reports whether a new call will use the entry that an earlier call of the same user has
+// left. The new call has not sent a command yet.
 func (o *oracle) continues(p *process, name string, place catalog.Participant) bool {
 	return o.attempt(func(a *attempt) bool {
 		return a.p == p && a.label == labelOf(place.Who) && a.name == name && a.waits &&

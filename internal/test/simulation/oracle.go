@@ -56,9 +56,9 @@ type oracle struct {
 	pending      map[pendingState]*pendingTime
 	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
-	// tooLate contains the sessions of commands that the store applied late. Before, the process
-	// had died, closed or changed its process id, or it was closing. Such a process may have
-	// searched for its sessions already.
+	// tooLate contains the sessions of commands that the store applied late: the process had died,
+	// closed, begun to close or changed its process id. It may have searched for its sessions
+	// before.
 	tooLate map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -241,7 +241,7 @@ func (o *oracle) checkReport(r report) {
 		return
 	}
 	// With one fault only, the process could ask the store for the outcome. So the store must not
-	// hold the lock for the failed attempt. A release may be in transit.
+	// hold the lock for the failed attempt, unless its release is in transit.
 	l, _ := o.w.store.lock(r.a.name)
 	for _, holder := range l.Holders() {
 		if slices.Contains(r.a.sessions, holder.TS) && !r.p.releasing(holder.TS) {
@@ -266,7 +266,7 @@ func (o *oracle) checkFence(r report) {
 	o.guardFences[r.got.name] = now
 }
 
-// trusted reports whether a guard is trusted. It records the loss of the guard.
+// trusted reports whether a guard is trusted, and records its loss.
 func (o *oracle) trusted(h *Held) bool {
 	if err := h.guard.Err(); err != nil {
 		o.lose(h, err)
@@ -328,7 +328,8 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// sent records the session of an acquisition, and checks an eviction, when the command is sent.
+// sent is called when a command is sent. It records the session of an acquisition, and checks an
+// eviction.
 func (o *oracle) sent(c *call) {
 	switch c.op {
 	case fault.Acquire, fault.Enter:

@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A port is the store as one process uses it. It makes events of the commands in asEvents.
+// A port is the store of one process. It turns the operations in asEvents into events.
 type port struct {
 	catalog.Catalog // a view of the store; calls pass through send
 	p               *process
@@ -76,7 +76,7 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 	return c.submit(ctx)
 }
 
-// A view is the store as one process reads it. A fault can make it return an old state.
+// A view is the store from which a process reads. A fault can make it return an old state.
 type view struct {
 	*store
 	p *process

@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A process is one run of a process in its place in the schedule. Only the event loop uses its
-// fields, except the fields that mu guards.
+// A process is a simulated process. Only the event loop uses its fields, except the fields that mu
+// guards.
 type process struct {
 	*virtual.Process
 	w          *world
@@ -65,7 +65,7 @@ func newProcess(w *world, i int) *process {
 	return p
 }
 
-// jitter returns the random number for the spread of pings and pauses.
+// jitter returns the next random number for the clock of the process.
 func (p *process) jitter() float64 {
 	const bits = 1 << 53
 	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
@@ -143,7 +143,7 @@ func (p *process) hadID(id string) bool {
 	return slices.Contains(p.ids, id)
 }
 
-// leaves reports whether a release of a session is in transit.
+// releasing reports whether a release of a session is in transit.
 func (p *process) releasing(ts bson.ObjectID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *process) recordID(id string) {
 	}
 }
 
-// faultsEnd returns the end of the last fault that strikes all commands of the process.
+// faultsEnd returns the end of the last fault with a duration, such as Cut.
 func (p *process) faultsEnd() time.Duration {
 	return max(p.cutUntil, p.deafUntil, p.hangUntil, p.oldUntil)
 }

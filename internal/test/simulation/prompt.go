@@ -8,7 +8,7 @@ import (
 
 // This file checks that calls return when their context is done or their time limit is reached.
 
-// maxDelay is the longest allowed delay of a return. Only waits take virtual time.
+// maxDelay is the longest allowed delay of a return. Computing takes no virtual time.
 const maxDelay = 20 * time.Millisecond
 
 // endContexts ends the contexts of all open calls of a process.
@@ -43,7 +43,8 @@ func (o *oracle) checkReturns() {
 	}
 }
 
-// overdue returns the time since which an open attempt should have returned.
+// overdue returns how long ago an open attempt should have returned. It is negative if the attempt
+// is not late.
 func (o *oracle) overdue(a *attempt) time.Duration {
 	now, by := o.w.Now(), time.Duration(math.MinInt64)
 	if a.p.Dead || a.p.Paused > 0 {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A snapshot is a snapshot that a contender has received. about is the holder or waiter whose
-// eviction is judged.
+// A snapshot is a [catalog.Snapshot] that a contender has received. about is the holder or waiter
+// whose eviction is judged.
 type snapshot struct {
 	catalog.Snapshot
 	about          catalog.Participant
@@ -20,8 +20,8 @@ type snapshot struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied records an answer that its process has received: the end of a term or a lease, the place
-// in a queue, or snapshots.
+// replied records an answer that its process has received. It extends terms and leases, records a
+// place in the queue, and stores snapshots.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
@@ -179,8 +179,8 @@ func shorterRule(l snapshot, need, watched time.Duration, t Timing) bool {
 		(watched >= 3*l.Ping.Interval || observed(l, trip, t))
 }
 
-// observed reports whether another contender has recorded an observation of the ping at least two
-// ping intervals ago. The server's clock and the contenders' clocks must agree on that.
+// observed reports whether another contender has recorded an observation of the ping. The
+// observation must be two ping intervals old, by the server's clock and by the contenders' clocks.
 func observed(l snapshot, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

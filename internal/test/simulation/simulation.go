@@ -134,7 +134,7 @@ func (w *world) finish() {
 	w.Drain(w.step)
 }
 
-// step checks the rules and runs the next event, if that is due before limit.
+// step checks the rules. Then it runs the next event, if there is one before limit.
 func (w *world) step(limit time.Duration) {
 	w.Step(limit, func() {
 		w.oracle.check()

@@ -20,8 +20,8 @@ func smallSchedule(t *testing.T, name string) simulation.Schedule {
 	return simulation.Schedule{}
 }
 
-// At most one guard is trusted although the holder's clock runs at 0.75 of the true rate, or the
-// contender's clock at 1.3. If the holder's clock runs at 0.6, which is too slow, the run fails.
+// If the holder's clock runs at 0.75 of the true rate, or the contender's clock at 1.3, no rule is
+// violated. If the holder's clock runs at 0.6, the oracle finds a violation.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for _, of := range []struct {
 		process int

@@ -219,8 +219,7 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	u.p.w.log.addUser("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
-// bounded returns a context that ends after limit. The oracle checks that the call has called end
-// by then.
+// bounded returns a context that ends after limit. The oracle checks that end is called by then.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)

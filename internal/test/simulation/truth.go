@@ -34,14 +34,14 @@ func (o *oracle) checkError(r report) {
 		used := func(l catalog.Lock) bool {
 			return l.Limit == limit.Recorded && (l.Held || len(l.Waiters) > 0)
 		}
-		if !o.wasSometime(a, limit.Name, used) {
+		if !o.existed(a, limit.Name, used) {
 			o.violated("truth", "%s gets an error that %q has the limit %d, which it did not have",
 				r.p, limit.Name, limit.Recorded)
 		}
 	case errors.As(r.err, &held):
 		party := func(p catalog.Participant) bool { return p.Process == held.Process && p.Who == held.Who }
 		in := func(l catalog.Lock) bool { return slices.ContainsFunc(partiesOf(l), party) }
-		if held.Process != "" && !o.wasSometime(a, held.Name, in) {
+		if held.Process != "" && !o.existed(a, held.Name, in) {
 			o.violated("truth", "%s gets an error that %q is held by %s, which was not in it", r.p, held.Name,
 				held.Process)
 		}
@@ -55,9 +55,9 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
 }
 
-// wasSometime reports whether a lock was in a state during a call, or in the two ping intervals
+// existed reports whether a lock was in a state during a call, or in the two ping intervals
 // before it. The process may have read the lock at that time.
-func (o *oracle) wasSometime(a *attempt, name string, is func(catalog.Lock) bool) bool {
+func (o *oracle) existed(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	for _, v := range slices.Backward(o.w.store.past[documentID{catalog.LocksCollection, name}]) {
 		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
 			return true
@@ -87,8 +87,8 @@ func (o *oracle) checkNoGhosts() {
 	}
 }
 
-// checkNoFaultReported checks that an attempt without faults does not fail like an attempt with
-// faults. A command that a transaction blocks until its time limit counts as a fault.
+// checkNoFaultReported checks the error of an attempt in a run without faults. Errors like ErrHeld
+// are allowed. A command that a transaction blocks until its time limit counts as a fault.
 func (o *oracle) checkNoFaultReported(r report) {
 	if !o.withoutFaults(r.p) || o.w.faultsOver {
 		return

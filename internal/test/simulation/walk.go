@@ -10,8 +10,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// Wander returns a user that acquires one of the named locks, holds it for a while, and releases
-// it, again and again.
+// Wander returns a user that repeatedly acquires one of the named locks, holds it for a while, and
+// releases it.
 func Wander(names ...string) func(*User) {
 	return func(u *User) {
 		t := u.p.w.s.Timing
@@ -111,7 +111,7 @@ func (u *User) how(name string) How {
 	return how
 }
 
-// some returns a random time up to about d.
+// randomUpTo returns a random time up to about d.
 func (u *User) randomUpTo(d time.Duration) time.Duration {
 	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
 }
@@ -256,8 +256,8 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, Crash, Close:
-		// The restart does nothing if the process is still alive then, because no command has been
-		// sent. The place later stays empty.
+		// If the process still lives at that time, the restart does nothing. The place stays empty
+		// when the process dies later.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
 	}
