@@ -25,7 +25,8 @@ func marshal(t testing.TB, doc bson.D) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// lock returns a held lock document with one field set to value, or removed if value is missing{}.
+// lock returns the document of a held lock. The field key has the value; the value missing{}
+// removes the field.
 func lock(key string, value any) bson.D {
 	doc := bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("process", "p"),
@@ -155,8 +156,8 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	}
 }
 
-// The takeoverMS of a lock in state 2 is ignored: MongoDB's own manager keeps this module's old
-// value.
+// In state 2 the takeoverMS is ignored. It is from an earlier holder, because MongoDB's own manager
+// does not write it.
 func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
 	t.Parallel()
 	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {

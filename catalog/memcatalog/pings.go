@@ -167,20 +167,20 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 }
 
 // PruneLocks is documented in [catalog.Pings].
-func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 	pruned int, next string, err error,
 ) {
 	if err := c.begin(ctx, catalog.OpPruneLocks, after); err != nil {
 		return 0, "", err
 	}
 	defer c.mu.Unlock()
-	looked := 0
+	read := 0
 	for _, doc := range c.locks.sorted() {
 		name, ok := doc.raw.Lookup("_id").StringValueOK()
 		if !ok || name <= after {
 			continue
 		}
-		if looked++; looked > most {
+		if read++; read > limit {
 			return pruned, next, nil
 		}
 		next = name

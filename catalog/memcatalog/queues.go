@@ -34,7 +34,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 }
 
 // HeldOrFree is documented in [catalog.Queues].
-func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, always []string) (
 	locks []catalog.Lock, err error,
 ) {
 	if err := c.begin(ctx, catalog.OpHeldOrFree, process); err != nil {
@@ -43,7 +43,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	defer c.mu.Unlock()
 	for _, name := range names {
 		doc := c.locks[stringKey(name)]
-		if doc != nil && doc.bad == nil && (!doc.lock.Held || slices.Contains(lines, name) ||
+		if doc != nil && doc.bad == nil && (!doc.lock.Held || slices.Contains(always, name) ||
 			len(doc.lock.GrantsOf(process)) > 0) {
 			locks = append(locks, doc.lock)
 		}

@@ -47,8 +47,8 @@ func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string
 		"seed":           seeding(r.Session, 9).command("locks"),
 		"releaseDamaged": swap(r.Name, damaged, left).command("locks"),
 		"releasePlain":   plainRelease(r.Session),
-		"ping":           beating(b).command("lockpings"),
-		"pingAgain":      beating(later).command("lockpings"),
+		"ping":           pinging(b).command("lockpings"),
+		"pingAgain":      pinging(later).command("lockpings"),
 		"condemn":        ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, none),
 		"condemnNone":    ping(transition.Condemn{Process: b.Process, How: how}, none),
 		"condemnDated":   ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, date),
@@ -90,7 +90,7 @@ func Turns(r catalog.Request) map[string]bson.D {
 		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
 		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
 		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},
-		"notices":     {{Key: "pipeline", Value: notable("$host.1:" + r.Process)}},
+		"notices":     {{Key: "pipeline", Value: grantEvents("$host.1:" + r.Process)}},
 	}
 }
 

@@ -86,8 +86,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	oldSharers := spec("sharers.process_1", up("sharers.process"), sparse)
 	oldWaiters := spec("waiters.process_1", up("waiters.process"), sparse)
 	const (
-		process = "create process"
-		parties = "create sharers.process, create waiters.process"
+		process      = "create process"
+		participants = "create sharers.process, create waiters.process"
 	)
 	for name, c := range map[string]struct {
 		locks   []bson.D
@@ -96,7 +96,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		want    string // the commands that change indexes
 		warning string // a part of the only warning
 	}{
-		"none": {want: process + ", " + parties},
+		"none": {want: process + ", " + participants},
 		"all":  {locks: []bson.D{process1, sharers, waiters}},
 		"all under others' names": {locks: []bson.D{spec("a", up("process"), live),
 			spec("b", up("sharers.process"), partial("sharers.process")),
@@ -104,10 +104,10 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		"an earlier version's sparse ones": {
 			locks: []bson.D{process1, oldSharers, oldWaiters}},
 		"an earlier version's sparse ones, which a strict client cannot use": {
-			version: "5.0.0", want: parties, locks: []bson.D{process1, oldSharers, oldWaiters}},
+			version: "5.0.0", want: participants, locks: []bson.D{process1, oldSharers, oldWaiters}},
 		"both": {version: "8.0.4",
 			locks: []bson.D{process1, oldSharers, oldWaiters, sharers, waiters}},
-		"a hand's over all parties": {want: parties, warning: `"sharers.process_1"`,
+		"a hand's over all parties": {want: participants, warning: `"sharers.process_1"`,
 			locks: []bson.D{process1, spec("sharers.process_1", up("sharers.process"))}},
 		"an earlier version's": {locks: []bson.D{spec("process_1", up("process")), sharers},
 			want: "drop process_1, " + process + ", create waiters.process"},
@@ -117,7 +117,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			want: process, warning: `"mine"`},
 		"a hand's that is unique": {want: process, warning: `"process_1"`,
 			locks: []bson.D{spec("process_1", up("process"), e("unique", true)), sharers, waiters}},
-		"a config server's own": {want: process + ", " + parties,
+		"a config server's own": {want: process + ", " + participants,
 			locks: []bson.D{spec("ts_1", up("ts")), spec("state_1_process_1", up("state", "process"))}},
 		"one that deletes pings": {locks: []bson.D{process1, sharers, waiters,
 			spec("old pings", up("when"), e("expireAfterSeconds", int32(3600)))}, warning: `"old pings"`},

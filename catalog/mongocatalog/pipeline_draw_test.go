@@ -77,10 +77,10 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("mode", none, none, "shared", "permit")
 	add("limit", none, int32(1), int32(2), int32(3))
 	if rapid.Bool().Draw(t, "sharers") {
-		doc = append(doc, e("sharers", parties(t, "sharers", plain, n)))
+		doc = append(doc, e("sharers", participants(t, "sharers", plain, n)))
 	}
 	if rapid.Bool().Draw(t, "waiters") {
-		doc = append(doc, e("waiters", parties(t, "waiters", plain, 0)))
+		doc = append(doc, e("waiters", participants(t, "waiters", plain, 0)))
 	}
 	if rapid.Bool().Draw(t, "leases") {
 		leases := bson.A{}
@@ -102,7 +102,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 
 // parties draws holders or waiters. If parameter first is not 0, the first party usually has that
 // number.
-func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
+func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
 		count = catalog.MaxWaiters - rapid.IntRange(-1, 12).Draw(t, "less")
@@ -126,38 +126,38 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 		if i > catalog.MaxWaiters/2 {
 			one.Process = fmt.Sprint("process-", crowd)
 		}
-		party := entry(one)
+		element := entry(one)
 		if field == "sharers" {
-			party = remove(remove(remove(party, []string{"mode"}), []string{"limit"}), []string{"since"})
-			party = append(party, e("when", bson.DateTime(5)), e("fence", int64(50+i)))
+			element = remove(remove(remove(element, []string{"mode"}), []string{"limit"}), []string{"since"})
+			element = append(element, e("when", bson.DateTime(5)), e("fence", int64(50+i)))
 		}
 		if !plain {
-			party = foreign(t, party)
+			element = foreign(t, element)
 		}
-		list = append(list, party)
+		list = append(list, element)
 	}
 	return list
 }
 
 // foreign changes an entry, which stays valid.
-func foreign(t *rapid.T, party bson.D) bson.D {
+func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
-		return remove(party, []string{"who"})
+		return remove(element, []string{"who"})
 	case 1:
-		return put(party, []string{"why"}, int32(5))
+		return put(element, []string{"why"}, int32(5))
 	case 2:
-		return put(party, []string{"mode"}, nil)
+		return put(element, []string{"mode"}, nil)
 	case 3, 4:
-		return put(party, []string{"limit"}, rapid.SampledFrom([]any{2.0, int64(2)}).Draw(t, "odd limit"))
+		return put(element, []string{"limit"}, rapid.SampledFrom([]any{2.0, int64(2)}).Draw(t, "odd limit"))
 	case 5:
-		return put(party, []string{"takeoverMS"}, "long")
+		return put(element, []string{"takeoverMS"}, "long")
 	case 6:
-		return remove(party, []string{"since"})
+		return remove(element, []string{"since"})
 	case 7:
-		return put(party, []string{"process"}, "one\n"+catalog.GrantLine(id(1), 7, "process-1"))
+		return put(element, []string{"process"}, "one\n"+catalog.GrantLine(id(1), 7, "process-1"))
 	}
-	return party
+	return element
 }
 
 // damaged returns the document with unusual fields, or without one.
