@@ -23,9 +23,12 @@ func FuzzParse(f *testing.F) {
 		lock("x", bson.D{field("y", bson.A{1, "z"})}), ping("seq", "x"), ping("ping", nil),
 		ping("condemned", true), lock("waiters", bson.A{participant("x", 1), participant("ts", ts)}),
 		lock("waiters", int32(5)), lock("waiters", bson.A{bson.D{}, 7}), lock("waiters", nil),
-		lock("sharers", bson.A{participant("process", nil)}), lock("grants", catalog.GrantLine(ts, 7, "p")),
-		replace(replace(lock("mode", "permit"), "limit", int32(2)), "sharers", bson.A{participant("ts", ts)}),
-		replace(replace(lock("state", int32(0)), "limit", 2.0), "waiters", bson.A{participant("mode", "x")}),
+		lock("sharers", bson.A{participant("process", nil)}),
+		lock("grants", catalog.GrantLine(ts, 7, "p")),
+		replace(replace(lock("mode", "permit"), "limit", int32(2)), "sharers",
+			bson.A{participant("ts", ts)}),
+		replace(replace(lock("state", int32(0)), "limit", 2.0), "waiters",
+			bson.A{participant("mode", "x")}),
 		lock("grants", "x 1\n"+ts.Hex()+" 9 p"), lock("limit", int64(1)<<40),
 	} {
 		raw := marshal(f, doc)
@@ -64,7 +67,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	for _, p := range slices.Concat(l.Sharers, l.Waiters) {
 		if p.TS.IsZero() || p.Process == "" || p.Limit < 0 || p.Takeover < 0 ||
 			p.Mode != catalog.Exclusive && p.Mode != catalog.Shared && p.Mode != catalog.Permit {
-			t.Errorf("a party without a session or process: %+v", p)
+			t.Errorf("a participant without a session or process: %+v", p)
 		}
 	}
 	shared := l.Mode == catalog.Shared || l.Mode == catalog.Permit
@@ -134,15 +137,15 @@ func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 }
 
 // For a connection without a user, the error does not ask the operator to grant a privilege.
-func TestPrivilegeError_NoUser_IsNotToldToGrant(t *testing.T) {
+func TestPrivilegeError_NoUser_DoesNotAskForGrants(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{
 		"command find requires authentication": true, "Command hello requires authentication": true,
 		"not authorized on config to execute command { find: 1 }": false,
 	} {
 		e := &catalog.PrivilegeError{Namespace: "config.locks", Action: "find", Err: errors.New(text)}
-		says := func(words string) bool { return strings.Contains(e.Error(), words) }
-		if e.NoUser() != none || says("has no user") != none || says("grant") == none {
+		has := func(text string) bool { return strings.Contains(e.Error(), text) }
+		if e.NoUser() != none || has("has no user") != none || has("grant") == none {
 			t.Errorf("%s: %v", text, e)
 		}
 	}

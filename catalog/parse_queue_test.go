@@ -129,7 +129,7 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 	}
 }
 
-func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
+func TestParseLock_Limit_OfAQueueWithoutHolders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -138,9 +138,9 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 		waiters bson.A
 		want    int32
 	}{
-		{"FreeLine", 0, int32(3), bson.A{participant("x", 1)}, 3},
-		{"FreeLineDouble", 0, 3.0, bson.A{participant("x", 1)}, 3},
-		{"FreeLineLimitLost", 0, "none", bson.A{participant("x", 1)}, 3},
+		{"FreeQueue", 0, int32(3), bson.A{participant("x", 1)}, 3},
+		{"FreeQueueDouble", 0, 3.0, bson.A{participant("x", 1)}, 3},
+		{"FreeQueueLimitLost", 0, "none", bson.A{participant("x", 1)}, 3},
 		{"Free", 0, int32(3), nil, 0},
 		{"HeldExclusively", 1, int32(3), bson.A{participant("x", 1)}, 0},
 	} {
@@ -166,7 +166,7 @@ func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
 	})
 	once := map[string]int{"q": 1, snapshot.Lock.Process: 1}
 	if len(snapshot.Pings) != 2 || !maps.Equal(asked, once) {
-		t.Errorf("asked for %v, and knows of %v", asked, snapshot.Pings)
+		t.Errorf("read the pings of %v, got %v", asked, snapshot.Pings)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 
 // In state 2 the takeoverMS is ignored. It is from an earlier holder, because MongoDB's own manager
 // does not write it.
-func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
+func TestParseLock_TakeoverOfAnEarlierHolder_IsIgnored(t *testing.T) { // F19
 	t.Parallel()
 	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {
 		l, bad := catalog.ParseLock(marshal(t,

@@ -43,8 +43,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
-// follows applies the filter {local: {$in: b.Mine}} to a value that is not an array. Every value
-// matches if b.Mine is empty.
+// follows reports whether a value that is not an array meets the condition {local: {$in: b.Mine}}.
+// If b.Mine is empty, every value does.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
@@ -161,7 +161,7 @@ func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error)
 	return pruned, nil
 }
 
-// Prepare is documented in [catalog.Pings]. The store in memory has no indexes to create.
+// Prepare is documented in [catalog.Pings]. It does nothing, because the store has no indexes.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return nil, ctx.Err()
 }

@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// The short commands do not change a document that is shared, foreign, damaged, full or free with
-// waiters.
+// The short commands match only the common case. They do not match a document that is shared,
+// foreign, damaged, full, or free with waiters.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
 	me, other, reader := writer(1), writer(2), reader(3)

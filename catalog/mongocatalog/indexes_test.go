@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// spec returns an index in the form of listIndexes.
+// spec returns an index as listIndexes reports it.
 func spec(name string, keys bson.D, more ...bson.E) bson.D {
 	return append(bson.D{e("v", int32(2)), e("key", keys), e("name", name)}, more...)
 }
@@ -28,8 +28,8 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
-// indexServer returns a server with these indexes on locks. It refuses to create an index that
-// exists with other options. If denied is set, it also refuses to drop indexes.
+// indexServer returns a server with these indexes on locks. The server refuses to create an index
+// that exists with other options. If denied is set, it also refuses to drop an index.
 func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	t.Helper()
 	failed := func(code int32) bson.D {
@@ -71,8 +71,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Prepare creates indexes that contain only locks with holders or waiters. It replaces an earlier
-// version's index, and does not change other indexes.
+// Prepare creates indexes of only the locks with holders or waiters. It replaces the indexes of an
+// earlier version, and does not change those of an operator.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -143,8 +143,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	}
 }
 
-// indexChanges describes the created and dropped indexes. It rejects an index that contains free
-// locks.
+// indexChanges returns the created and dropped indexes as text. It fails for an index that contains
+// free locks.
 func indexChanges(sent []bson.Raw) string {
 	var changes []string
 	for _, command := range sent {
@@ -165,7 +165,7 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// SuperfluousIndexes returns an earlier version's index only if a newer index replaced it. It
+// SuperfluousIndexes returns an index of an earlier version only if its successor exists. It
 // returns no index of an operator.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,8 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// This file draws steps and lock documents: of this package, of other programs, and damaged.
+// This file draws transitions and lock documents. A document is one of this package, one of another
+// program, or damaged.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -25,7 +26,7 @@ func drawStep(t *rapid.T) step {
 			limit = rapid.SampledFrom([]int32{1, 2, 2, 2, 3}).Draw(t, "limit")
 		}
 		how := rapid.SampledFrom([]catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Try})
-		return enter(n, mode, limit, how.Draw(t, "line"))
+		return enter(n, mode, limit, how.Draw(t, "how"))
 	case 5, 6, 7:
 		return leave(n)
 	case 8, 9, 10:
@@ -45,7 +46,7 @@ func drawRenewal(t *rapid.T, n byte) transition.Renew {
 	return renew(n, number, twin == 0)
 }
 
-// document draws a document, or nil. plain reports that it is a document of this package.
+// document draws a document, or nil. plain is true for a document of this package.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
 	if kind == 0 {
@@ -70,7 +71,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("fence", none, int32(7), int64(7), int64(transition.Seeded-1), int64(transition.Seeded),
 		int64(1)<<45, int64(transition.Highest), int64(transition.Highest)+1)
 	add("rev", none, none, int32(3), int64(4), int64(transition.Highest))
-	add("who", none, "somebody")
+	add("who", none, "other")
 	add("grants", none, catalog.GrantLine(id(n), 7, fmt.Sprint("process-", n)))
 	add("evidence", none, "old")
 	add("takeoverMS", none, int64(1000))
@@ -100,8 +101,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// parties draws holders or waiters. If parameter first is not 0, the first party usually has that
-// number.
+// participants draws holders or waiters. If first is not 0, it is usually the number of the first
+// participant.
 func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
@@ -110,7 +111,7 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	crowd := byte(rapid.IntRange(1, 8).Draw(t, "crowd"))
 	list := bson.A{}
 	for i := range count {
-		n := byte(rapid.IntRange(1, 8).Draw(t, "party"))
+		n := byte(rapid.IntRange(1, 8).Draw(t, "session"))
 		if i >= 4 {
 			n = byte(100 + i)
 		}
@@ -139,7 +140,7 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// foreign changes an entry, which stays valid.
+// foreign changes a field of an entry. The entry stays valid.
 func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
@@ -160,7 +161,7 @@ func foreign(t *rapid.T, element bson.D) bson.D {
 	return element
 }
 
-// damaged returns the document with unusual fields, or without one.
+// damaged returns the document with one or more invalid fields, or without one of its fields.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
 		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})

@@ -147,7 +147,7 @@ func Writes(c catalog.Catalog, r catalog.Request) Operations {
 		"Enter":     ofTwo(on.Enter, r, catalog.Queue),
 		"Leave":     of(on.Leave, r.Session),
 		"Evict":     ofTwo(on.Evict, holder, "silent"),
-		"GrantNext": of(on.GrantNext, "in line"),
+		"GrantNext": of(on.GrantNext, "waited"),
 		"RequestYield": func(ctx context.Context) error {
 			return on.RequestYield(ctx, r.Name, "x", "y")
 		},
