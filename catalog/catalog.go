@@ -80,8 +80,8 @@ type Pings interface {
 	// skips malformed documents.
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
-	// OldPings returns at most MaxOldPings ping documents, in any order. Their field ping, a time
-	// by the server's clock, is earlier than before.
+	// OldPings returns the documents of the processes whose last ping, by the server's clock, was
+	// earlier than the time before. It returns at most MaxOldPings documents, in any order.
 	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
 
 	// Prune deletes the ping documents in old, and returns the number of deleted documents. It
@@ -91,14 +91,14 @@ type Pings interface {
 
 	// PruneLocks deletes lock documents that meet all these conditions:
 	//   - The lock is free and has no waiters.
-	//   - The last acquisition, by the server's clock, was earlier than before.
-	//   - The fence is less than before in milliseconds. So the fence of a new document, which
-	//     begins at the server's clock, is larger.
+	//   - The last acquisition, by the server's clock, was earlier than the time before.
+	//   - The fence is less than the time before in milliseconds. So the first fence of a new
+	//     document, which is the server's clock, is larger.
 	//   - The document has not changed since it was read.
 	//
-	// PruneLocks reads at most limit documents, in the order of names, and begins with the first
-	// name greater than after. The result next is the argument after of the next call, or "" at the
-	// end.
+	// PruneLocks reads at most limit documents, in the order of names. It begins with the first
+	// name greater than after. The caller passes the result next to the following call as after. At
+	// the end next is "".
 	PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 		pruned int, next string, err error)
 
@@ -217,10 +217,10 @@ type Heartbeat struct {
 	Local    time.Time     // the process's own clock; milliseconds are written
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
-	// Mine has the field Local of the last acknowledged ping and of every later ping. One of these
-	// pings wrote the document. A document with another local time belongs to a twin, whatever its
-	// number. If Mine is empty, as for the first ping of a process id, only the numbers are
-	// compared.
+	// Mine has the field Local of the last acknowledged ping and of every later ping. Any of these
+	// pings may have written the document. A document with another local time belongs to a twin,
+	// whatever its number. If Mine is empty, as for the first ping of a process id, only the
+	// numbers are compared.
 	Mine []time.Time
 }
 

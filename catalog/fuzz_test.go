@@ -107,8 +107,8 @@ func numericZero(data []byte) bool {
 	return zero
 }
 
-// An error's text never contains the signature or the session of a command. A truncated command in
-// the text is no exception.
+// An error's text never contains the signature or the session of a command, even if the command in
+// it is truncated.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", ` +

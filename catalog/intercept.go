@@ -23,8 +23,8 @@ type Call struct {
 }
 
 // A Hook runs in place of a call. It may call do, which runs the operation and returns the
-// operation's error. It may call do at most once, in any goroutine. The hook's error is the
-// caller's error. If the hook returns an error that is not do's, the caller gets no result.
+// operation's error. It may call do at most once, in any goroutine. The caller gets the hook's
+// error. If that is not do's error, the caller gets no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
 // Intercept returns a store that passes every operation on store to a hook. The returned store is
@@ -113,7 +113,7 @@ func rows[T any](
 	}
 }
 
-// with returns do with its argument.
+// with returns a function that calls do with the argument.
 func with[A, T any](
 	do func(context.Context, A) (T, error), a A,
 ) func(context.Context) (T, error) {

@@ -202,7 +202,7 @@ func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 // OneLine returns a process id as a [GrantLine] contains it.
 func OneLine(process string) string { return strings.ReplaceAll(process, "\n", " ") }
 
-// ParseGrants parses the field grants of a lock. It skips invalid lists.
+// ParseGrants parses the field grants of a lock. It skips invalid lines.
 func ParseGrants(name, text, evidence string) []Grant {
 	var grants []Grant
 	for line := range strings.Lines(text) {

@@ -18,8 +18,8 @@ import (
 
 var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
 
-// participant returns an element of waiters or sharers. The field key has the value; the value
-// missing{} removes the field.
+// participant returns an element of waiters or sharers with its field key set to value. If value is
+// missing{}, the field is absent.
 func participant(key string, value any) bson.D {
 	return replace(bson.D{
 		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),

@@ -25,8 +25,8 @@ func marshal(t testing.TB, doc bson.D) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// lock returns the document of a held lock. The field key has the value; the value missing{}
-// removes the field.
+// lock returns the document of a held lock with its field key set to value. If value is missing{},
+// the field is absent.
 func lock(key string, value any) bson.D {
 	doc := bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("process", "p"),

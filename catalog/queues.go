@@ -96,12 +96,12 @@ type EnterMode int
 const (
 	// Queue adds the request to the end of the queue.
 	Queue EnterMode = iota
-	// Try does not wait and does not overtake waiters: Enter returns ErrNotFree.
+	// Try makes Enter return ErrNotFree instead of waiting. It does not overtake waiters.
 	Try
 	// TryPlain is Try for an exclusive request. It sends one command on every server. It acquires
 	// the lock if the document does not exist, or is well formed, free, and without waiters and
 	// sharers. Otherwise Enter returns ErrNotFree, and a Snapshot shows the cause. TryPlain raises
-	// the fence by 1; it does not raise it to the clock, see SeedFence.
+	// the fence by 1 only. To raise the fence to the clock, use SeedFence.
 	TryPlain
 )
 
@@ -114,9 +114,9 @@ type Grant struct {
 	Evidence string
 }
 
-// GrantStream is an open stream of grants. Next returns the next grants, and waits for them. It
-// returns an error when ctx is done or the stream has ended. The caller must then close the stream.
-// The stream does not contain earlier grants: after opening a stream, call [Queues.HeldOrFree].
+// GrantStream is an open stream of grants. Next waits for grants and returns them. It returns an
+// error when ctx is done or the stream has ended. The caller must then close the stream. The stream
+// does not contain earlier grants: after opening a stream, call [Queues.HeldOrFree].
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
@@ -210,9 +210,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has room for a request, at most MaxWaiters. A request that was
-// queued before may return to its place ahead of a later waiter. For such a request the limit is
-// twice as large.
+// RoomFor reports whether the queue has room for a request. The queue has room for MaxWaiters
+// waiters. For a request that was queued before, and returns to its place ahead of a later waiter,
+// it has room for twice as many.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

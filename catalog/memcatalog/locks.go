@@ -57,8 +57,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, nil
 }
 
-// blank returns the document that the upsert inserts before the change: the fields with an equality
-// condition in its filter.
+// blank returns a new document before its first change. Like an upsert, it has the fields that the
+// filter compares by equality.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }

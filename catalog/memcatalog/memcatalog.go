@@ -166,8 +166,8 @@ func (c *Catalog) begin(ctx context.Context, op catalog.Op, of string) error {
 	return nil
 }
 
-// failed adds the operation to the text of an error, and the lock or process in of unless that is
-// "".
+// failed adds the operation to the text of an error. It also adds of, the name of the lock or the
+// process, unless that is "".
 func failed(op catalog.Op, of string, err error) error {
 	if of == "" {
 		return fmt.Errorf("%s: %w", op, err)

@@ -11,10 +11,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// A table is a collection. Its keys are those of keyOf.
+// A table is a collection. keyOf returns the key of a document.
 type table map[string]*stored
 
-// A stored has a document and its parsed form. It is never changed, so readers may keep it.
+// A stored is a document with its parsed form. It is replaced, but never changed, so readers may
+// keep it.
 type stored struct {
 	raw  bson.Raw
 	lock catalog.Lock            // of a document of locks

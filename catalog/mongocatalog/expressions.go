@@ -26,8 +26,7 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose returns the $cond that has the value then if the condition is true, and else the value
-// otherwise.
+// choose returns $cond with the condition, the value if it is true, and the value otherwise.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
@@ -87,7 +86,7 @@ func converted(field any, to string) bson.D {
 	})
 }
 
-// understood returns conditions that hold together if [catalog.ParseLock] accepts the document.
+// understood returns the conditions that [catalog.ParseLock] accepts the document.
 func understood() bson.A {
 	return bson.A{
 		either(not(isHeld()), every(typeIs("$ts", "objectId"), call("$ne", "$ts", bson.NilObjectID))),
@@ -173,8 +172,8 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding returns an array with a value for each holder. The expression sharer has the value for a
-// sharer, as "$$p". The expression alone has the value for an exclusive holder.
+// holding returns an array with one value for each holder. For a sharer it is the expression
+// sharer, in which "$$p" is the sharer. For an exclusive holder it is the expression alone.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

@@ -179,8 +179,8 @@ func newcomer(ts bson.ObjectID) bson.D {
 // full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone makes r the holder of a free lock. It adds r to the queue of a held lock. If a
-// session occurs twice, it leaves the queue as it is.
+// enteringAlone makes r the holder of a free lock, and adds r to the queue of a held lock. If a
+// session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	return bson.A{

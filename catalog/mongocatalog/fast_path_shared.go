@@ -86,8 +86,8 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes r a holder if there is room, and otherwise a waiter. It leaves holders and
-// waiters as they are if the sharers are inconsistent or a session occurs twice.
+// enteringShared makes r a holder if there is room, and otherwise a waiter. If the sharers are
+// inconsistent, or a session occurs twice, holders and waiters stay unchanged.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	set := bson.D{

@@ -30,8 +30,8 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// returned has the last field grants of each lock, to omit repeated grants. MongoDB 4.4 sends
-	// the whole document with every change, for example for a new waiter.
+	// returned has the last value of the field grants of each lock, to omit repeated grants.
+	// MongoDB 4.4 sends the whole document with every change, for example for a new waiter.
 	returned map[string]string
 }
 

@@ -184,9 +184,9 @@ func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, waiters: len(l.Waiters) > 0})
 }
 
-// leave sends the command that fits the recorded use of the lock. If a lock without recorded
-// waiters has some, it sends a second command. If no document matches, a compare-and-set follows,
-// for example for a waiter, for a reader whose release admits waiters, or after a write of another
+// leave sends the command that fits the recorded use of the lock. If the lock has waiters that are
+// not recorded, it sends a second command. If no document matches, a compare-and-set follows, for
+// example for a waiter, for a reader whose release admits waiters, or after a write of another
 // program.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,

@@ -45,7 +45,7 @@ type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// at returns that time. It is zero before the first successful ping.
+// at returns the time. It is zero before the first successful ping.
 func (p *PingTime) at() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {

@@ -57,8 +57,8 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store returns a store with the command timeout limit. If limit is zero, the timeout is a minute,
-// for slow machines.
+// store returns a store that uses the fake server. limit is its command timeout. Zero means a
+// minute, for slow machines.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}

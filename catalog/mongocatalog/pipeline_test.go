@@ -73,9 +73,9 @@ func check(t interface {
 	return after, done
 }
 
-// asMirrored returns want with the fields who, why, when and takeoverMS of got, if these are the
-// same as before and the lock has several holders. In such a lock these fields are copies of the
-// first holder's. If another program changed them, package transition restores them, but a form
+// asMirrored returns want with the values of who, why, when and takeoverMS in got, if the
+// transition did not change these. In a lock with several holders they are copies of the first
+// holder's fields. If another program changed a copy, package transition restores it, but a form
 // does not.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {

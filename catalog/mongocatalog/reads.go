@@ -74,8 +74,8 @@ var withoutTexts = bson.D{
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
 }
 
-// heldByAny is the filter for the locks that one of the processes holds, and awaitedByAny for the
-// locks for which one of them waits.
+// heldByAny is the filter for the locks that one of the processes holds. awaitedByAny is the filter
+// for the locks with a waiter of one of the processes.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}
 	return either(

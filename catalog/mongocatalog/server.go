@@ -67,7 +67,7 @@ type answeredHello struct {
 	received time.Duration // monotonic
 }
 
-// helloLasts is the age up to which the result of a Hello serves to compute the server's clock.
+// helloLasts is how long clock computes the server's clock from the same Hello.
 const helloLasts = 10 * time.Second
 
 // clock returns the server's clock. It computes the clock from the latest Hello, or sends a Hello

@@ -322,7 +322,7 @@ func (m modification) inTransaction(collection string) bson.D {
 const nameTooMany = "TooManyOpenTransactions"
 
 // inTransaction wraps an error of a command in a transaction. errors.As finds the driver's error in
-// the result. Its label is for the driver's retry loop.
+// the result. The driver's retry loop reads the labels of that error.
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))

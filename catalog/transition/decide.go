@@ -72,8 +72,8 @@ func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	return changed
 }
 
-// Under returns the session under whose lock a transaction may contain the transition, see
-// [catalog.Transactions]. ok is false if no transaction may contain it.
+// Under returns the session of a transition that may be part of a transaction, see
+// [catalog.Transactions]. ok is false for any other transition.
 func Under(t catalog.Transition) (s catalog.Session, ok bool) {
 	switch t := t.(type) {
 	case Renew:

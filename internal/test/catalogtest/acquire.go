@@ -108,8 +108,8 @@ var acquireCases = []testCase{
 	}},
 }
 
-// Operations has functions that call the operations of a store, by the name of the operation. The
-// arguments are plain ones.
+// Operations has a function for each operation of a store, by name. The function calls the
+// operation with valid arguments.
 type Operations map[string]func(context.Context) error
 
 // of returns a function that calls do with a and drops the result.

@@ -18,17 +18,17 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A life is a sequence of steps on one lock document. Every step must return the error and the
-// grants that package transition computes, and must leave its document. All reads must agree with
-// the document.
+// A life is a sequence of steps on one lock document. Package transition computes the error, the
+// grants and the document after every step. The store must have the same, and all reads must agree
+// with the document.
 //
 // A step is a letter and the number of a session. After a slash there may be a second number.
 // Session 0 has a zero ts. Session 99 is the holder in the documents of [generations].
 //
-//	x1 s1 p1/2  Enter exclusively, shared, for one of 2 permits; with a ? at the end it does not queue
-//	a1          Enter with TryPlain
+//	x1 s1 p1/2  Enter exclusively, shared, for one of 2 permits; with a ? at the end by Try
+//	a1          Enter by TryPlain
 //	-1          Leave
-//	e1 e1/7     Evict, e1/7 only if 7 is the last renewal; with a w at the end it evicts only a waiter
+//	e1 e1/7     Evict, e1/7 only if 7 is the last renewal; with a w at the end only a waiter
 //	E1          Evict with the id of another process
 //	c1          Confirm
 //	n1/7        SeedFence to at least 7 above the planted fence
@@ -101,8 +101,8 @@ func lifeCases(lives []life) (cases []testCase) {
 	return cases
 }
 
-// live applies a life to the lock with that name. All texts of the requests would be expressions in
-// MongoDB's query language.
+// live applies a life to the lock with that name. In MongoDB's query language, all texts of the
+// requests are expressions.
 func (b *bench) live(name string, l life) {
 	b.Helper()
 	doc := append(free(name), field("fence", planted))
@@ -203,8 +203,7 @@ func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, erro
 	return change, err
 }
 
-// changed returns a document after a change. wantDocument later ignores differences between dates
-// near the server's clock.
+// changed returns a document after a change. Its dates may differ a little from those of the store.
 func changed(t testing.TB, raw bson.Raw, c catalog.Change) bson.D {
 	t.Helper()
 	var doc bson.D

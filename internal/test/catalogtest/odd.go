@@ -48,7 +48,7 @@ var oddCases = []testCase{
 // An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// free is the name of the malformed field if the lock is free, and held if it is held. They are
+	// free and held are the names of the malformed field in a free and in a held lock. They are
 	// empty if the document is valid.
 	free, held string
 	// sets is set if fields includes the state. The document is then checked once, and not with
