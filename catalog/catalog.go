@@ -112,7 +112,7 @@ type Pings interface {
 	Hello(ctx context.Context) (Server, error)
 }
 
-// Transactions has the operation for transactions under a held lock.
+// Transactions has an operation that runs a transaction under a held lock.
 type Transactions interface {
 	// Transact calls run inside a transaction of the store. The transaction also writes the lock
 	// document, and its filter requires that s is among the holders. There are two cases:

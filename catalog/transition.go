@@ -83,9 +83,9 @@ type PingUpdate struct {
 	Dates []string // fields that are set to the server's clock
 	Unset []string
 
-	// Makes inserts the document if it is missing.
+	// Makes is set to insert the document if it is missing.
 	Makes bool
-	// Removes deletes the document. A missing document is not an error.
+	// Removes is set to delete the document. A missing document is not an error.
 	Removes bool
 }
 

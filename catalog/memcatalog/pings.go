@@ -43,8 +43,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
-// follows reports whether a value that is not an array meets the condition {local: {$in: b.Mine}}.
-// If b.Mine is empty, every value does.
+// follows reports whether local meets the condition {local: {$in: b.Mine}}. It returns true if
+// b.Mine is empty. local must not be an array.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))

@@ -18,7 +18,7 @@ func text(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: value}
 }
 
-// valueOf returns v as BSON. The type of v must be one that BSON has.
+// valueOf returns v as BSON. BSON must be able to represent v.
 func valueOf(v any) bson.RawValue {
 	t, value, _ := bson.MarshalValue(v)
 	return bson.RawValue{Type: t, Value: value}
@@ -39,10 +39,10 @@ func equalsNumber(n int64) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
 
-// below reports whether a value that is not an array meets the condition {field: {$lt: n}}.
+// below reports whether v meets the condition {field: {$lt: n}}. v must not be an array.
 func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
 
-// positive reports whether a value that is not an array meets the condition {field: {$gt: 0}}.
+// positive reports whether v meets the condition {field: {$gt: 0}}. v must not be an array.
 func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
 // equals returns the filter {field: want}. want must not be a number.

@@ -194,7 +194,7 @@ func (ev evaluator) with(x, name, value any) any {
 	return evaluator{ev.now, ev.root, vars}.eval(x)
 }
 
-// orNull returns null instead of a missing value, as an array does.
+// orNull returns v, or null if v is missing.
 func orNull(v any) any {
 	if v == any(missing{}) {
 		return nil

@@ -75,8 +75,8 @@ func ourNumber(least, most int64) bson.D {
 }
 
 // exclusive returns the conditions that a document has at most one holder, and that the fields of
-// the short pipelines are valid. Every element of waiters must be a waiter. The document must not
-// meet a condition in none.
+// the short pipelines are valid. Every element of waiters must be a waiter. The parameter none has
+// conditions that the document must not meet.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -88,8 +88,8 @@ var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns the conditions that every document of this package meets. The document must
-// not meet a condition in none.
+// wellFormed returns the conditions that every document of this package meets. The parameter none
+// has conditions that the document must not meet.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -281,8 +281,8 @@ func withoutFirst() bson.E {
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
 
 // watched returns the condition that the lease of an exclusive holder still has the watched
-// renewal. It returns nil if h has no renewal. A renewal removes all other leases, so the array
-// must have one element.
+// renewal. It returns nil if h has no renewal. A renewal removes all other leases, so the lease
+// must be the only one.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil

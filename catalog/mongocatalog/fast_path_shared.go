@@ -26,8 +26,8 @@ func most(r catalog.Request) int {
 }
 
 // sharing returns the conditions on the fields of a lock with several holders in the mode. If the
-// lock is a semaphore, all waiters must wait for permits. The document must not meet a condition in
-// none.
+// lock is a semaphore, all waiters must wait for permits. The parameter none has conditions that
+// the document must not meet.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))

@@ -216,8 +216,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants of the command that returned this document. It returns none if the
-// document is malformed because the fence reached its limit.
+// fresh returns the grants that a command made. doc is the document that the command returned. If
+// doc is malformed because its fence reached the limit, fresh returns none.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()

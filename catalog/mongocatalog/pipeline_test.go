@@ -150,7 +150,7 @@ func sorted(v any) any {
 	return v
 }
 
-// In special cases the forms have the same results as package transition.
+// In special cases the single commands have the same results as package transition.
 func TestPipeline_SpecialCases_AgreeWithPackageTransition(t *testing.T) {
 	t.Parallel()
 	try := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Try) }
@@ -333,7 +333,8 @@ func walk(t *rapid.T, run runner) {
 	}
 }
 
-// For documents of this package each form is used, and has the same result as package transition.
+// For documents of this package each single command is used, and has the same result as package
+// transition.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
@@ -388,7 +389,7 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	})
 }
 
-// The form of an eviction by a lease requires the watched renewal.
+// The single command of an eviction by a lease requires the watched renewal.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

@@ -52,8 +52,8 @@ type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached returns the values at a path. In an array, the next name of the path is both an index and
-// a field of each document.
+// reached returns the values at a path. In an array, a name of the path may be an index, or a field
+// of the documents in the array. reached returns the values of both.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
 		return []any{v}
@@ -77,7 +77,7 @@ func reached(v any, path []string) []any {
 	return found
 }
 
-// stepped returns the values at the rest of the path, below v, the value of its first name.
+// stepped returns the values at a path. v is the value of the path's first name.
 func stepped(v any, path []string) []any {
 	if v == any(missing{}) {
 		return []any{missing{}}

@@ -100,10 +100,9 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the clock from which a new document counts its fences. That is the server's
-// clock in s. A mongos does not report the clock of the shards. Behind a mongos seedTime returns
-// the later of two times: the latest ping, which may be older than a document that was just
-// deleted, and the clock of the mongos, which may be slow.
+// seedTime returns the clock for the first fence of a new document. That is the server's clock in
+// s. A mongos does not report the shard's clock. Behind a mongos it is the later of the latest ping
+// and the clock of the mongos, because either may be too early.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -172,7 +171,7 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	return s
 }
 
-// wireVersion returns the server's version according to its wire version. It serves clients that
+// wireVersion returns the server's version according to its wire version. It is for clients that
 // may not send buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()

@@ -145,11 +145,11 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	return c.commit(ctx, session, o)
 }
 
-// catchUp reads a lock document through a mongos, so that the mongos learns the time of the latest
-// write. A transaction behind a mongos reads the data of the latest time that the mongos knows.
-// Without catchUp the mongos learns of a write from the reply, which waits for a majority. If
-// others write often, every transaction would then conflict. On a replica set a transaction reads
-// the latest data, so catchUp does nothing.
+// catchUp reads a lock document through a mongos. From the reply the mongos learns the time of the
+// latest write. A transaction behind a mongos reads the data of the latest time that the mongos
+// knows. Without catchUp the mongos learns of a write only from the reply to the write, which waits
+// for a majority. With frequent writes every transaction would then conflict. On a replica set a
+// transaction reads the latest data, so catchUp does nothing.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {

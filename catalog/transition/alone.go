@@ -23,8 +23,8 @@ func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "who", Value: t.Who}}}, nil
 }
 
-// SeedFence raises the fence of a lock to AtLeast, unless it is larger. It returns ErrNoMatch if
-// the top-level fields do not have the session.
+// SeedFence raises a fence that is less than AtLeast to AtLeast. It returns ErrNoMatch if the
+// top-level fields do not have the session.
 type SeedFence struct {
 	catalog.Session
 	AtLeast int64

@@ -90,9 +90,9 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether the lock may have holders that the document does not show. In a mode
-// with several holders, the field sharers must be a list or absent. In state 1 it must have an
-// element.
+// unreadable reports whether the document may not contain all holders of the lock. In a mode with
+// several holders that is so if the field sharers has a value that is not a list. In state 1 it is
+// also so if sharers is missing or empty.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()

@@ -115,8 +115,8 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 }
 
 // GrantNext grants a free lock to the first waiters. That is necessary after a foreign manager
-// freed the lock, because it does not grant the lock to a waiter. GrantNext returns ErrNoMatch if
-// no waiter can be granted the lock.
+// freed the lock, because such a manager does not grant the lock to a waiter. GrantNext returns
+// ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
 func (t GrantNext) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {

@@ -59,7 +59,7 @@ func generations() []historical {
 	}
 }
 
-// foreignCases test the transitions of each of these documents.
+// foreignCases test the transitions of each document in generations.
 var foreignCases = func() []testCase {
 	var cases []testCase
 	for _, g := range generations() {

@@ -30,7 +30,7 @@ func (b *bench) transact(
 	return runs, err
 }
 
-// nothing sends no command in a transaction.
+// nothing is a function for Transact that sends no command.
 func nothing(context.Context, int) error { return nil }
 
 // transactCases test transactions. If the server supports them, a transaction commits if and only
