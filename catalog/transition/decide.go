@@ -1,6 +1,7 @@
 package transition
 
 import (
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -58,13 +59,13 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 	return catalog.Change{}, why
 }
 
-// withSession returns the document with an additional field ts. ParseLock reads the last field of a
-// name.
+// withSession returns the document with another value of the field ts.
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	var doc bson.D
 	if bson.Unmarshal(raw, &doc) != nil {
 		return raw // raw is malformed
 	}
+	doc = slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "ts" })
 	changed, err := bson.Marshal(append(doc, bson.E{Key: "ts", Value: ts}))
 	if err != nil {
 		return raw
