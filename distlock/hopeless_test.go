@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// rewrite changes fields of a lock document like an operator. A nil value removes the field.
+// rewrite changes fields of a lock document, as an operator might. A nil value removes the field.
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
@@ -35,7 +35,7 @@ func (w *world) rewrite(name string, fields map[string]any) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
-// deny makes some operations fail for lack of a privilege.
+// deny makes operations fail with a PrivilegeError.
 func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
@@ -49,10 +49,10 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// told is the longest time that a waiter takes to read its lock and return the result.
+// noticed is the longest time after which a waiter has read its lock and returned.
 const told = pingTime + pingTime/6 + slack
 
-// A waiting Lock returns when the wait becomes hopeless, with the error that a new call would get.
+// A waiting Lock returns when the wait cannot succeed any more. Its error is that of a new call.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -129,8 +129,8 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A failure that makes a wait doubtful is logged once when it begins and once when it ends. The
-// wait continues.
+// A failure that may end by itself is logged once when it begins and once when it ends. Meanwhile
+// the wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},

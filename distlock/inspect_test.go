@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// inspector returns an Inspector and its separate store.
+// inspector returns an Inspector, and its store, which counts the commands.
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	w.t.Helper()
 	store := fault.Wrap(w.mem)
@@ -22,7 +22,7 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// An Inspector sends only the requested commands. It writes no ping and leaves no document.
+// An Inspector sends commands only for its calls. Holder costs one command.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -57,8 +57,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// Holder returns the holder of a lock. It returns nil for a free or never acquired lock, although
-// the document still names the last holder. An invalid name is an error.
+// Holder returns the holder of a lock, or nil if the lock is free or was never acquired. An invalid
+// name is an error.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,7 +87,8 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// An Inspector returns a clear error if the lock is missing or malformed, and after Close.
+// An Inspector returns no holders for a missing lock, and an error for a malformed one. After Close
+// its methods return ErrClosed.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -126,7 +127,7 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// Invalid calls of PutFirst return a clear error and change nothing.
+// Invalid calls of PutFirst return an error and change nothing.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -12,14 +12,14 @@ import (
 	"mongodlm/distlock"
 )
 
-// way is an obstacle that makes a lock refuse a contender.
+// obstacle is a holder or a queue that makes a lock refuse a contender.
 type way struct {
 	holder, line bool // the processes that are obstacles
 	limit        bool // a living obstacle's error is a *PermitMismatchError
 	build        func(w *world, holder, line *proc, opts []distlock.Option) (undo func())
 }
 
-// in returns a function that creates a holder and then a queue of waiters.
+// heldWith returns a function that makes process h hold the lock, and queues waiters of process q.
 func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
 	return func(w *world, h, l *proc, opts []distlock.Option) func() {
 		h.hold(opts)
@@ -51,7 +51,7 @@ func otherLimit(waiters int) func(w *world, h, l *proc, opts []distlock.Option) 
 	}
 }
 
-// hold acquires a lock so that another caller with the same options has to wait.
+// hold acquires a lock, so that another caller with the same options has to wait.
 func (p *proc) hold(opts []distlock.Option) {
 	p.w.t.Helper()
 	g := p.mustTry("a", opts...)
@@ -66,7 +66,7 @@ func (p *proc) hold(opts []distlock.Option) {
 	}
 }
 
-// stand queues n waiters of a process. The returned function ends them.
+// queueWaiters queues n waiters of a process. The returned function ends their waits.
 func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var turns []<-chan turn
@@ -83,9 +83,8 @@ func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo
 	}
 }
 
-// Once all holders and waiters before it are dead, a contender in any mode acquires the lock in a
-// takeover time and a few reads. While one of them lives, the contender's error is correct and dead
-// ones are evicted.
+// A contender in any mode acquires the lock soon after all holders and waiters before it have died.
+// While one of them lives, the contender gets the documented error, and the dead ones are evicted.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range ways {
@@ -179,7 +178,7 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	undo()
 }
 
-// transaction tries to acquire a lock in a transaction, without waiting.
+// transaction tries once to acquire a lock in a transaction.
 func (w *world) transaction(p *proc) error {
 	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
 		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))

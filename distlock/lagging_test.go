@@ -40,7 +40,7 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 	})
 }
 
-// lagging delays each report of a process's grant stream.
+// lagging delays each result of a process's grant stream.
 func (p *proc) lagging(by time.Duration) *proc {
 	p.store.Set(fault.On(fault.Notice, func(apply func() error) error {
 		err := apply()
@@ -50,7 +50,7 @@ func (p *proc) lagging(by time.Duration) *proc {
 	return p
 }
 
-// turns makes two processes hold a lock alternately, and returns the durations of the hand-overs.
+// turns makes two processes hold a lock alternately. It returns the duration of each hand-over.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
 	w.t.Helper()
 	g := a.mustTry("a")
@@ -66,9 +66,8 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// Grants are found in time although the grant stream is late. Where streams are usually prompt, the
-// first late grant is found within PollMax. Behind a mongos, polling finds it immediately. There is
-// one warning.
+// Waiters find their grants by polling if the grant stream is late. On a replica set, the first
+// hand-overs may take as long as the stream's delay. The process logs one warning.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -107,7 +106,7 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 }
 
 // A prompt stream reports one grant very late. The waiter finds the grant by polling within
-// PollMax, although its pings and its reads of the lock are rare.
+// PollMax, although its pings and reads are rare.
 func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rare := func(c *distlock.Config) {
@@ -138,7 +137,7 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// A stream that is prompt again is trusted again, even behind a mongos. Then a hand-over costs two
+// A stream that is prompt again is used again, even behind a mongos. Then a hand-over costs two
 // commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
@@ -168,8 +167,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// A long wait polls rarely to check the stream. Until the stream has proved to be prompt, the wait
-// polls as often as without a stream.
+// On a replica set, a process that waits for long polls rarely. Behind a mongos it polls as often
+// as without a stream, until the stream has proved to be prompt.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -189,8 +188,8 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// With polling, a hand-over costs a few polls and takes as long as a few writes, even with sixteen
-// waiters in different processes. The number of polls does not grow with the number of turns.
+// With polling, the polls and the duration of a hand-over are bounded, for one waiter and for
+// sixteen in different processes.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters   int
@@ -227,7 +226,7 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 // write and read are the durations of commands for a process behind a mongos.
 const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 
-// behindMongos starts a process with a late stream, as behind a mongos.
+// behindMongos starts a process whose grant stream is 10 s late, as behind a mongos.
 func (w *world) behindMongos() *proc {
 	p := w.startOn(catalog.Mongos, nil)
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -261,7 +260,8 @@ func (l *takingTurns) enter(p *proc) {
 	}
 }
 
-// run makes n processes hold the lock in turn, and returns the sorted durations of the hand-overs.
+// run lets the next process hold the lock, n times. It returns the sorted durations of the
+// hand-overs.
 func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
 	for range n {
 		time.Sleep(hold)

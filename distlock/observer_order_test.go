@@ -21,7 +21,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// interruptedClock calls a function before one of its readings, to simulate an event between two
+// interruptedClock calls a function before one of its readings. It simulates an event between two
 // steps of a call.
 type interruptedClock struct {
 	steppedClock
@@ -54,8 +54,8 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	}
 }
 
-// A guard is reported as lost or released only after its acquisition is reported, even if the
-// Manager is closed or the guard expires between two steps of the acquisition.
+// A guard's loss or release is reported only after its acquisition, even if the Manager is closed
+// or the guard expires between two steps of the acquisition.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
@@ -98,8 +98,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// If a holder releases the lock just before its eviction, the next acquisition reports no takeover
-// and no previous holder.
+// If a holder releases the lock just before its eviction, the next acquisition is no takeover. Its
+// event names no previous holder.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -130,8 +130,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// LockAll reports the outcome of each requested name like Lock, even of a name for which no time is
-// left, or which its caller already holds.
+// LockAll reports the outcome for each name, even for a name that its caller already holds, or for
+// which no time is left.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -11,8 +11,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An acquisition's error is one sentence without repetitions. It names the holder and contains the
-// number of held permits.
+// The error of an acquisition repeats nothing. It names the holder, and the number of held permits.
 func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
