@@ -12,9 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A Manager that is closed during the leader's function releases the lock only after the function
-// has returned. If the function outlasts the context of Close, the lock stays held until the
-// takeover, and the error of Close names it.
+// Close waits for the function of a leader before it releases the lock. If the context of Close
+// ends first, the lock stays held until a takeover, and the error names it.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{

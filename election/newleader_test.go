@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// told records the leaders that one candidate received.
+// received keeps the leaders that were reported to one candidate.
 type told struct {
 	mu  sync.Mutex // guards the field all
 	all []election.Leader
@@ -39,8 +39,8 @@ func (n *told) of() (by []string) {
 	return by
 }
 
-// Every candidate, even the leader, gets one call for each new leader, within one reading. There is
-// no call while there is no leader, after a request to yield, or after a server outage.
+// Each new leader is reported once to every candidate, also to the leader itself. Nothing is
+// reported after a request to yield or after an outage.
 func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var runs []*run
@@ -86,8 +86,8 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	})
 }
 
-// A function that hangs does not keep the candidate from leading or ending. A function that panics
-// does not end the program: the panic is logged, and the function receives the next leader.
+// If the function of OnNewLeader hangs, the candidate can still lead and end. If it panics, the
+// panic is logged, and the next leader is reported.
 func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log

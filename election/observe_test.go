@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// watch collects the results of an observer, until the returned function is called.
+// watch collects the results of Observe until the returned function is called.
 func watch(e *election.Election) func() (leaders []election.Leader, errs []error) {
 	var leaders []election.Leader
 	var errs []error
@@ -40,8 +40,8 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 	}
 }
 
-// An observer receives every leader, with its metadata, and every absence of a leader (which etcd's
-// Observe never reports), once and within a reading.
+// Observe reports every leader with its metadata, and every time without a leader, once each. (The
+// Observe of etcd does not report that there is no leader.)
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o, p := w.start(), w.start()
@@ -122,8 +122,8 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// An observer survives a server that does not answer, a document that cannot be parsed, and a name
-// that is used in another way. It receives each problem once, and the leader again afterwards.
+// Observe continues after a server that does not answer, a malformed document, and a lock in
+// another mode. It reports each problem once, and then the leader again.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()
@@ -167,8 +167,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	})
 }
 
-// The name is a lock's name. The holder of a plain lock appears without metadata and may be asked
-// to yield. All methods refuse a shared lock and a semaphore.
+// An election uses an ordinary lock of the same name. A holder of that lock is reported without
+// metadata, and may be asked to yield. A shared lock and a semaphore are refused.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)
