@@ -11,7 +11,7 @@ import (
 
 const two = 2 * interval
 
-// sight adds the record of a contender that read at the given time after noon.
+// sight adds a Sight by a contender that read at the given time after noon.
 func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	return func(e *takeover.Evidence) {
 		e.Sight = takeover.Sight{
@@ -23,7 +23,7 @@ func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	}
 }
 
-// A lock may be taken two intervals after the sight of another contender, if all witnesses agree.
+// A lock may be taken two ping intervals after another contender's Sight, if all witnesses agree.
 func TestDecide_SightRule(t *testing.T) {
 	t.Parallel()
 	due := night + two + trip // the second contender's read; its clock counts from reply to send
@@ -72,7 +72,7 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// A read leaves a sight only for a silent process that can be condemned.
+// A read leaves a Sight only for a silent process that can be condemned.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -107,10 +107,8 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// One clock with an arbitrary value does not make a sight unsafe: the server's clock, from the
-// beginning or later, the holder's, or that of either contender. No lock is taken before its last
-// ping is older than the takeover time. Neither is it taken before two intervals, minus the allowed
-// difference of the clocks, have passed since the sight.
+// If one clock is wrong, no lock is taken before its ping is as old as the takeover time. Two
+// intervals, minus the allowed skew, must also have passed since the Sight.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
