@@ -93,9 +93,9 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 							}
 							mu.Lock()
 							ends[of]++
-							told := ends[of] == 1
+							isFirst := ends[of] == 1
 							mu.Unlock()
-							if of == "none of them" && told {
+							if of == "none of them" && isFirst {
 								t.Errorf("after %v: %v", wait, err)
 							}
 							if text := err.Error(); strings.Contains(text, "not sent") ||

@@ -39,7 +39,7 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 			w.release(g)
 			manager{w}.take("a")
 			if now := op.seen("a"); now.Fence != saw.Fence || now.Session == saw.Session {
-				t.Fatalf("the scene is wrong: %+v", now)
+				t.Fatalf("the setup is wrong: %+v", now)
 			}
 			var waiter <-chan turn
 			if waits {
@@ -143,7 +143,7 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 // Break passes over dead waiters, and grants the lock to a living waiter behind them.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
-		"nobody else waits": false, "one lives": true, "their ping was removed": false,
+		"only dead waiters": false, "one lives": true, "their ping was removed": false,
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, dead, other := w.start(nil), w.start(nil), w.start(nil)
@@ -162,7 +162,7 @@ func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 				next = other.queue("a")
 			}
 			if n := len(w.lock("a").Waiters); n < 2 {
-				t.Fatalf("%d wait: the scene is wrong", n)
+				t.Fatalf("%d wait: the setup is wrong", n)
 			}
 			assert.Must(t, other.Break(t.Context(), "a", g.Fence(), "stuck"))
 			if l := w.lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {

@@ -111,7 +111,7 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) { /
 		}
 		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline had passed before
 		if a.Stats().Processes != 0 {
-			t.Error("the holder's session is over")
+			t.Error("the holder took a new process id")
 		}
 	})
 }
@@ -269,7 +269,7 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) { // A15, F7
 		}
 		for line := range strings.Lines(lines.String()) {
 			if !json.Valid([]byte(line)) || strings.Contains(line, "\x1b") {
-				t.Errorf("no line of JSON: %q", line)
+				t.Errorf("not JSON: %q", line)
 			}
 		}
 	})

@@ -146,9 +146,9 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 		before fault.Op // the step that the change precedes
 		change func(manager)
 	}{
-		"pings before the second look":      {fault.Hello, manager.ping},
-		"takes anew before the second look": {fault.Hello, func(m manager) { m.take("a") }},
-		"takes anew before the read":        {fault.Read, func(m manager) { m.take("a") }},
+		"pings before the second read":      {fault.Hello, manager.ping},
+		"takes anew before the second read": {fault.Hello, func(m manager) { m.take("a") }},
+		"takes anew before the last read":   {fault.Read, func(m manager) { m.take("a") }},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, own := w.start(aMinute), manager{w}
@@ -173,7 +173,7 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 			mu.Lock()
 			defer mu.Unlock()
 			if !changed {
-				t.Errorf("no %s after the look", c.before)
+				t.Errorf("no %s after the first read", c.before)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 			if ctx != nil {
 				collect(m)
 				if ctx.Err() != nil || !held("a") {
-					t.Errorf("a lock of which somebody has a %T was given back: %v", ctx, context.Cause(ctx))
+					t.Errorf("released although a %T is referenced: %v", ctx, context.Cause(ctx))
 				}
 			}
 			runtime.KeepAlive(ctx)
@@ -112,7 +112,7 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	}()
 	collect(m)
 	if !held("a") {
-		t.Error("given back although a function waits for its end")
+		t.Error("released although a function waits for the end of its context")
 	}
 	_ = m.Close(t.Context())
 	<-ended

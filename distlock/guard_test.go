@@ -103,7 +103,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 		wantErr(t, err, distlock.ErrReleaseFailed)
 		wantErr(t, err, distlock.ErrUnavailable)
 		if strings.Contains(err.Error(), "catalog: ") {
-			t.Errorf("it names a package that nobody called: %v", err)
+			t.Errorf("it names a package that the caller does not know: %v", err)
 		}
 		assert.Equal(t, time.Since(start), 6*time.Second, "took %v, want pauses of 2 s and 4 s (%v)")
 		p.store.Set(nil)
@@ -144,7 +144,7 @@ func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) { // I6
 			return apply()
 		})
 		if err := g.Release(); err != nil {
-			t.Errorf("release: %v, want nil: it can only have been us", err)
+			t.Errorf("release: %v, want nil: only this guard can have released it", err)
 		}
 		assert.NoErr(t, next.Verify(t.Context()), "new holder")
 	})
@@ -179,7 +179,7 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) { // F12
 		w.mem.Remove(catalog.LocksCollection, "b")
 		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 		if g2.Err() != nil {
-			t.Fatal("lost before anybody asked")
+			t.Fatal("lost before a command showed the loss")
 		}
 		time.Sleep(pingTime*11/10 + time.Second)
 		synctest.Wait()
@@ -258,7 +258,7 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 		time.Sleep(2 * distlock.Grace)
 		synctest.Wait()
 		if len(ended) == 0 {
-			t.Fatal("Release goes on after Close")
+			t.Fatal("Release has not returned after Close")
 		}
 		for _, err := range []error{<-ended, g.Release()} {
 			wantErr(t, err, distlock.ErrClosed)

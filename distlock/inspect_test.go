@@ -31,7 +31,7 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 		w.wantWaiting(next)
 		i, store := w.inspector()
 		time.Sleep(time.Hour)
-		assert.Equal(t, store.Total(), 0, "%d commands of an Inspector that was asked nothing, want %d")
+		assert.Equal(t, store.Total(), 0, "%d commands of an unused Inspector, want %d")
 		holders, waiters, err := i.Holder(t.Context(), "job")
 		if err != nil || store.Total() != 1 {
 			t.Errorf("%v, %d commands, want 1", err, store.Total())
@@ -69,7 +69,7 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			case g == nil && h != nil:
-				t.Errorf("%q is held by %+v, want nobody", name, h)
+				t.Errorf("%q is held by %+v, want no holder", name, h)
 			case g != nil && (h == nil || !h.Held || h.Session != g.Session() || h.Process != a.Process()):
 				t.Errorf("%q: %+v, want %v", name, h, g.Session())
 			}

@@ -19,7 +19,7 @@ import (
 // within is the time limit of Close. Parameter work is the time for which the function runs after
 // its context has ended. The durations in the results count from the start.
 func whileClosing(t *testing.T, w *world, within, work time.Duration) (
-	p *proc, told, closed, did, next time.Duration, closing, doing error,
+	p *proc, ended, closed, did, next time.Duration, closing, doing error,
 ) {
 	t.Helper()
 	p, b := w.start(nil), w.start(nil)
@@ -31,7 +31,7 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 		doing = p.Do(context.Background(), "a", func(ctx context.Context, g *distlock.TryGuard) error {
 			close(began)
 			<-ctx.Done()
-			told = time.Since(start)
+			ended = time.Since(start)
 			wantErr(t, context.Cause(ctx), distlock.ErrClosed)
 			wantErr(t, g.Err(), distlock.ErrClosed)
 			time.Sleep(work)
@@ -65,9 +65,9 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	<-over
 	<-got
 	assert.Equal(t, <-freed, 2*time.Second,
-		"a guard in whose hands nothing runs was freed after %v, want at once (%v)")
+		"a guard without a function was released after %v, want at once (%v)")
 	_ = plain.Release()
-	return p, told, closed, did, next, closing, doing
+	return p, ended, closed, did, next, closing, doing
 }
 
 // Close waits while Do runs a function under a lock. The heartbeat continues, and the lock is
@@ -75,11 +75,11 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
-		p, told, closed, did, next, closing, doing := whileClosing(t, w, time.Hour, work)
+		p, ended, closed, did, next, closing, doing := whileClosing(t, w, time.Hour, work)
 		const end = 2*time.Second + work
-		if told != 2*time.Second || closed != end || did != end || next != end {
-			t.Errorf("told at %v, Close returned at %v, Do at %v, the next held it at %v; want 2s and "+
-				"three times %v", told, closed, did, next, end)
+		if ended != 2*time.Second || closed != end || did != end || next != end {
+			t.Errorf("the context ended at %v, Close at %v, Do at %v, the next held it at %v; want "+
+				"2s and three times %v", ended, closed, did, next, end)
 		}
 		assert.NoErr(t, closing, "Close")
 		wantErr(t, doing, distlock.ErrClosed)
@@ -94,9 +94,9 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
-			_, told, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
-			if told != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
-				t.Errorf("told at %v, Close returned at %v, Do at %v", told, closed, did)
+			_, ended, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
+			if ended != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
+				t.Errorf("the context ended at %v, Close at %v, Do at %v", ended, closed, did)
 			}
 			if next < 15*time.Minute || next > 17*time.Minute {
 				t.Errorf("the next held it at %v, want the takeover time after the last ping", next)

@@ -79,11 +79,11 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 				a := w.startOn(kind, logs).lagging(10 * time.Second)
 				b := w.startOn(kind, nil).lagging(10 * time.Second)
 				_ = w.turns(a, b, hold, 0)
-				asked := a.store.Count(fault.HeldOrFree)
+				polled := a.store.Count(fault.HeldOrFree)
 				const n = 40
 				took := w.turns(a, b, hold, n)
-				asked = a.store.Count(fault.HeldOrFree) - asked
-				t.Logf("%v; a asked %d times", took, asked)
+				polled = a.store.Count(fault.HeldOrFree) - polled
+				t.Logf("%v; a polled %d times", took, polled)
 				most := max(12*time.Millisecond, min(hold/64*12/10, 6*time.Second)+2*time.Millisecond)
 				for i, d := range took { // a late grant counts as a long turn for a while
 					if i < 16 && d > max(first, most) || i >= 16 && d > most+most/8 {
@@ -92,13 +92,13 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 				}
 				if few := map[time.Duration]int{10 * time.Millisecond: 5, 2 * time.Second: 100,
 					10 * time.Minute: 500}[hold] *
-					n / 2; asked > few {
-					t.Errorf("%d questions for %d turns, want at most %d", asked, n/2, few)
+					n / 2; polled > few {
+					t.Errorf("%d polls for %d turns, want at most %d", polled, n/2, few)
 				}
 				assert.Equal(t, a.Stats().Listening, "polling", "grants come by %q, want %q")
 				synctest.Wait()
 				if warned := strings.Count(log.String(), "by the grant stream"); warned != 1 {
-					t.Errorf("told %d times, want once: %s", warned, log.String())
+					t.Errorf("%d warnings, want one: %s", warned, log.String())
 				}
 			})
 		}
@@ -179,7 +179,7 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 			next := b.queue("a")
 			time.Sleep(10 * time.Minute)
 			if n := b.store.Count(fault.HeldOrFree); n > most {
-				t.Errorf("%s: %d questions in ten minutes, want at most %d", kind, n, most)
+				t.Errorf("%s: %d polls in ten minutes, want at most %d", kind, n, most)
 			}
 			w.release(g)
 			w.release(w.wantTurn(next))
@@ -192,33 +192,33 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 // sixteen in different processes.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
-		waiters   int
-		hold      time.Duration
-		questions int           // the maximum for one hand-over
-		half      time.Duration // the bound for the faster half of the hand-overs
-		most      time.Duration
+		waiters int
+		hold    time.Duration
+		polls   int           // the maximum for one hand-over
+		half    time.Duration // the bound for the faster half of the hand-overs
+		most    time.Duration
 	}{
 		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 11, 4 * write, 12 * write},
 		{1, time.Second, 35, 20 * time.Millisecond, 40 * time.Millisecond},
 		{16, time.Second, 22, 240 * time.Millisecond, 600 * time.Millisecond},
 	} {
 		runInBubble(t, fmt.Sprintf("%d, held for %v", c.waiters, c.hold), func(t *testing.T, w *world) {
-			line := &takingTurns{w: w}
+			group := &takingTurns{w: w}
 			for range c.waiters + 1 {
-				line.enter(w.behindMongos())
+				group.enter(w.behindMongos())
 			}
-			line.run(c.hold, 3*(c.waiters+1))
-			asked := line.asked()
+			group.run(c.hold, 3*(c.waiters+1))
+			polled := group.polled()
 			const n = 100
-			took := line.run(c.hold, n)
-			asked = line.asked() - asked
-			t.Logf("half took %v, all %v, %d questions", took[n/2], took[n-1], asked)
-			if took[n/2] > c.half || took[n*99/100] > c.most || asked > n*c.questions {
-				t.Errorf("half took %v, 99 of 100 %v, %d questions; want %v, %v, %d", took[n/2],
+			took := group.run(c.hold, n)
+			polled = group.polled() - polled
+			t.Logf("half took %v, all %v, %d polls", took[n/2], took[n-1], polled)
+			if took[n/2] > c.half || took[n*99/100] > c.most || polled > n*c.polls {
+				t.Errorf("half took %v, 99 of 100 %v, %d polls; want %v, %v, %d", took[n/2],
 					took[n*99/100],
-					asked, c.half, c.most, n*c.questions)
+					polled, c.half, c.most, n*c.polls)
 			}
-			line.end()
+			group.end()
 		})
 	}
 }
@@ -276,7 +276,7 @@ func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
 	return took
 }
 
-func (l *takingTurns) asked() (n int) {
+func (l *takingTurns) polled() (n int) {
 	for _, p := range l.procs {
 		n += p.store.Count(fault.HeldOrFree)
 	}

@@ -61,12 +61,12 @@ func (l *latePings) deliver() int {
 
 // startLate starts a process that pings every 5 s through a latePings.
 func (w *world) startLate() (*proc, *latePings) {
-	line := &latePings{}
+	network := &latePings{}
 	p := w.start(func(c *distlock.Config) {
-		line.Catalog, c.Catalog = c.Catalog, line
+		network.Catalog, c.Catalog = c.Catalog, network
 		c.Ping = 5 * time.Second
 	})
-	return p, line
+	return p, network
 }
 
 // A guard is not lost if pings are lost for 14 s and applied later, even an hour later.
@@ -76,11 +76,11 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 		"after 10 min": 10 * time.Minute, "after an hour": time.Hour,
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
-			p, line := w.startLate()
+			p, network := w.startLate()
 			g := p.mustTry("a")
-			line.silence(14 * time.Second)
+			network.silence(14 * time.Second)
 			time.Sleep(later)
-			if n := line.deliver(); n < 2 {
+			if n := network.deliver(); n < 2 {
 				t.Fatalf("%d pings were lost, want some", n)
 			}
 			time.Sleep(time.Minute)
@@ -115,7 +115,7 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 			}
 		}
 		if w.mem.Document(catalog.PingsCollection, twin.Process) == nil {
-			t.Error("the twin's ping is gone")
+			t.Error("the twin's ping was removed")
 		}
 	})
 }

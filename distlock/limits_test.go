@@ -226,7 +226,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				under.Store(i, a.name)
 				go func() {
 					if err := a.call(context.Background(), p, own, nil); err == nil {
-						t.Errorf("%s says that all is well", a.name)
+						t.Errorf("%s returned no error", a.name)
 					}
 					under.Delete(i)
 				}()
@@ -247,7 +247,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 			time.Sleep(2 * hang.grace)
 			synctest.Wait()
 			under.Range(func(_, name any) bool {
-				t.Errorf("%s goes on after Close", name)
+				t.Errorf("%s has not returned after Close", name)
 				return true
 			})
 			time.Sleep(time.Minute) // until the hanging commands end
@@ -271,13 +271,13 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 		assert.NoErr(t, p.Close(ended), "close")
 		wantErr(t, <-waited, distlock.ErrClosed)
 		if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
-			t.Error("a lock or a place in a line was not given back")
+			t.Error("a lock or a queue entry was not released")
 		}
 		if w.mem.Document(catalog.PingsCollection, id) != nil {
 			t.Error("the ping document is still there")
 		}
 	})
-	runInBubble(t, "that of a guard, which Close ends", func(t *testing.T, w *world) {
+	runInBubble(t, "context of a guard", func(t *testing.T, w *world) {
 		p := w.start(nil)
 		all := assert.Value(p.LockAll(t.Context(), []string{"a", "b"}))(t)
 		if err := p.Close(all.Context()); err != nil || w.lock("a").Held || w.lock("b").Held {
@@ -348,7 +348,7 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 		assert.Equal(t, time.Since(start), 100*time.Millisecond, "closing again took %v, want 100ms (%v)")
 		wantErr(t, err, context.DeadlineExceeded)
 		if err := <-first; err == nil {
-			t.Error("the first Close says that all is well")
+			t.Error("the first Close returned no error")
 		}
 	})
 }

@@ -101,7 +101,7 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		got := assert.Value(b.Lock("a").Lock(t.Context()))(t)
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
-		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
+		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
 		// An interval has four commands: a ping, a hello, a read of the process's sessions and a
 		// read of the lock. It lasts at least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {

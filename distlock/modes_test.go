@@ -88,7 +88,7 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 			var limit *distlock.PermitMismatchError
 			if !errors.As(err, &limit) || limit.Recorded != 2 ||
 				!errors.Is(err, distlock.ErrPermitMismatch) {
-				t.Errorf("asked otherwise: %v", err)
+				t.Errorf("another limit or mode: %v", err)
 			}
 		}
 		w.release(one)
@@ -120,7 +120,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 		inner, err := outer.Reenter()
 		assert.Must(t, err)
 		if a.store.Total() != before || inner.Fence() != outer.Fence() {
-			t.Error("entering again asked the server, or has another fence")
+			t.Error("Reenter sent a command, or has another fence")
 		}
 		w.release(inner)
 		w.release(inner) // a second release has no effect
@@ -175,7 +175,7 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 				t.Errorf("%q: %v", names, err)
 			}
 			if a.store.Total() != before {
-				t.Errorf("%q: the server was asked", names)
+				t.Errorf("%q: a command was sent", names)
 			}
 		}
 	})

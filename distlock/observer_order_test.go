@@ -49,7 +49,7 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	for _, life := range lives {
 		if !slices.Contains([]string{"acquired ", "acquired lost ", "acquired released ",
 			"acquired lost released "}, life) {
-			t.Errorf("one session is told as %q", life)
+			t.Errorf("the events of one session are %q", life)
 		}
 	}
 }
@@ -82,10 +82,10 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 				_ = p.Close(context.Background())
 				events := d.take()
 				wantLives(t, events)
-				told := slices.ContainsFunc(events,
+				reported := slices.ContainsFunc(events,
 					func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
-				if told != (err == nil) {
-					t.Errorf("told as acquired: %t, and the call says %v", told, err)
+				if reported != (err == nil) {
+					t.Errorf("reported as acquired: %t, and the call returned %v", reported, err)
 				}
 			})
 		}

@@ -148,7 +148,7 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 		})
 		if len(events) != 2 || events[0].Kind != distlock.EventCondemned ||
 			events[1].Kind != distlock.EventTakenOver {
-			t.Fatalf("the contender tells %+v", events)
+			t.Fatalf("the contender reports %+v", events)
 		}
 		for _, e := range events {
 			if e.Previous != process || e.Rule == "" || !strings.Contains(e.Evidence, e.Rule) {
@@ -156,14 +156,14 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		told := oldDiary.take()
-		lost := slices.IndexFunc(told,
+		reported := oldDiary.take()
+		lost := slices.IndexFunc(reported,
 			func(e distlock.Event) bool { return e.Kind == distlock.EventLost })
-		if lost < 0 || told[lost].Cause() != "no ping" || told[lost].Session != g.Session() ||
-			told[lost].Held < holdTime {
-			t.Errorf("the old holder tells %+v", told)
+		if lost < 0 || reported[lost].Cause() != "no ping" || reported[lost].Session != g.Session() ||
+			reported[lost].Held < holdTime {
+			t.Errorf("the old holder reports %+v", reported)
 		}
-		if n := slices.IndexFunc(told,
+		if n := slices.IndexFunc(reported,
 			func(e distlock.Event) bool { return e.Kind == distlock.EventPingFailed }); n < 0 {
 			t.Error("no ping failed")
 		}
@@ -288,7 +288,7 @@ func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 			!strings.Contains(log.String(), "an observer panicked") {
 			t.Errorf("the log has %d lines: %s", n, log.String())
 		}
-		assert.Equal(t, len(d.take()), 6, "the other observer was told of %d events, want %d")
+		assert.Equal(t, len(d.take()), 6, "the other observer got %d events, want %d")
 	})
 }
 

@@ -63,7 +63,7 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 		died := time.Now()
 		w.release(g) // granted to the dead waiter
 		if l := w.lock("a"); l.Process != dead.Process() {
-			t.Fatalf("held by %q, want the first in line", l.Process)
+			t.Fatalf("held by %q, want the first waiter", l.Process)
 		}
 		g = w.wantTurn(second)
 		took := time.Since(died)
@@ -130,7 +130,7 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 				w.release(w.wantTurn(next))
 			}
 			if took := time.Since(start); took > pingTime+5*time.Second {
-				t.Fatalf("round %d: the next in line waited %v", i, took)
+				t.Fatalf("round %d: the next waiter waited %v", i, took)
 			}
 		}
 	})

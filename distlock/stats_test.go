@@ -139,16 +139,16 @@ func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 				t.Errorf("%d wait, for %v at most; want %d, %v", s.Waiting, s.OldestWait, waiting, oldest)
 			}
 		}
-		stand := func(n int) {
+		standBy := func(n int) {
 			for range n {
 				go func() { _, _ = p.Internal(leading.Key{}).Standby("a").Lock(ctx) }()
 			}
 			synctest.Wait()
 		}
-		stand(1)
+		standBy(1)
 		time.Sleep(time.Hour)
 		want(1, 0)
-		stand(120) // more than the document can contain
+		standBy(120) // more than the document can contain
 		time.Sleep(time.Hour)
 		want(121, 0)
 		mine, leave := context.WithCancel(ctx)

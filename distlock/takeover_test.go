@@ -200,7 +200,7 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 		}
 		assert.MustEqual(t, b.store.Count(fault.Evict), 1,
 			"b tried to evict %d times, want once: the test proves nothing (%d)")
-		assert.NoErr(t, assert.Err(c.try("a")), "the first look of a third process")
+		assert.NoErr(t, assert.Err(c.try("a")), "the first try of a third process")
 	})
 }
 
@@ -286,7 +286,7 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 			_, err := p.try("a")
 			if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" ||
 				h.TakeoverIn < foreign-time.Minute {
-				t.Errorf("told %+v", h)
+				t.Errorf("the error has %+v", h)
 			}
 			g, took := p.until("a", 10*time.Second, foreign+time.Minute)
 			if took < foreign || took > foreign+20*time.Second ||

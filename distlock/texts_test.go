@@ -51,7 +51,7 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 				"acquire \"", "while waiting", "deadline exceeded", a.Process(), "distlock: ",
 			} {
 				if n := strings.Count(err.Error(), once); n > 1 {
-					t.Errorf("%q stands %d times in\n%s", once, n, err)
+					t.Errorf("%q occurs %d times in\n%s", once, n, err)
 				}
 			}
 		}

@@ -226,7 +226,7 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 		close(hang)
 		wantErr(t, <-done, distlock.ErrLockLost)
 		if !bytes.Equal(w.doc("a"), before) {
-			t.Errorf("the transaction came through: %v", w.doc("a"))
+			t.Errorf("the transaction was committed: %v", w.doc("a"))
 		}
 		w.release(next)
 	})

@@ -147,7 +147,7 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 
 // staysWith checks for the duration d that the holder's guard is valid and that another process
 // cannot acquire the lock.
-func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duration) {
+func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 		assert.Must(w.t, holder.Err(), "the twin has lost its lock")
@@ -196,10 +196,10 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 			releaseWhenLost(g)
 			time.Sleep(20*time.Second + time.Duration(phase)*time.Second)
 			_, kept := w.restore(g, often)
-			w.nobodyBut(kept, third, 2*time.Minute)
+			w.staysWith(kept, third, 2*time.Minute)
 			wantErr(t, g.Err(), catalog.ErrTwin)
 			assert.NoErr(t, old.Close(t.Context()), "close")
-			w.nobodyBut(kept, third, time.Minute)
+			w.staysWith(kept, third, time.Minute)
 		})
 	}
 }
@@ -221,8 +221,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 		}
 		twin, kept := w.restore(g, often)
 		fresh := twin.mustTry("b") // a ghost for the reaper of the old process
-		w.nobodyBut(kept, third, time.Minute)
-		w.nobodyBut(fresh, third, time.Minute)
+		w.staysWith(kept, third, time.Minute)
+		w.staysWith(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
 			t.Errorf("%d ghosts, %d late releases, %d ids given up, want 1, 0, 1", s.Ghosts, s.Late,
 				s.Processes)
@@ -255,9 +255,9 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 			time.Sleep(50 * time.Second)
 			wantErr(t, g.Err(), distlock.ErrLockLost)
 			go wake(old, g)
-			w.nobodyBut(kept, third, 30*time.Second)
+			w.staysWith(kept, third, 30*time.Second)
 			close(suspended)
-			w.nobodyBut(kept, third, 2*time.Minute)
+			w.staysWith(kept, third, 2*time.Minute)
 		})
 	}
 }
@@ -276,8 +276,8 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 			fresh := twin.mustTry("b") // a ghost for the reaper of the old process
 			time.Sleep(cut)
 			old.store.Set(nil)
-			w.nobodyBut(kept, third, 40*time.Second)
-			w.nobodyBut(fresh, third, 40*time.Second)
+			w.staysWith(kept, third, 40*time.Second)
+			w.staysWith(fresh, third, 40*time.Second)
 			if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
 				t.Errorf("the old one: %d ids given up, %d ghosts, want 1, 0", s.Processes, s.Ghosts)
 			}
@@ -299,7 +299,7 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 		p.store.Set(nil)
 		time.Sleep(6 * time.Second)
 		if synctest.Wait(); w.lock("a").Held || p.Stats().Processes != 0 {
-			t.Error("not given back although a ping was acknowledged")
+			t.Error("not released although a ping was acknowledged")
 		}
 	})
 }
@@ -315,10 +315,10 @@ func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 		wantErr(t, err, distlock.ErrLockLost)
 		wantErr(t, err, catalog.ErrTwin)
 		if errors.Is(err, distlock.ErrReleaseFailed) {
-			t.Errorf("it says that it goes on: %v", err)
+			t.Errorf("it says that the release continues: %v", err)
 		}
 		old.store.Set(nil)
-		w.nobodyBut(kept, third, time.Minute)
+		w.staysWith(kept, third, time.Minute)
 		assert.Equal(t, old.Stats().Late, 0, "%d late releases, want %d")
 	})
 }

@@ -44,7 +44,7 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 				leaders, _ := stop()
 				for _, l := range leaders {
 					if l.Process == b.p.Process() && bound == reading {
-						t.Error("observers are told that a dead candidate leads")
+						t.Error("an observer received a dead candidate as the leader")
 					}
 				}
 				if len(b.led()) > 0 {

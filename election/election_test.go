@@ -48,7 +48,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 			begun = time.Now()
 			l := a.wantLeader()
 			if pause := time.Since(begun); pause < 800*time.Millisecond || pause > 2*time.Second {
-				t.Errorf("stands again after %v", pause)
+				t.Errorf("queues again after %v", pause)
 			}
 			l.finish <- nil
 		}
@@ -110,7 +110,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 			b := w.stand(w.start())
 			end(a)
 			if !closed(l.ctx.Done()) {
-				t.Fatal("the context goes on")
+				t.Fatal("the context has not ended")
 			}
 			time.Sleep(10 * takeoverTime)
 			b.wantNone()
@@ -118,7 +118,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 				t.Errorf("a candidate counts as a call that has waited for %v", s.OldestWait)
 			}
 			if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
-				t.Errorf("it leads no more: %v", l.leader.Err())
+				t.Errorf("it does not lead any more: %v", l.leader.Err())
 			}
 			assert.Equal(t, strings.Count(log.String(), "ignores the end of its context"), 1,
 				"logged %d times, want %d")
@@ -166,7 +166,7 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		old.finish <- errors.New("late")
 		time.Sleep(time.Minute)
 		if len(w.lock().Waiters) != 1 || next.leader.Err() != nil {
-			t.Errorf("it does not stand again: %+v", w.lock())
+			t.Errorf("it does not queue again: %+v", w.lock())
 		}
 		_ = b.quit()
 		if again := a.wantLeader().obey(); again.leader.Fence() <= next.leader.Fence() {
@@ -346,7 +346,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 					t.Error(err)
 				}
 				if !w.lock().Held {
-					t.Error("the function's own release gave leadership up")
+					t.Error("the function's own release ended the term")
 				}
 				return want
 			}

@@ -28,7 +28,7 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 		}
 		wantErr(t, election.Run(ended, p.Manager, name, fn), nil)
 		if err := election.Run(ended, p.Manager, name, fn, election.Once()); err == nil {
-			t.Error("who wants one term and had none is told that all is well")
+			t.Error("no error although there was no term")
 		}
 		leads, waits := w.stand(p), w.stand(w.start())
 		leads.wantLeader().obey()

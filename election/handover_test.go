@@ -125,21 +125,21 @@ func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 		<-asked
 		took, why := time.Since(begun), l.leader.YieldReason()
 		if took > reading || why != "a better one is there" || l.ctx.Err() != nil {
-			t.Errorf("asked after %v: %q", took, why)
+			t.Errorf("requested after %v: %q", took, why)
 		}
 		l.finish <- nil
 		next := b.wantLeader()
 		quiet := next.leader.YieldRequested()
 		time.Sleep(10 * reading)
 		if closed(quiet) || next.leader.YieldReason() != "" {
-			t.Error("the next leader was asked, too")
+			t.Error("the request reached the next leader, too")
 		}
 		assert.Must(t, other.RequestYield(t.Context(), "late"))
 		next.finish <- nil // returns before the request is read
 		last := a.wantLeader().obey()
 		time.Sleep(10 * reading)
 		if closed(quiet) || closed(last.leader.YieldRequested()) {
-			t.Error("a request was told after its term")
+			t.Error("a request was received after its term")
 		}
 		_ = b.quit()
 		_ = a.quit()

@@ -26,7 +26,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			closing := time.Now()
 			context.AfterFunc(l.ctx, func() {
-				assert.Equal(t, time.Since(closing), 0, "the function is told %v after Close began, want %v")
+				assert.Equal(t, time.Since(closing), 0, "the context ended %v after Close began, want %v")
 				time.Sleep(c.work)
 				l.finish <- nil
 			})

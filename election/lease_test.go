@@ -47,7 +47,7 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 		}
 		old.finish <- nil
 		time.Sleep(time.Minute)
-		assert.Equal(t, len(w.lock().Waiters), 1, "%d stand after the function has returned, want %d")
+		assert.Equal(t, len(w.lock().Waiters), 1, "%d are queued after the function, want %d")
 	})
 }
 
@@ -90,7 +90,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 		for _, r := range all {
 			r.wantNone()
 			if closed(r.over) {
-				t.Fatalf("it stands no longer: %v", r.err)
+				t.Fatalf("it has left the election: %v", r.err)
 			}
 			r.p.heal()
 		}
@@ -99,7 +99,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 		case <-all[1].started:
 		case <-all[2].started:
 		case <-time.After(2 * time.Minute):
-			t.Error("the server is quick again, and nobody leads")
+			t.Error("the server is quick again, and no candidate leads")
 		}
 	})
 }

@@ -15,24 +15,24 @@ import (
 )
 
 // received keeps the leaders that were reported to one candidate.
-type told struct {
+type received struct {
 	mu  sync.Mutex // guards the field all
 	all []election.Leader
 }
 
-func (n *told) note(l election.Leader) {
+func (n *received) note(l election.Leader) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, l)
 }
 
-func (n *told) leaders() []election.Leader {
+func (n *received) leaders() []election.Leader {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.all)
 }
 
-func (n *told) of() (by []string) {
+func (n *received) of() (by []string) {
 	for _, l := range n.leaders() {
 		by = append(by, l.Metadata)
 	}
@@ -44,9 +44,9 @@ func (n *told) of() (by []string) {
 func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var runs []*run
-		var heard []*told
+		var heard []*received
 		for _, who := range []string{"a", "b", "c"} {
-			n := &told{}
+			n := &received{}
 			heard = append(heard, n)
 			runs = append(runs, w.stand(w.start(), election.Metadata(who), election.OnNewLeader(n.note)))
 			time.Sleep(time.Second)
@@ -56,7 +56,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 			time.Sleep(reading)
 			for i, n := range heard {
 				if got := n.of(); !slices.Equal(got, who) {
-					t.Errorf("%d was told of %q, want %q", i, got, who)
+					t.Errorf("%d received %q, want %q", i, got, who)
 				}
 			}
 		}
@@ -74,14 +74,14 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		want("a", "b")
 		all := heard[2].leaders()
 		if all[1].Fence <= all[0].Fence || all[1].Nobody || all[1].Process == "" {
-			t.Errorf("told %+v", all)
+			t.Errorf("received %+v", all)
 		}
 		_ = runs[2].quit()
 		_ = runs[1].quit()
 		runs[0].wantLeader()
 		time.Sleep(reading)
 		if got := heard[2].of(); len(got) != 2 {
-			t.Errorf("told after Run has returned: %q", got)
+			t.Errorf("received after Run has returned: %q", got)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 		hang := make(chan struct{})
 		defer close(hang)
 		a := w.stand(w.start(), election.OnNewLeader(func(election.Leader) { <-hang }))
-		n := &told{}
+		n := &received{}
 		b := w.stand(w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }),
 			election.OnNewLeader(func(l election.Leader) { n.note(l); panic("ouch") }))
 		first := a.wantLeader().obey()
@@ -106,7 +106,7 @@ func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 		time.Sleep(reading)
 		if got := n.of(); len(got) != 2 || strings.Count(log.String(), "ouch") < 2 ||
 			!strings.Contains(log.String(), "newleader_test.go") {
-			t.Errorf("told of %d leaders, log:\n%s", len(got), &log)
+			t.Errorf("received %d leaders, log:\n%s", len(got), &log)
 		}
 		assert.NoErr(t, a.quit())
 	})

@@ -111,7 +111,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 			t.Errorf("the first one's term: %v", err)
 		}
 	})
-	t.Run("we", func(t *testing.T) {
+	t.Run("this process", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, nil)
 		b.ping(t)
@@ -126,14 +126,14 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 		})
 		_ = b.p.Ping(t.Context())
 		if err := term.Err(); !errors.Is(err, pinger.ErrForked) || !errors.Is(err, catalog.ErrTwin) {
-			t.Errorf("our term: %v, want ErrForked by a twin", err)
+			t.Errorf("own term: %v, want ErrForked by a twin", err)
 		}
 		b.close(t)
 		if now := b.mem.Document(catalog.PingsCollection, "process-1"); !slices.Equal(document, now) {
 			t.Errorf("the twin's document was touched:\nbefore %v\nafter  %v", document, now)
 		}
 	})
-	t.Run("we, after we have lost some", func(t *testing.T) {
+	t.Run("this process, after lost pings", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, nil)
 		b.ping(t)
@@ -148,7 +148,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 		assert.Must(t, b.twin(t, 2))
 		b.ping(t) // its number is larger
 		if err := term.Err(); !errors.Is(err, catalog.ErrTwin) || b.seq(t) != 2 {
-			t.Errorf("our term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))
+			t.Errorf("own term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))
 		}
 	})
 }

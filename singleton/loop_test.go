@@ -114,7 +114,7 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 		}))
 		time.Sleep(takeoverTime + time.Minute)
 		if n := p.store.count(); n < 3 {
-			t.Errorf("%d commands to the store, want the settings asked", n)
+			t.Errorf("%d commands to the store, want the settings read", n)
 		}
 		if s := w.status(); s.State == singleton.Running {
 			t.Error("a round is told as begun")

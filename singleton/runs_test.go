@@ -38,17 +38,17 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 		}
 		ask := singleton.Loop{Name: "a", Store: w.store}
 		time.Sleep(time.Hour)
-		asked := time.Now()
+		requested := time.Now()
 		for range 10 {
 			assert.Must(t, ask.RunNow(t.Context()))
 		}
 		time.Sleep(2 * time.Hour)
 		rounds := seen()
-		if len(rounds) != 2 || rounds[1].Sub(asked) > time.Minute {
-			t.Fatalf("begun at %v, asked at %v", rounds, asked)
+		if len(rounds) != 2 || rounds[1].Sub(requested) > time.Minute {
+			t.Fatalf("begun at %v, requested at %v", rounds, requested)
 		}
 		second := rounds[1]
-		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(asked))
+		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(requested))
 		if rounds = seen(); len(rounds) != 2 {
 			t.Errorf("the next came %v after it", rounds[2].Sub(second))
 		}
@@ -127,12 +127,12 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 		}))
 		ask := singleton.Slots{Name: "a", Store: w.store}
 		time.Sleep(7 * time.Hour)
-		asked := time.Now()
+		requested := time.Now()
 		assert.Must(t, ask.RunNow(t.Context()))
 		time.Sleep(time.Minute + time.Second)
 		mu.Lock()
-		if len(slots) != 2 || slots[1].Before(asked) || slots[1].After(time.Now()) {
-			t.Fatalf("slots %v, asked at %v", slots, asked)
+		if len(slots) != 2 || slots[1].Before(requested) || slots[1].After(time.Now()) {
+			t.Fatalf("slots %v, requested at %v", slots, requested)
 		}
 		mu.Unlock()
 		time.Sleep(17 * time.Hour)

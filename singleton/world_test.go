@@ -84,7 +84,7 @@ type process struct {
 	*distlock.Manager
 	w     *world
 	locks *fault.Catalog
-	store *way
+	store *connection
 	clock clock.Clock
 	ended sync.WaitGroup
 	stop  context.CancelFunc
@@ -108,7 +108,7 @@ func (w *world) start(skew time.Duration) *process {
 
 func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *process {
 	w.t.Helper()
-	p := &process{w: w, store: &way{Store: w.store}, clock: locktest.WrongClock(skew)}
+	p := &process{w: w, store: &connection{Store: w.store}, clock: locktest.WrongClock(skew)}
 	locks := w.StartBy(p.clock, change)
 	p.Manager, p.locks = locks.Manager, locks.Store
 	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), p.clock))
@@ -164,7 +164,7 @@ func silent(context.Context, func() error) error { return errors.New("no answer 
 
 // lose drops the replies to the n commands after the first ones. If applied is set, these n
 // commands are applied.
-func (y *way) lose(first, n int, applied bool) {
+func (y *connection) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {
 		if sent++; sent <= first || sent > first+n {
@@ -178,7 +178,7 @@ func (y *way) lose(first, n int, applied bool) {
 }
 
 // connection is a process's connection to the store.
-type way struct {
+type connection struct {
 	singleton.Store
 	mu    sync.Mutex
 	hook  func(ctx context.Context, apply func() error) error
@@ -186,19 +186,19 @@ type way struct {
 	calls int
 }
 
-func (y *way) set(hook func(ctx context.Context, apply func() error) error) {
+func (y *connection) set(hook func(ctx context.Context, apply func() error) error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.hook = hook
 }
 
-func (y *way) count() int {
+func (y *connection) count() int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.calls
 }
 
-func (y *way) do(ctx context.Context, apply func() error) error {
+func (y *connection) do(ctx context.Context, apply func() error) error {
 	y.mu.Lock()
 	hook := y.hook
 	y.calls++
@@ -209,13 +209,13 @@ func (y *way) do(ctx context.Context, apply func() error) error {
 	return hook(ctx, apply)
 }
 
-func (y *way) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+func (y *connection) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
 	return through(ctx, y, func() (map[string]bson.Raw, error) {
 		return y.Store.Settings(ctx, names...)
 	})
 }
 
-func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
+func (y *connection) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
 	if y.keep != nil {
 		if late := y.keep(c); late > 0 {
 			time.AfterFunc(late, func() { _, _ = y.Store.Change(context.Background(), c) })
@@ -228,7 +228,7 @@ func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) 
 }
 
 // through calls run through the hook of a connection, and returns the result of run.
-func through[T any](ctx context.Context, y *way, run func() (T, error)) (T, error) {
+func through[T any](ctx context.Context, y *connection, run func() (T, error)) (T, error) {
 	got := make(chan T, 1)
 	err := y.do(ctx, func() error {
 		result, err := run()

@@ -35,7 +35,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 		later("malformed after the takeover time", unread, 0, look(0), look(night, broken)),
 		once("malformed with control characters", unread, 0, look(0, odd)).
 			saying(`a\u000a\u001b[2J\u202eb;`),
-		takes("condemned at the first look", "condemned", look(0, doomed), look(0, doomed)).
+		takes("condemned at the first read", "condemned", look(0, doomed), look(0, doomed)).
 			saying("is condemned: by db9:1:1:x"), // C4
 		takes("condemned although the ping is fresh", "condemned", look(0), look(time.Second, doomed)),
 		takes("condemned during the watch", "condemned", look(0), look(time.Minute, doomed)),
@@ -71,7 +71,7 @@ func TestDecide_NoPingDocument(t *testing.T) { // F14
 	patient := policy(func(p *takeover.Policy) { p.ForeignTakeover = time.Hour })
 	due := limit + trip
 	check(t, []row{
-		once("first look", watched, limit, look(night, noPing)).
+		once("first read", watched, limit, look(night, noPing)).
 			saying("absence of a ping document of \"db1:4711:"),
 		later("absent for all but a moment", watched, 1, look(0, noPing), look(due-1, noPing)),
 		takes("absent for the takeover time", "watch", look(0, noPing), look(due, noPing)),

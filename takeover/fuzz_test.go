@@ -183,11 +183,11 @@ func TestDecide_Documents(t *testing.T) {
 			e := evidence(c.lock, c.ping)
 			first := read(e, time.Second)
 			if d := takeover.Decide(first, first, policy()); d.Verdict != c.first {
-				t.Errorf("first look: want %v, got %+v", c.first, d)
+				t.Errorf("first read: want %v, got %+v", c.first, d)
 			}
 			last := read(e, time.Second+trip+catalog.MaxTakeover)
 			if d := takeover.Decide(first, last, policy()); d.Verdict != c.last {
-				t.Errorf("last look: want %v, got %+v", c.last, d)
+				t.Errorf("last read: want %v, got %+v", c.last, d)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func FuzzDecide(f *testing.F) {
 			wellFormed(t, e, p, d)
 			if d.Verdict == takeover.Take && d.Rule != "condemned" &&
 				(m != takeover.Witnesses || e.Sight.By == "") {
-				t.Errorf("taken at the first look: %+v", d)
+				t.Errorf("taken at the first read: %+v", d)
 			}
 		}
 		const week = catalog.MaxTakeover

@@ -27,14 +27,14 @@ func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	var o takeover.Observation
 	if _, ok := o.First(); ok {
-		t.Fatal("an observation that has seen nothing says it has")
+		t.Fatal("an empty observation has a first read")
 	}
 	o, d := watch(o, 0, limit, time.Minute)
 	if d.Verdict != takeover.Watch || d.Remaining != trip || d.Restart {
 		t.Fatalf("20 ms short: %+v", d)
 	}
 	if first, ok := o.First(); !ok || first != look(0) {
-		t.Errorf("first look: %+v", first)
+		t.Errorf("first read: %+v", first)
 	}
 	if _, d = watch(o, limit+trip, limit+trip, 1); d.Verdict != takeover.Take || d.Rule != "watch" {
 		t.Errorf("at the takeover time: %+v", d)
@@ -65,7 +65,7 @@ func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
 	t.Parallel()
 	_, d := watch(takeover.Observation{}, 0, limit+maxGap+trip, maxGap+trip)
 	if d.Verdict != takeover.Take {
-		t.Errorf("looking every %v: %+v", maxGap+trip, d)
+		t.Errorf("reading every %v: %+v", maxGap+trip, d)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	t.Parallel()
 	o, d := watch(takeover.Observation{}, 0, 0, 1, gap(night))
 	if d.Restart {
-		t.Errorf("first look: %+v", d)
+		t.Errorf("first read: %+v", d)
 	}
 	_, d = watch(o, time.Minute, limit+time.Minute, time.Minute, gap(night))
 	if d.Verdict != takeover.Take {
@@ -106,7 +106,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 			var d takeover.Decision
 			for i, term := range terms {
 				if d.Restart {
-					t.Errorf("restarted before the last look: %+v", d)
+					t.Errorf("restarted before the last read: %+v", d)
 				}
 				at := time.Duration(i) * time.Minute
 				o, d = o.Look(look(at, primary(term)), policy())
@@ -136,8 +136,8 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
 	t.Parallel()
 	for name, between := range map[string][]edit{
-		"seen by the next look":        nil,
-		"with a blind look in between": {noServer},
+		"seen by the next read":                        nil,
+		"with a read without a server time in between": {noServer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +164,7 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 				t.Error("still watched")
 			}
 			if _, d := watch(o, 16*time.Minute, 16*time.Minute, 1); d.Remaining != limit {
-				t.Errorf("the next look is no first look: %+v", d)
+				t.Errorf("the next read is no first read: %+v", d)
 			}
 		})
 	}
@@ -209,11 +209,11 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 			"server's clock went back from 2011-06-01T12:00:00.010Z to 2011-06-01T11:55:00.030Z"),
 		again("no read for too long", watched, look(2*limit, gap(maxGap+1)),
 			"no read for 1m30s"), // D5
-		later("first look showed a free lock", watched, limit, look(0, free), look(at)).anew().
+		later("first read showed a free lock", watched, limit, look(0, free), look(at)).anew().
 			saying("showed no holder"),
-		later("first look could not be read", watched, limit, look(0, broken), look(at)).anew().
+		later("first read found a malformed lock", watched, limit, look(0, broken), look(at)).anew().
 			saying("showed no holder"),
-		later("first look is missing", watched, limit, takeover.Evidence{}, look(at)).anew().
+		later("first read is missing", watched, limit, takeover.Evidence{}, look(at)).anew().
 			saying("showed no holder"),
 		later("foreign holder pinged", held, limit, look(0, foreign), look(at, foreign, ping(1))).anew().
 			saying("is alive: ping went"),
@@ -236,8 +236,8 @@ func TestDecide_NoChange(t *testing.T) {
 	}
 	check(t, []row{
 		goesOn("another lock of the same process", look(0), look(at, named("shard"), session)),
-		goesOn("primary unknown at the first look", look(0, noPrimary), look(at)),
-		goesOn("primary unknown at the last look", look(0), look(at, noPrimary)),
+		goesOn("primary unknown at the first read", look(0, noPrimary), look(at)),
+		goesOn("primary unknown at the last read", look(0), look(at, noPrimary)),
 		goesOn("primary never known", look(0, noPrimary), look(at, noPrimary)),
 		goesOn("pause as long as allowed", look(0), look(at, gap(maxGap))),
 		goesOn("the same times in another zone", look(0), look(at, zoned)), // A14

@@ -142,7 +142,7 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 		}
 		d := takeover.Decide(first, now, p)
 		if again := takeover.Decide(first, now, p); again != d {
-			t.Fatalf("two answers:\n%+v\n%+v", d, again)
+			t.Fatalf("two decisions:\n%+v\n%+v", d, again)
 		}
 		wellFormed(t, now, p, d)
 	})
@@ -273,7 +273,7 @@ func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 		p := anyPolicy(t)
 		d := takeover.Decide(first, now, p)
 		if !now.Foreign() {
-			t.Fatalf("taken for one of ours: %+v", now)
+			t.Fatalf("not foreign: %+v", now)
 		}
 		if d.Verdict != takeover.Take {
 			return

@@ -41,7 +41,8 @@ func TestDecide_SightRule(t *testing.T) {
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq-- }))),
 		once("of a ping to come", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq++ }))),
-		once("of nobody", watched, three, look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
+		once("without a contender", watched, three,
+			look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
 		once("without a server's clock", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Server = time.Time{} }))),
 		once("without a clock of its own", watched, three,
@@ -60,7 +61,7 @@ func TestDecide_SightRule(t *testing.T) {
 		once("of one that lives", held, limit, look(time.Second, sight(-night))),
 		once("of one that is not silent for long enough", watched, limit,
 			look(limit-time.Minute, sight(two))),
-		once("watch only asks for none", watched, limit, look(due, sight(night))).
+		once("watch only uses none", watched, limit, look(due, sight(night))).
 			by(policy(mode(takeover.WatchOnly))),
 		once("not of a foreign holder", watched, limit, look(due, sight(night), foreign)),
 		once("the holder's clock says it lives", skewed, limit,
@@ -89,10 +90,10 @@ func TestEvidence_Sighting(t *testing.T) {
 		"condemned": {e: look(night, func(e *takeover.Evidence) {
 			e.Condemned = "x"
 		})},
-		"server unknown":                     {e: look(night, noServer)},
-		"own clock far from the server's":    {e: look(night, wallOff(time.Minute))},
-		"somebody has left one":              {e: look(night, sight(two))},
-		"somebody has left one of this time": {e: look(night, sight(night))},
+		"server unknown":                              {e: look(night, noServer)},
+		"own clock far from the server's":             {e: look(night, wallOff(time.Minute))},
+		"another contender has left one":              {e: look(night, sight(two))},
+		"another contender has left one at this time": {e: look(night, sight(night))},
 		"one of the ping before": {e: look(night,
 			sight(two, func(s *takeover.Sight) { s.Seq-- })), leave: true},
 		"one by a clock that was wrong": {e: look(night,

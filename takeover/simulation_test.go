@@ -37,7 +37,7 @@ func TestObservation_LiveHolderIsNeverTaken(t *testing.T) { // A1 to A7, A13, A1
 		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
 		var o takeover.Observation
 		var at, server, wall time.Duration
-		for range rapid.IntRange(2, 30).Draw(t, "looks") {
+		for range rapid.IntRange(2, 30).Draw(t, "reads") {
 			there, back := drawn(t, "there", 0, time.Second), drawn(t, "back", 0, time.Second)
 			e := w.look(at, there, back)
 			server += rapid.SampledFrom(steps).Draw(t, "server steps")
@@ -62,7 +62,7 @@ func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{interval: drawn(t, "interval", time.Second, limit/3)}
 		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
-		start := drawn(t, "first look", 0, 2*limit)
+		start := drawn(t, "first read", 0, 2*limit)
 		earliest := start + trip + limit
 		if p.Rule == takeover.Witnesses {
 			earliest = min(earliest, max(limit+p.MaxClockSkew+trip/2, start+trip+3*w.interval))

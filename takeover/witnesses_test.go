@@ -25,7 +25,7 @@ func TestDecide_WitnessesRule(t *testing.T) {
 		p.Takeover, p.MaxClockSkew = math.MaxInt64, math.MaxInt64-1
 	})
 	check(t, []row{
-		once("holder died last night, first look", watched, three, look(night)).
+		once("holder died last night, first read", watched, three, look(night)).
 			saying("server 8h0m0.01s, contender 8h0m0s, holder 8h0m0.01s; unchanged for 0s of 1m30s"),
 		later("one nanosecond short of three intervals", watched, 1, look(night), look(due-1)),
 		takes("three intervals", "witnesses", look(night), look(due)),
@@ -37,7 +37,7 @@ func TestDecide_WitnessesRule(t *testing.T) {
 			by(policy(mode(takeover.WatchOnly))),
 		once("ping just old enough", watched, three, look(limit)),
 		once("ping not quite old enough for the contender", skewed, limit, look(limit-1)),
-		once("ping not old enough for anybody", watched, limit, look(young-1)),
+		once("ping not old enough for any witness", watched, limit, look(young-1)),
 		takes("holder pings every 10 seconds", "witnesses", look(night, short),
 			look(night+30*time.Second+trip, short)),
 		later("holder pings every 2 minutes", watched, 6*time.Minute-three, look(night, rare),

@@ -37,11 +37,11 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
-		looks := b.store.Count(fault.Look)
+		reads := b.store.Count(fault.Look)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := b.store.Count(fault.Look) - looks; n > 10*60*2 {
-			t.Errorf("%d looks in ten minutes by 50 waiters, want those of one: at most two a second", n)
+		if n := b.store.Count(fault.Look) - reads; n > 10*60*2 {
+			t.Errorf("%d reads in ten minutes by 50 waiters, want those of one: at most two a second", n)
 		}
 		_ = g.Release()
 		wg.Wait()
@@ -75,7 +75,7 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
 	if held(p.w.t, got.err); got.after != d {
-		p.w.t.Errorf("told after %v, want %v", got.after, d)
+		p.w.t.Errorf("refused after %v, want %v", got.after, d)
 	}
 }
 
@@ -106,10 +106,10 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 		g := a.mustTry("a")
 		b.briefly(time.Second)
 		assert.Equal(t, len(w.lock("a").Waiters), 1,
-			"%d stand in the line, want the one that may come again (%d)")
+			"%d are queued, want the entry that may be used again (%d)")
 		time.Sleep(soon)
 		synctest.Wait()
-		assert.Equal(t, len(w.lock("a").Waiters), 0, "%d stand in the line, want nobody (%d)")
+		assert.Equal(t, len(w.lock("a").Waiters), 0, "%d are queued, want none (%d)")
 		b.briefly(time.Second)
 		waits := c.queue("a")
 		at := time.Now()

@@ -132,7 +132,7 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 		try func(w *world, b *proc) error
 	}{
 		"another limit": {func(_ *world, dead *proc) { dead.mustTry("a", distlock.Permits(3)) }, permit},
-		"full line": {func(w *world, dead *proc) {
+		"full queue": {func(w *world, dead *proc) {
 			dead.mustTry("a", two...)
 			dead.mustTry("a", two...)
 			w.fill(dead, "a", two...)
@@ -166,7 +166,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		wantErr(t, assert.Err(b.try("alive")), distlock.ErrHeld)
 		time.Sleep(10 * time.Minute)
 		if n := b.store.Count(fault.Look); n > 3 {
-			t.Errorf("%d looks at a lock whose holder lives, for one try", n)
+			t.Errorf("%d reads of a lock whose holder lives, for one try", n)
 		}
 		a.kill()
 		time.Sleep(3 * pingTime)
@@ -176,10 +176,10 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		before := b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
 		if n := b.store.Count(fault.Look) - before; n < 115 || n > 125 {
-			t.Errorf("%d looks in an hour at 20 silent locks, want one an interval of %v", n, pingTime)
+			t.Errorf("%d reads of 20 silent locks in an hour, want one an interval of %v", n, pingTime)
 		}
 		if n := b.store.Count(fault.Condemn) + b.store.Count(fault.Evict); n > 0 {
-			t.Errorf("%d were condemned or taken out although nobody wants their locks", n)
+			t.Errorf("%d were condemned or evicted although no process waits for their locks", n)
 		}
 		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
 		a.store.Set(nil) // a's pings succeed again: its guards are lost, its locks are still held
@@ -187,7 +187,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		before = b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
 		if n := b.store.Count(fault.Look) - before; n > 1 {
-			t.Errorf("%d looks in an hour at locks whose holder is back", n)
+			t.Errorf("%d reads in an hour of locks whose holder is back", n)
 		}
 		_ = alive.Release()
 	})

@@ -30,7 +30,7 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 			c.Takeover, c.Ping = p.Config().Takeover, p.Config().Ping
 		})
 		p.fellows = append(p.fellows, fellow)
-		leave = append(leave, w.stand(fellow, name, 1, opts))
+		leave = append(leave, w.queueWaiters(fellow, name, 1, opts))
 	}
 	assert.MustEqual(w.t, len(w.lock(name).Waiters), catalog.MaxWaiters,
 		"%d are queued, want a full queue (%d)")
@@ -52,7 +52,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 		before := b.store.Count(fault.Enter)
 		time.Sleep(time.Hour - time.Second)
 		if n := b.store.Count(fault.Enter) - before; n > 0 {
-			t.Errorf("%d times entered while the line was full", n)
+			t.Errorf("entered %d times while the queue was full", n)
 		}
 		got := <-done
 		e := held(t, got.err)
@@ -176,7 +176,7 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 					for p := range crowd {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
-					t.Logf("entered %d times, looked %d times", enters, looks)
+					t.Logf("entered %d times, read %d times", enters, looks)
 					// After a turn at most two processes try to enter: that of the released session
 					// and that of the granted one.
 					if most := total + total*min(2, len(counts))/2; enters > most {

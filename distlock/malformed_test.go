@@ -135,7 +135,7 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 				}
 				assert.NoErr(t, stays.Release(), "release of the last")
 				if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
-					t.Errorf("nobody holds it, and its state is %v", state)
+					t.Errorf("it has no holder, and its state is %v", state)
 				}
 			})
 		}

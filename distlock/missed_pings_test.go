@@ -36,7 +36,7 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 				released := time.Now()
 				w.release(w.wantTurn(second))
 				if took := time.Since(released); took > 6*time.Second {
-					t.Errorf("the lock stands for the dead for %v", took)
+					t.Errorf("the lock is granted to the dead for %v", took)
 				}
 				w.release(w.wantTurn(third))
 			})
@@ -56,18 +56,18 @@ func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 		d.queue("a")
 		time.Sleep(5 * time.Minute)
 		b.noPings()
-		gone := false
+		passedOver := false
 		for range 200 {
 			time.Sleep(time.Second)
-			gone = gone || len(w.lock("a").Waiters) == 2
+			passedOver = passedOver || len(w.lock("a").Waiters) == 2
 		}
-		if !gone {
+		if !passedOver {
 			t.Fatal("it was never passed over: the test proves nothing")
 		}
 		b.store.Set(nil)
 		time.Sleep(2 * time.Minute)
 		if l := w.lock("a"); len(l.Waiters) != 3 || l.Waiters[0].Process != b.Process() {
-			t.Errorf("it does not stand in front: %s", w.doc("a"))
+			t.Errorf("it is not the first in the queue: %s", w.doc("a"))
 		}
 		w.release(g)
 		w.release(w.wantTurn(slow))
@@ -112,7 +112,7 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 				evicted += p.store.Count(fault.Evict)
 			}
 			if evicted > 0 {
-				t.Errorf("somebody was passed over: %s", w.doc("a"))
+				t.Errorf("a waiter was passed over: %s", w.doc("a"))
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 		b.noPings()
 		time.Sleep(2 * time.Minute)
 		if !released.Load() {
-			t.Fatal("nobody was to be passed over: the test proves nothing")
+			t.Fatal("no waiter was to be evicted: the test proves nothing")
 		}
 		got := w.wantTurn(first)
 		if l := w.lock("a"); l.TS != got.Session() {

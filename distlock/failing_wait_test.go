@@ -50,7 +50,7 @@ func (p *proc) deny(ops ...fault.Op) {
 }
 
 // noticed is the longest time after which a waiter has read its lock and returned.
-const told = pingTime + pingTime/6 + slack
+const noticed = pingTime + pingTime/6 + slack
 
 // A waiting Lock returns when the wait cannot succeed any more. Its error is that of a new call.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
@@ -63,7 +63,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			spoil: func(w *world, _, _ *proc) { w.rewrite("a", map[string]any{"state": "held"}) },
 			want:  func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
 		},
-		"line malformed": {
+		"queue malformed": {
 			spoil: func(w *world, _, _ *proc) { w.rewrite("a", map[string]any{"waiters": "many"}) },
 			want:  func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
 		},
@@ -95,7 +95,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 		},
 	} {
 		for _, full := range []bool{false, true} {
-			runInBubble(t, fmt.Sprintf("%s, line full %v", name, full), func(t *testing.T, w *world) {
+			runInBubble(t, fmt.Sprintf("%s, queue full %v", name, full), func(t *testing.T, w *world) {
 				a, l, b := w.start(nil), w.start(nil), w.start(nil)
 				b.withoutNotices()
 				g := a.mustTry("a", c.opts...)
@@ -109,7 +109,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 				c.spoil(w, a, b)
 				start := time.Now()
 				got := w.ended(done)
-				if took := time.Since(start); !c.want(got.err) || took > told {
+				if took := time.Since(start); !c.want(got.err) || took > noticed {
 					t.Errorf("after %v: %v", took, got.err)
 				}
 				_, err := b.try("a", c.opts...)
@@ -133,7 +133,7 @@ func denied(err error) bool {
 // the wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
-		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
+		"reads": {fault.Look, fault.Look}, "polls": {fault.HeldOrFree}, "entering": {fault.Enter},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			var log assert.Log
@@ -165,7 +165,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 			w.release(g)
 			g = w.wantTurn(done)
 			if n := strings.Count(log.String(), "succeeds again"); n != 1 {
-				t.Errorf("%d ends of it, want one:\n%s", n, log.String())
+				t.Errorf("%d reports of its end, want one:\n%s", n, log.String())
 			}
 			if n := strings.Count(log.String(), `"warn"`); n != 1 {
 				t.Errorf("%d warnings, want one:\n%s", n, log.String())
