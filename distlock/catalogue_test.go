@@ -205,7 +205,8 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) { // H5
 	})
 }
 
-// If a reply contradicts the next read, TryLock tries again. The number of tries is bounded.
+// If the server's reply to a write contradicts the next read, TryLock tries again. The number of
+// tries is bounded.
 func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) { // I10, I11, F22
 	for name, c := range map[string]struct {
 		op    fault.Op

@@ -49,10 +49,10 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// noticed is the longest time after which a waiter has read its lock and returned.
+// noticed is the time within which a waiter reads its lock and returns.
 const noticed = pingTime + pingTime/6 + slack
 
-// A waiting Lock returns when the wait cannot succeed any more. Its error is that of a new call.
+// A waiting Lock returns when it cannot succeed any more. A new call returns the same error.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option

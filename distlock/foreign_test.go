@@ -139,8 +139,8 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// A contender reads a lock of MongoDB's lock manager twice more before it takes the lock over. It
-// takes nothing over if either read shows a change.
+// Before a contender takes over a lock of MongoDB's lock manager, it reads the lock again, twice.
+// It takes nothing over if either read shows a change.
 func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	for name, c := range map[string]struct {
 		before fault.Op // the step that the change precedes

@@ -20,8 +20,8 @@ import (
 // quick sets a takeover time of two minutes, because tests with a full queue are slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill fills the queue of a lock with waiters of many processes. They die when p is killed. The
-// returned function ends their waits.
+// fill fills the queue of a lock with waiters of many processes. The processes die when p is
+// killed. The returned function ends the waits.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -137,8 +137,8 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 
 // If more than a hundred callers wait for a lock, it is free only for a short time between two
 // holders:
-//   - With a grant stream, it is free for no time.
-//   - With polling, it is free for at most 100 ms, and for 12 ms on average.
+//   - With a grant stream, the time is zero.
+//   - With polling, the time is at most 100 ms, and 12 ms on average.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{

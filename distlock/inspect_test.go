@@ -22,7 +22,7 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// An Inspector sends commands only for its calls. Holder costs one command.
+// An Inspector sends a command only when one of its methods is called. Holder costs one command.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -167,8 +167,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// On a replica set, a process that waits for long polls rarely. Behind a mongos it polls as often
-// as without a stream, until the stream has proved to be prompt.
+// During a long wait, a process on a replica set polls rarely. Behind a mongos it polls as often as
+// without a stream, because the stream has not proved to be prompt.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -188,8 +188,8 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// With polling, the polls and the duration of a hand-over are bounded, for one waiter and for
-// sixteen in different processes.
+// With polling, a hand-over has a bounded number of polls and a bounded duration, for one waiter
+// and for sixteen in different processes.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters int

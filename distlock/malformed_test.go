@@ -103,7 +103,7 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	})
 }
 
-// The release of one of several holders leaves the others' shares held, even if the document was
+// The release of one of several holders keeps the shares of the others, even if the document was
 // damaged meanwhile. No other caller acquires the lock before the last release.
 func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	for name, damage := range map[string]bson.E{

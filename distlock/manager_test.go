@@ -239,7 +239,8 @@ func TestNew_BadURI_NoPasswordInTheError(t *testing.T) { // G11
 	}
 }
 
-// PruneLocks deletes the documents of locks that were free for days. Later fences are still larger.
+// PruneLocks deletes the documents of locks that were free for days. The next fence of such a lock
+// is still larger.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		runInBubble(t, fmt.Sprint(on), func(t *testing.T, w *world) {

@@ -81,7 +81,7 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	})
 }
 
-// endsAtTheGrant is a context that ends at the first call of Err after armed was set.
+// endsAtTheGrant is a context that ends at the first call of Err after armed is set.
 type endsAtTheGrant struct {
 	context.Context
 	armed atomic.Bool

@@ -73,8 +73,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the ping and the remaining trust add up to the hold time. A clock that is an hour
-// behind has a skew of an hour.
+// The age of the last ping and the remaining time of trust add up to the hold time. A clock that is
+// an hour behind has a skew of an hour.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}

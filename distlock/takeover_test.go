@@ -95,7 +95,7 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	})
 }
 
-// A watch with a gap between its reads starts again.
+// A gap between two reads restarts the watch.
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
@@ -318,8 +318,8 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	})
 }
 
-// Several waiters of one process read the same dead holder, and their replies arrive out of order.
-// Their locks are taken over after the takeover time.
+// Several waiters of one process read the same dead holder. Its locks are taken over after the
+// takeover time although the replies arrive out of order.
 func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })

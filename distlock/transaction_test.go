@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Other callers that change the lock document make a transaction run its work at most twice.
+// A transaction runs its work at most twice, although other callers change the lock document.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {

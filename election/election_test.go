@@ -373,7 +373,8 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	})
 }
 
-// Resign does not wait for the leader's function if the function calls it with its own context.
+// A call of Resign by the leader's function, with the function's context, does not wait for the
+// function.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		e := election.New(w.start().Manager, name)

@@ -123,8 +123,8 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// Observe continues after a server that does not answer, a malformed document, and a lock in
-// another mode. It reports each problem once, and then the leader again.
+// Observe continues after an outage, a malformed document, and a lock in another mode. It reports
+// each problem once, and then the leader again.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()

@@ -45,9 +45,9 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
-// Each pinger has its own list of releases. A pinger of another cluster never gets an entry. In
-// mongos, the pingers of all clusters shared one list, and dropped an entry that matched nothing in
-// their own cluster.
+// Each pinger has its own list of releases. An entry never reaches the pinger of another cluster.
+// In mongos, the pingers of all clusters shared one list, and dropped an entry that matched nothing
+// in their own cluster.
 func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -315,7 +315,7 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) { // H16
 	})
 }
 
-// The delay of the ping loop is measured, for example in a process that was paused.
+// The pinger measures the delay of its loop, for example in a process that was paused.
 func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

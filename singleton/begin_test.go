@@ -15,7 +15,7 @@ func hourly(last, now time.Time) (time.Time, error) {
 	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
 }
 
-// begin acquires the lock, begins a slot, ends it with the error over, and releases the lock.
+// begin acquires the lock, begins a slot, ends the slot with the error over, and releases the lock.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (
 	time.Time, error) {
 	p.w.t.Helper()
@@ -88,8 +88,8 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	}
 }
 
-// BeginSlot reports why no slot begins: a schedule that never fires or does not rise, a choice that
-// is not later, or a missing argument.
+// BeginSlot reports why no slot begins: the schedule never fires, the choice fails or is not later
+// than the last slot, or an argument is missing.
 func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

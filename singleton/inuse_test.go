@@ -71,8 +71,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A process stops before it calls Do, and continues after another process has taken over. It does
-// not call Do.
+// A process that stops before it calls Do does not call it if another process has taken over
+// meanwhile.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots, "begin"} {
 		inBubbleSub(t, string(kind), func(t *testing.T, w *world) {

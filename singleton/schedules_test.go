@@ -48,7 +48,7 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// A slot that kills its processes is interrupted after MaxAttempts, which is 5 by default. The
+// A slot is recorded as interrupted after MaxAttempts of its processes have died, 5 by default. The
 // schedule then continues.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {

@@ -70,7 +70,7 @@ func TestRunSlots_Commands(t *testing.T) {
 	})
 }
 
-// Missed slots run once, are skipped or all run, as configured.
+// Of several missed slots, one runs, none runs or all run, as configured.
 func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	type s = singleton.Slots
 	for name, c := range map[string]struct {
@@ -218,8 +218,8 @@ type nextFunc func(time.Time) time.Time
 
 func (f nextFunc) Next(t time.Time) time.Time { return f(t) }
 
-// RunSlots refuses a schedule that never fires or does not rise. It returns after the last slot of
-// a schedule.
+// RunSlots refuses a schedule that never fires or whose times do not rise. It returns after the
+// last slot of a schedule.
 func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal

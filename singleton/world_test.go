@@ -63,7 +63,7 @@ func each(t *testing.T, name string, test func(t *testing.T, w *world, kind sing
 	}
 }
 
-// runs runs a loop or a schedule until the process stops, and returns its error.
+// runs starts a loop or a schedule, which ends when the process stops. The channel gets its error.
 func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan error {
 	l := looping(every, do)
 	s := slotting(every, func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) })
@@ -162,8 +162,8 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 
 func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
 
-// lose drops the replies to the n commands after the first ones. If applied is set, these n
-// commands are applied.
+// lose lets the given number of commands pass, and then drops the replies to n commands. If applied
+// is set, these n commands are applied.
 func (y *connection) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {

@@ -62,7 +62,7 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 	})
 }
 
-// A missing ping document is watched.
+// A contender watches a holder whose ping document is missing.
 func TestDecide_NoPingDocument(t *testing.T) { // F14
 	t.Parallel()
 	nameless := func(e *takeover.Evidence) { e.Process = "" }
@@ -130,8 +130,8 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// A condemned ping counts at the first read for a holder of this package, and never for a foreign
-// holder.
+// If the ping is condemned, a lock of this package is taken at the first read. A lock of a foreign
+// holder is not.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }

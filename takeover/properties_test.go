@@ -229,7 +229,8 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) { // D5
 	})
 }
 
-// No lock is taken before both clocks have counted the takeover time, unless all witnesses agree.
+// No lock is taken before the contender's and the server's clock have counted the takeover time,
+// unless all witnesses agree.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

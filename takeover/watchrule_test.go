@@ -8,8 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// The watch rule counts from the reply to the first read until the send of the present read, by the
-// smaller of two clocks.
+// The watch rule counts from the reply of the first read to the send of the present read. Of two
+// clocks it uses the one that has counted less.
 func TestDecide_WatchRule(t *testing.T) {
 	t.Parallel()
 	only := policy(mode(takeover.WatchOnly))
@@ -63,8 +63,7 @@ func TestDecide_WatchRule(t *testing.T) {
 			look(due-1, less)).by(only),
 		later("ping records the longer takeover time", watched, time.Hour-limit, look(0, longer),
 			look(due, longer)).by(only),
-		// A2
-		takes("contender's clock 20 minutes behind", "watch", look(0, behind), look(due, behind)),
+		takes("contender's clock 20 minutes behind", "watch", look(0, behind), look(due, behind)), // A2
 		takes("ping a minute in the future", "watch", look(0, ping(time.Minute)),
 			look(due, ping(time.Minute))), // F16
 		takes("ping ten years in the future", "watch", look(0, decade), look(due, decade)),

@@ -29,8 +29,8 @@ func TestDecide_WitnessesRule(t *testing.T) {
 			saying("server 8h0m0.01s, contender 8h0m0s, holder 8h0m0.01s; unchanged for 0s of 1m30s"),
 		later("one nanosecond short of three intervals", watched, 1, look(night), look(due-1)),
 		takes("three intervals", "witnesses", look(night), look(due)),
-		// B7
-		later("three intervals count from reply to send", watched, trip, look(night), look(due-trip)),
+		later("three intervals count from reply to send", watched, trip, look(night),
+			look(due-trip)), // B7
 		later("three intervals by the server's clock too", watched, 10*time.Second-trip, look(night),
 			look(due, serverOff(-10*time.Second))),
 		later("watch only", watched, limit-three, look(night), look(due)).

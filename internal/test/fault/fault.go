@@ -109,8 +109,9 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// do passes a call through the hook, except the later rows of a listing. A hook may apply the call
-// after the caller's context has ended, because a server carries out every command that was sent.
+// do passes a call through the hook. A listing passes only once, not with each row. A hook may
+// apply the call after the caller's context has ended, because a server carries out every command
+// that was sent.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {

@@ -100,8 +100,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site identifies the code that creates a timer by the names and lines of its functions. Timers are
-// sorted by it, because program counters differ between builds.
+// site returns the names and lines of the functions that create a timer. Timers are sorted by this
+// text, because program counters differ between builds.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])

@@ -167,8 +167,8 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	return false
 }
 
-// enterTimers adds the timers that were set since the last event to the agenda, in an order that is
-// independent of the scheduler. The caller holds mu.
+// enterTimers adds the new timers to the agenda, in an order that is independent of the scheduler.
+// The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
 		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))
