@@ -75,10 +75,10 @@ type backlog struct {
 	NoField string `json:"noField,omitempty"`
 }
 
-// there returns an error for a collection that does not exist and has no queue. It returns nil if
+// checkCollection returns an error for a collection that does not exist and has no queue. It returns nil if
 // the user may not list the collections. It accepts DATABASE.COLLECTION if a process works on that
 // queue and no collection has that name.
-func (v *rowsOf) there(ctx context.Context, st *store) error {
+func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
 	if err != nil || len(found) > 0 {
@@ -134,7 +134,7 @@ func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, er
 }
 
 func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
-	if err := v.there(ctx, st); err != nil {
+	if err := v.checkCollection(ctx, st); err != nil {
 		return backlog{}, err
 	}
 	q := backlog{Database: cmp.Or(v.home, v.database), Collection: v.collection, Due: v.due}
@@ -211,7 +211,7 @@ type queueList struct {
 	Queues   []backlog `json:"queues"`
 	More     bool      `json:"more"` // more queues exist than were counted
 
-	void string // printed instead of an empty table
+	empty string // printed instead of an empty table
 }
 
 // queues counts the rows of all queues that have a lock document.
@@ -250,19 +250,19 @@ func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
 	})
 	if len(l.Queues) == 0 {
-		l.void = st.nothing(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
+		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
 			"name a COLLECTION to count its rows", l.Database))
 	}
 	return l, nil
 }
 
 func (l queueList) print(w io.Writer, how layout) {
-	if l.void != "" {
-		fmt.Fprintln(w, l.void)
+	if l.empty != "" {
+		fmt.Fprintln(w, l.empty)
 		return
 	}
-	t := table{columns: []column{{title: "QUEUE", least: 8}, {title: "READY"}, {title: "LATER",
-		idle: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
+	t := table{columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
+		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
 	for _, q := range l.Queues {
 		t.rows = append(t.rows,
 			[]string{how.label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),

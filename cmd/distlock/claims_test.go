@@ -36,7 +36,7 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
 	b.cli("claims", "jobs", "--dead", "--limit", "2").want(t, 0, "and more")
-	var got morgue
+	var got deadList
 	assert.Must(t, json.Unmarshal([]byte(b.cli("claims", "jobs", "--dead", "--json").want(t, 0).out),
 		&got))
 	if len(got.Dead) != len(ids) || got.More || len(got.Dead[0].Errors) != 2 ||
@@ -105,7 +105,7 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
-	var got rota
+	var got loopList
 	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "--json").want(t, 0).out), &got))
 	if len(got.Loops) != 3 || got.Loops[2].Stopped != "stopped" || got.Loops[0].Failures != 4 ||
 		got.Loops[0].Malformed == "" || got.Loops[1].Malformed == "" || got.Loops[2].Malformed != "" {

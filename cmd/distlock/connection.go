@@ -142,7 +142,7 @@ func (c *connection) hosts() string {
 type store struct {
 	client *mongo.Client
 	*distlock.Inspector
-	past     *history.Log
+	history  *history.Log
 	database string
 	never    bool // void found no collection of locks
 }
@@ -155,7 +155,7 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 		return nil, err
 	}
 	s := &store{client: client, database: c.database}
-	if s.past, err = history.New(client, c.database, history.Options{Logger: log}); err != nil {
+	if s.history, err = history.New(client, c.database, history.Options{Logger: log}); err != nil {
 		return nil, err
 	}
 	s.Inspector, err = s.inspector(ctx, log, operator())
@@ -164,10 +164,10 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 
 // inspector returns an Inspector, without I/O. The history records who as the author of breaks by
 // this Inspector.
-func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
+func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
-		Logger: log, Host: who, Observer: recorder(s.past, s.database)})
+		Logger: log, Host: author, Observer: recorder(s.history, s.database)})
 }
 
 func (s *store) read(ctx context.Context, q history.Query) (
@@ -178,7 +178,7 @@ func (s *store) read(ctx context.Context, q history.Query) (
 func (s *store) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = s.past.Close(ctx) // the log has the error
+	_ = s.history.Close(ctx) // the log has the error
 	disconnect(s.client)
 }
 
@@ -248,34 +248,34 @@ func redact(text, uri string) string {
 // maxSearched limits the search for other databases with locks: a server with more is not searched.
 const maxSearched = 50
 
-// void explains that the database has no locks: an operator may have named the wrong database. It
+// explainEmpty explains that the database has no locks: an operator may have named the wrong database. It
 // returns never = true only if the database never had locks and the user may list its collections.
-func (s *store) void(ctx context.Context) (text string, never bool) {
+func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
-	has, err := keepsLocks(ctx, s.client, s.database)
+	has, err := hasLocks(ctx, s.client, s.database)
 	if err != nil || has {
 		return fmt.Sprintf("database %q has no locks", s.database), false
 	}
 	s.never = true
 	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
-	if others := s.others(ctx); len(others) > 0 {
+	if others := s.otherDatabases(ctx); len(others) > 0 {
 		text += "; databases here that have one: " + strings.Join(others, ", ")
 	}
 	return text, true
 }
 
-// The method nothing returns text, or the text of void if the database never had locks.
-func (s *store) nothing(ctx context.Context, text string) string {
-	if why, never := s.void(ctx); never {
+// emptyText returns text, or the text of void if the database never had locks.
+func (s *store) emptyText(ctx context.Context, text string) string {
+	if why, never := s.explainEmpty(ctx); never {
 		return why
 	}
 	return text
 }
 
-// others returns the other databases that have locks, if the user may list them.
-func (s *store) others(ctx context.Context) []string {
+// otherDatabases returns the other databases that have locks, if the user may list them.
+func (s *store) otherDatabases(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {
 		return nil
@@ -285,23 +285,23 @@ func (s *store) others(ctx context.Context) []string {
 		if name == s.database {
 			continue
 		}
-		if has, err := keepsLocks(ctx, s.client, name); err == nil && has {
+		if has, err := hasLocks(ctx, s.client, name); err == nil && has {
 			found = append(found, catalog.Printable(name, 100))
 		}
 	}
 	return found
 }
 
-func keepsLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
+func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
 	names, err := client.Database(database, options.Database().SetReadPreference(readpref.Primary())).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
 	return len(names) > 0, err
 }
 
-// absent returns the error for a lock that does not exist, with the possible cause.
-func (s *store) absent(ctx context.Context, name string) error {
+// missingLock returns the error for a lock that does not exist, with the possible cause.
+func (s *store) missingLock(ctx context.Context, name string) error {
 	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
-	if text, never := s.void(ctx); never {
+	if text, never := s.explainEmpty(ctx); never {
 		err = fmt.Errorf("there is no lock %s: %s", named(name), text)
 	}
 	return err

@@ -75,7 +75,7 @@ type interrupted struct{ signal syscall.Signal }
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
 func main() {
-	if code, was := hidden(os.Args); was {
+	if code, was := internalCommand(os.Args); was {
 		os.Exit(code)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -105,7 +105,7 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 // run runs the whole program, except the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	top := root(stdio{in, out, errOut})
-	top.SetArgs(joined(args))
+	top.SetArgs(joinWait(args))
 	c, err := top.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
@@ -146,7 +146,7 @@ type version struct{}
 
 func (version) flags(*pflag.FlagSet) {}
 
-func (version) accept(c call) error { return c.nothing() }
+func (version) accept(c call) error { return c.noArguments() }
 
 func (version) secrets() string { return "" }
 

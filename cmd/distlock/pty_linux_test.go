@@ -86,7 +86,7 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 			p, person := session(t, c.script, b.under("", "read")...)
 			p.pids(1)
 			types(t, person, "one\n")
-			says(t, p.out.String, "code")
+			awaitText(t, p.out.String, "code")
 			types(t, person, "two\n")
 			p.wait().want(t, 0, `read "one\n"`, "code 5", "shell reads two")
 		})
@@ -99,7 +99,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 		b.under("--grace 100ms", "stubborn")...)
 	pid := p.pids(1)[0]
 	types(t, person, "\x03")
-	says(t, p.out.String, "got interrupt")
+	awaitText(t, p.out.String, "got interrupt")
 	var n int
 	_, _ = fmt.Sscan(pid, &n)
 	assert.Must(t, syscall.Kill(n, syscall.SIGKILL))
@@ -121,7 +121,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 			p, person := session(t, `trap "" TSTP; `+c.script, b.under("", "polite")...)
 			pid := p.pids(1)[0]
 			types(t, person, "\x1a")
-			says(t, p.out.String, c.says)
+			awaitText(t, p.out.String, c.says)
 			var n int
 			_, _ = fmt.Sscan(pid, &n)
 			terminate(t, n)

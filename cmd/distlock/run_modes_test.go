@@ -11,7 +11,7 @@ import (
 	"mongodlm/distlock"
 )
 
-func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
+func TestRun_Modes_ShareAndQueue(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t, b.under("--permits 2 --why first", "polite")...)
 	ready(t, out)
@@ -30,7 +30,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 		t.Errorf("it counts itself:\n%s", waited.errOut)
 	}
 	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
-		t.Errorf("the process id is told %d times:\n%s", n, third.errOut)
+		t.Errorf("the process id is printed %d times:\n%s", n, third.errOut)
 	}
 	b.signalled(out, ended)
 	b.signalled(out2, ended2)
@@ -40,7 +40,7 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 	b.run("--shared", "env", "0").want(t, 0)
 	b.run("", "env", "0").want(t, exitHeld, "reading")
 	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
-	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
+	eventually(t, "a process is queued", func() bool { return len(b.lock("job").Waiters) == 1 })
 	b.cli("locks").want(t, 0, "job", "1", "exclusive", "writing")
 	b.cli("locks").want(t, 0, "shared", "reading")
 	b.signalled(out, ended)
@@ -66,7 +66,7 @@ func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 }
 
 // A wait prints its reason and the place in the queue.
-func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
+func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
 	ctx, interrupt := context.WithCancelCause(t.Context())

@@ -78,7 +78,7 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 // longer than a short wait to return the holder. Then refused repeats the run with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
-	eventually(b.t, "it is told who holds the lock", func() bool {
+	eventually(b.t, "the holder is printed", func() bool {
 		r = cli(b.t, b.under(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
 		wait *= 2
 		return r.code != exitUnavailable && !strings.Contains(r.errOut, "who holds it is not known")
@@ -190,7 +190,7 @@ func TestRun_InterruptedWhileWaiting_ExitsWithTheSignal(t *testing.T) {
 	await(t, ended).want(t, exitSignal+int(syscall.SIGTERM), "interrupted")
 }
 
-func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
+func TestRunner_SetMargin_KillsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, flags string }{
 		{"defaults", ""},

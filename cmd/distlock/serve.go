@@ -38,7 +38,7 @@ func (v *serve) accept(c call) error {
 	if err := v.metrics.accept(); err != nil {
 		return err
 	}
-	return c.nothing()
+	return c.noArguments()
 }
 
 func (v *serve) run(ctx context.Context, s stdio) error {

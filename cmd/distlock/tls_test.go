@@ -89,9 +89,9 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// secure puts TLS before the embedded server and returns the address. It requires a certificate from
+// tlsProxy puts TLS before the embedded server and returns the address. It requires a certificate from
 // every client.
-func secure(t *testing.T, a *authority) (addr string) {
+func tlsProxy(t *testing.T, a *authority) (addr string) {
 	t.Helper()
 	file := a.pair("server")
 	cert := assert.Value(tls.LoadX509KeyPair(file, file))(t)
@@ -150,7 +150,7 @@ func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEs
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
-	addr := secure(t, a)
+	addr := tlsProxy(t, a)
 	patience := "20000" // milliseconds: no wait should occur
 	at := func(options ...string) string {
 		return "mongodb://" + addr + "/?directConnection=true&serverSelectionTimeoutMS=" +

@@ -63,7 +63,7 @@ const marginShare = 4
 //
 // others is the number of holders besides h. Foresee leaves out waiters in line that are dead or
 // die with h.
-func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook {
+func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
 	if h.BadPing != nil {
@@ -76,7 +76,7 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 		ForeignTakeover: words.DefaultTakeover, PingInterval: words.DefaultPing,
 		MaxGap: words.DefaultTakeover}
 	o := Outlook{pulse: "ping", age: h.PingAge, watched: -1}
-	for _, w := range line {
+	for _, w := range queue {
 		if w.Process != h.Process && w.HasPing && w.BadPing == nil && !w.Gone() && h.PingAge >= 0 {
 			o.watched = max(o.watched, min(w.Age, h.PingAge))
 		}
@@ -84,10 +84,10 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	if !h.HasPing {
 		o.pulse = ""
 	}
-	o.ask(e, p)
+	o.setTimes(e, p)
 	if h.Lease > 0 && h.LeaseAge >= 0 && o.EarliestMS != nil {
 		by := Outlook{pulse: "renewal", age: h.LeaseAge, watched: min(o.watched, h.LeaseAge)}
-		by.ask(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true,
+		by.setTimes(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true,
 			HasSeq: true}, p.OfLease(h.Lease))
 		if *by.EarliestMS < *o.EarliestMS {
 			by.Rule = "lease"
@@ -95,7 +95,7 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 		}
 	}
 	o.Process, o.Others, o.late = h.Process, others, h.Gone() || h.Lease > 0 && h.LeaseAge > h.Lease
-	for _, w := range line {
+	for _, w := range queue {
 		if !w.Gone() && (w.Process != h.Process || o.Rule == "lease") {
 			o.Next = w.Process
 			return o
@@ -105,8 +105,8 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	return o
 }
 
-// ask sets the rule and the times for a contender with policy p. Evidence e is still without times.
-func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
+// setTimes sets the rule and the times for a contender with policy p. Evidence e is still without times.
+func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole := takeover.Decide(e, e, p).Remaining
 	untilOld := max(0, whole-o.age)

@@ -119,7 +119,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 
 // MongoDB's lock manager raises no fence. So a break needs the session of the holder that was
 // shown.
-func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
+func TestBreak_ForeignHolder_NeedsItsSession(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
 			session := bson.NewObjectID()

@@ -19,7 +19,7 @@ import (
 )
 
 // The server is queried once an interval for any number of viewers, and never without a viewer.
-func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
+func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
 		assert.MustEqual(t, w.store.Total(), 0, "%d commands before anybody looked, want %d")
@@ -32,7 +32,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		synctest.Wait()
 		// A round sends two commands, one for the holders and one for the waiters. Two histories,
 		// of all locks and of one lock, are read every three seconds.
-		past := w.past.count()
+		past := w.history.count()
 		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
 		}
@@ -49,7 +49,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		n := w.store.Total()
 		time.Sleep(time.Hour)
 		if now := w.store.Total(); now != n {
-			t.Errorf("%d commands while nobody looked", now-n)
+			t.Errorf("%d commands without a viewer", now-n)
 		}
 	})
 }

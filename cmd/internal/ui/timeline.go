@@ -119,16 +119,16 @@ type band struct {
 	latest time.Time
 }
 
-// paint colors the bars. A bar differs in color from the previous bar if that bar is of another
+// setColors colors the bars. A bar differs in color from the previous bar if that bar is of another
 // process.
-func (b *band) paint(p *palette) {
+func (b *band) setColors(p *palette) {
 	order := make([]*bar, len(b.Bars))
 	for i := range order {
 		order[i] = &b.Bars[i]
 	}
 	slices.SortStableFunc(order, func(x, y *bar) int { return x.of.from.Compare(y.of.from) })
 	for n := 1; n < len(order); n++ {
-		p.beside(order[n-1].of.process, order[n].of.process)
+		p.separate(order[n-1].of.process, order[n].of.process)
 	}
 	for n, one := range order {
 		one.Color = p.color(one.of.process)
@@ -162,7 +162,7 @@ type choice struct {
 	On         bool
 }
 
-func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
+func newTimeline(all []*holding, w window, byProcess bool, p *palette) timeline {
 	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
 	found := map[string]*band{}
 	var order []*band
@@ -201,7 +201,7 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 		if len(b.Bars) > maxBars {
 			b.Bars = b.Bars[len(b.Bars)-maxBars:]
 		}
-		b.paint(p)
+		b.setColors(p)
 		t.Bands = append(t.Bands, *b)
 	}
 	t.Ticks = w.ticks()

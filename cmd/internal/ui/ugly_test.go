@@ -193,7 +193,7 @@ func ugly(t *testing.T) *world {
 		}
 	})
 	data := uglyData(time.Now())
-	w.past.put(data.events...)
+	w.history.put(data.events...)
 	for collection, rows := range data.rows {
 		switch collection {
 		case catalog.LocksCollection, catalog.PingsCollection:
@@ -209,12 +209,12 @@ func ugly(t *testing.T) *world {
 	return w
 }
 
-// misfits lists unreadable parts of a page:
+// layoutFaults lists unreadable parts of a page:
 //   - The page is wider than the screen.
 //   - An element is outside of its card.
 //   - A mark or a figure is cut.
 //   - A text is cut, and no title contains it completely.
-const misfits = `(() => {
+const layoutFaults = `(() => {
 	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." +
 		(e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
 	const wide = document.documentElement.scrollWidth;
@@ -231,7 +231,7 @@ const misfits = `(() => {
 			if (r.left < c.left - 1 || r.right > c.right + 1) say("outside of its card", e);
 		}
 		if (e.matches("td, bdi, dd, .tag") && r.width < 36 && r.height > 90)
-			say("letters stand below each other", e);
+			say("letters are below each other", e);
 		const wider = e.scrollWidth > e.clientWidth + 1;
 		const cut = getComputedStyle(e).overflowX !== "visible" && !scrolls &&
 			(wider || e.scrollHeight > e.clientHeight + 2);
@@ -291,12 +291,12 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 			if first := troubleFirst[name]; first != "" && !value[bool](b, "!!("+first+")") {
 				t.Errorf("%s: trouble does not come first", name)
 			}
-			if wrong := value[string](b, misfits); wrong != "" {
+			if wrong := value[string](b, layoutFaults); wrong != "" {
 				t.Errorf("%s at %d:\n%s", path[:min(len(path), 60)], wide, wrong)
 			}
 		}
 	}
-	b.quiet()
+	b.checkMessages()
 
 	b.do(chromedp.EmulateViewport(360, 800), chromedp.Navigate(b.url+href))
 	b.until("it is asked", `document.querySelector("form.ask")`)
@@ -304,9 +304,9 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 		return fmt.Errorf("%s: %w", oneWord, fault.Refused(call.Op))
 	})
 	b.do(chromedp.SendKeys("[name=why]", "it hangs"), chromedp.Submit("form.ask"))
-	b.until("the error is told", `document.querySelector("p.problem")?.innerText.includes("xxx")`)
-	if wrong := value[string](b, misfits); wrong != "" {
+	b.until("the error is shown", `document.querySelector("p.problem")?.innerText.includes("xxx")`)
+	if wrong := value[string](b, layoutFaults); wrong != "" {
 		t.Errorf("an error of one long word:\n%s", wrong)
 	}
-	b.quiet("502") // the status of the reply
+	b.checkMessages("502") // the status of the reply
 }

@@ -58,7 +58,7 @@ type world struct {
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
-	past      shelf
+	history   memoryHistory
 	unwritten bool // processes write no history
 }
 
@@ -73,10 +73,10 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
 	w.store, w.own = fault.Wrap(w.mem), fault.Wrap(w.mem)
-	access := distlock.Config{Catalog: w.store, Database: "test", Observer: &w.past}
+	access := distlock.Config{Catalog: w.store, Database: "test", Observer: &w.history}
 	inspector, err := distlock.NewInspector(t.Context(), access)
 	assert.Must(t, err)
-	cfg := ui.Config{Inspector: inspector, Past: w.past.read, Hosts: "memory", Database: "test",
+	cfg := ui.Config{Inspector: inspector, Past: w.history.read, Hosts: "memory", Database: "test",
 		Loopback: true}
 	if change != nil {
 		change(&cfg)
@@ -97,7 +97,7 @@ func (w *world) process() *distlock.Manager {
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
 		Takeover: takeoverTime}
 	if !w.unwritten {
-		cfg.Observer = &w.past
+		cfg.Observer = &w.history
 	}
 	m := assert.Value(distlock.New(w.t.Context(), cfg))(w.t)
 	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
@@ -241,16 +241,16 @@ func (w *world) open(target string, let func()) *browser {
 	return b
 }
 
-// shelf is a history in memory, with an Observer and a reader. It records the same data as a
+// memoryHistory is a history in memory, with an Observer and a reader. It records the same data as a
 // history.Log.
-type shelf struct {
+type memoryHistory struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry
 	reads   int
 	err     error // read returns this error
 }
 
-func (s *shelf) Observe(e distlock.Event) {
+func (s *memoryHistory) Observe(e distlock.Event) {
 	switch {
 	case e.Kind < distlock.EventAcquired || e.Kind > distlock.EventEvicted,
 		e.Kind == distlock.EventRefused || e.Kind == distlock.EventGaveUp:
@@ -265,26 +265,26 @@ func (s *shelf) Observe(e distlock.Event) {
 	s.put(entry)
 }
 
-func (s *shelf) put(all ...history.Entry) {
+func (s *memoryHistory) put(all ...history.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries = append(s.entries, all...)
 	slices.SortStableFunc(s.entries, func(a, b history.Entry) int { return a.At.Compare(b.At) })
 }
 
-func (s *shelf) fail(err error) {
+func (s *memoryHistory) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-func (s *shelf) count() int {
+func (s *memoryHistory) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reads
 }
 
-func (s *shelf) read(_ context.Context, q history.Query) (
+func (s *memoryHistory) read(_ context.Context, q history.Query) (
 	found []history.Entry, _ []*distlock.MalformedError, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

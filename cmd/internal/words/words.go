@@ -162,14 +162,14 @@ func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 
 // NextIsGone returns a warning for an operator before a break if the next waiter is gone, else "".
 // The warning names the first waiter that is not gone.
-func NextIsGone(line []distlock.LockInfo) string {
-	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
+func NextIsGone(queue []distlock.LockInfo) string {
+	at := slices.IndexFunc(queue, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
 	switch {
-	case len(line) == 0 || at == 0:
+	case len(queue) == 0 || at == 0:
 		return ""
 	case at > 0:
-		left = "the first live waiter is " + Shown(Short(line[at].Process), ShortName) + "."
+		left = "the first live waiter is " + Shown(Short(queue[at].Process), ShortName) + "."
 	}
 	return "The next waiter seems to be dead: a break skips it, and " + left
 }

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-func gathered(t *testing.T, o *overseer) map[string]float64 {
+func gathered(t *testing.T, o *storeCollector) map[string]float64 {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
 	assert.Must(t, r.Register(o))
@@ -41,7 +41,7 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 
 // An overseer shows the locks of a dead process, a break and a dropped guard, although no process
 // is left to scrape. A server that does not answer is not shown as a server without locks.
-func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
+func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	b := newBase(t)
 	ours := func(extra ...bson.E) []bson.E {
 		return append(extra, bson.E{Key: "seq", Value: int64(1)},
@@ -69,10 +69,10 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 		"distlock_store_held_locks holder=condemned": 2, "distlock_store_held_locks holder=no_ping": 1,
 		"distlock_store_held_locks holder=foreign": 0, "distlock_store_events kind=broken": 2,
 		"distlock_store_events kind=dropped": 0}
-	var o *overseer
+	var o *storeCollector
 	var got map[string]float64
-	eventually(t, "all of it is told in time", func() bool {
-		o = newOverseer(ctx, st)
+	eventually(t, "all metrics are collected", func() bool {
+		o = newStoreCollector(ctx, st)
 		got = gathered(t, o)
 		return len(got) == len(want)
 	})
@@ -84,14 +84,14 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 		t.Errorf("it asks at each scrape: %v", got)
 	}
 	cancel()
-	if got := gathered(t, newOverseer(ctx, st)); !maps.Equal(got,
+	if got := gathered(t, newStoreCollector(ctx, st)); !maps.Equal(got,
 		map[string]float64{"distlock_store_up": 0}) {
 		t.Errorf("without a server it shows %v", got)
 	}
 }
 
 // docs/metrics.md lists exactly the metrics of an overseer.
-func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
+func TestStoreCollector_Document_ListsItsMetrics(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
 	var listed []string
@@ -100,7 +100,7 @@ func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	descs := make(chan *prom.Desc, 10)
-	(&overseer{}).Describe(descs)
+	(&storeCollector{}).Describe(descs)
 	close(descs)
 	var shown []string
 	for d := range descs {
