@@ -23,7 +23,7 @@ type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
 	home              string // the database of the rows; empty means the database of the locks
-	due               string // the field with a row's due time; empty: as the queue records
+	due               string // the field with a row's due time; empty means as recorded by the queue
 }
 
 func (v *rowsOf) flags(f *pflag.FlagSet) {
@@ -67,17 +67,17 @@ type backlog struct {
 	Done       int64  `json:"done"`
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
-	OddRows    int64  `json:"oddRows,omitempty"` // never claimable; counted only here
-	// Odd are the reasons for at most twenty odd rows.
+	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
+	// Odd has the reasons why rows of OddRows can never be claimed, at most twenty.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the field if no row has that field: no row was ever claimed, or the
-	// name is wrong.
+	// NoField is the field with the claim of a row, if no row has it. Then no row was ever claimed,
+	// or the name is wrong.
 	NoField string `json:"noField,omitempty"`
 }
 
-// checkCollection returns an error for a collection that does not exist and has no queue. It returns nil if
-// the user may not list the collections. It accepts DATABASE.COLLECTION if a process works on that
-// queue and no collection has that name.
+// checkCollection returns an error if the collection does not exist and no queue uses it. It
+// accepts DATABASE.COLLECTION for a queue that has a lock document. It returns nil if the user may
+// not list collections.
 func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
@@ -205,7 +205,7 @@ func (q backlog) printCounts(w io.Writer) {
 
 const maxQueues = 100
 
-// A queueList lists the queues whose workers keep their locks in a database.
+// A queueList has the queues with lock documents in a database.
 type queueList struct {
 	Database string    `json:"database"`
 	Queues   []backlog `json:"queues"`
@@ -214,7 +214,7 @@ type queueList struct {
 	empty string // printed instead of an empty table
 }
 
-// queues counts the rows of all queues that have a lock document.
+// queues counts the rows of the queues that have a lock document, at most maxQueues of them.
 func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	due := map[string]string{} // due fields by queue name

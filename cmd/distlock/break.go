@@ -15,7 +15,7 @@ import (
 	"mongodlm/election"
 )
 
-// maxBreakWhy is the most bytes of a reason. It leaves room for the prefix that is stored before.
+// maxBreakWhy is the maximum length of a reason in bytes. The stored reason begins with "broken: ".
 const maxBreakWhy = maxText - len("broken: ")
 
 type breaker struct {
@@ -98,8 +98,8 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder to remove. It returns an error if the lock has changed since the
-// operator read it.
+// breakable returns the holder that the flags name. It returns an error if there is none, or if a
+// foreign holder needs --session.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
@@ -124,7 +124,7 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// afterBreak returns a sentence about the state of the lock after a break.
+// afterBreak describes the state of a lock after a break.
 func afterBreak(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
@@ -142,7 +142,7 @@ func afterBreak(now []distlock.LockInfo) string {
 	return what.String() + "\n"
 }
 
-// explainFailure returns the reason why a break failed, and prints the present state of the lock.
+// explainFailure returns the error for a failed break. If the lock has changed, it prints the lock.
 func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -234,7 +234,7 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 	}
 }
 
-// describeWhy prints the reason of a holder or waiter. The reason of a leader or candidate is its
+// describeWhy prints the reason of a holder or waiter. For a leader or candidate, it prints the
 // metadata.
 func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	what := "why     "
@@ -244,7 +244,7 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// noticeText returns a sentence that tells when a live holder will notice the break.
+// noticeText describes when a live holder notices a break.
 func noticeText(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {

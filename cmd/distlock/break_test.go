@@ -11,14 +11,16 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// holdAlive writes a lock that the process stranger holds, and a recent ping, as this package does.
+// holdAlive writes a lock that otherProcess holds, and a recent ping with a sequence number, as
+// this package writes it.
 func (b *base) holdAlive(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(1)})
 }
 
-// A break needs the fence that was shown and --yes. Otherwise it shows the lock and changes nothing.
+// A break needs the fence that was shown and --yes. Otherwise the command shows the lock and
+// changes nothing.
 func TestBreak_OnlyWithYesAndTheRightFence(t *testing.T) {
 	b := newBase(t)
 	b.holdAlive("balancer", 41)
@@ -51,7 +53,7 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 }
 
 // A holder of MongoDB's lock manager has the fence of the holder before it. So a break also needs
-// the holder's session, which a first attempt prints.
+// the holder's session. The first attempt prints it.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

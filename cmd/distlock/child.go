@@ -31,9 +31,9 @@ const groupPoll = 10 * time.Millisecond
 // runSupported returns nil, because run has what it needs on this system.
 func runSupported() error { return nil }
 
-// catchSignals catches the signals that run forwards to the command. It also keeps the terminal from
-// stopping this process, because a stopped process renews no lock. It keeps SIGPIPE from killing
-// this process when its messages have no reader.
+// catchSignals catches the signals that run forwards to the command. It also catches SIGTSTP,
+// because a stopped process renews no lock, and SIGPIPE, so that run survives the end of the reader
+// of its messages.
 func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -70,8 +70,8 @@ type group struct {
 	resumed  bool // the message about a continued command was printed
 }
 
-// runCommand runs the command while guard is trusted. It returns the command's exit code after its
-// process group has exited. The error is a *distlock.LostError when the lock was lost.
+// runCommand runs the command until it exits or the lock is lost, and ends its process group. It
+// returns the command's exit code. If the lock was lost, the error wraps a *distlock.LostError.
 func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
@@ -94,7 +94,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 			}
 		case <-renewal.C():
 			g.guardian.sendDeadline(guard.Deadline())
-			if s.in == os.Stdin { // no test: run has no other children
+			if s.in == os.Stdin { // not in a test, so run has no other children
 				reap(g.pgid, g.guardian.cmd.Process.Pid)
 			}
 			renewal.Reset(r.renewal())
@@ -122,11 +122,11 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 }
 
 // renewal returns the pause between two messages to the guardian. It is a small part of a ping
-// interval, so that the guardian knows a recent deadline.
+// interval, which keeps the guardian's deadline recent.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start starts the command in a new process group with a guardian. If run has the terminal, the
-// group moves to the foreground. Until all of that is done, the command waits for a byte in a pipe.
+// start starts the command in a new process group, with a guardian. If run has the terminal, the
+// group moves to the foreground. Only then the command begins: it waits for a byte from a pipe.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	pipeR, pipeW, err := os.Pipe()
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		tty: openTerminal(), say: s.say, clock: clock.System(),
 	}
-	go g.wait() // ends with the command; start and under wait for it before they return
+	go g.wait() // ends with the command; start and runCommand wait for it before they return
 	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
 	if err == nil {
 		signal.Ignore(syscall.SIGTTOU) // a message must not stop run, which starts no process now
@@ -212,9 +212,8 @@ func (g *group) forward(s syscall.Signal) {
 	g.signal(syscall.SIGCONT)
 }
 
-// resume continues a stopped command, because a stopped command makes all waiters for its lock
-// wait. If the command needs the terminal, resume gives it the terminal. It returns false if
-// another job has the terminal.
+// resume continues a stopped command, which would otherwise keep its lock. If the command needs the
+// terminal, resume gives it the terminal. It returns false if another job has the terminal.
 func (g *group) resume(by syscall.Signal) bool {
 	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if wants && g.tty != nil && !g.tty.give(g.pgid) {
@@ -230,8 +229,8 @@ func (g *group) resume(by syscall.Signal) bool {
 	return true
 }
 
-// exited reports whether all processes of the group have exited. The caller must have waited for the
-// command itself. While a process of the group exists, the system does not reuse its number.
+// exited reports whether the command and all processes of its group have exited. The system does
+// not reuse the group's number while the group has a process.
 func (g *group) exited() bool {
 	select {
 	case <-g.ended:
@@ -250,10 +249,9 @@ func (g *group) exited() bool {
 // parent has waited for it.
 func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end sends SIGTERM to the rest of the group, and SIGKILL when the grace has passed. If the lock is
-// lost, it sends SIGKILL no later than the grace after the deadline, or immediately if that time
-// has passed. While the lock is trusted, end waits on Linux until no process of the group runs.
-// Finally it takes the terminal back.
+// end sends SIGTERM to the rest of the group, and SIGKILL after the grace. If the lock is lost,
+// SIGKILL follows no later than one grace after the deadline. While the lock is trusted, end waits
+// on Linux until no killed process runs. Finally it takes the terminal back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.exited() {
@@ -277,7 +275,7 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
 	}
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
-	// A killed process ends late if it waits for a disk that does not answer.
+	// A killed process that waits for a disk exits late.
 	for g.killed && lost.Err() == nil && hasRunning(g.pgid) {
 		g.guardian.sendDeadline(guard.Deadline())
 		clock.Sleep(g.clock, groupPoll, nil)

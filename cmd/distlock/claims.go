@@ -17,8 +17,8 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// claims handles the rows of a queue of package claim. It lists rows, retries or removes dead rows,
-// repairs rows, and pauses the queue.
+// claims is the command for the rows of the queues of package claim. It lists rows, retries or
+// removes dead rows, repairs rows, and pauses queues.
 type claims struct {
 	rowsOf
 	dead, repair   bool
@@ -28,7 +28,7 @@ type claims struct {
 	retry, discard []string
 }
 
-// allRows replaces the list of ids and selects all dead rows.
+// allRows selects all dead rows, in place of an id.
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
@@ -111,8 +111,8 @@ type deadList struct {
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// missingField returns the name of the field if no row was found and no row has that field. The result
-// is only a hint: it is empty without the privilege to count the rows.
+// missingField returns the name of the field if no row was found and no row has the field. It
+// returns "" if the user may not count the rows.
 func (v *claims) missingField(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
@@ -128,7 +128,7 @@ func printMissingField(w io.Writer, field string) {
 	}
 }
 
-// A deadRow is a dead row. Its strings are as stored. Its times are by the server's clock; a
+// A deadRow is a dead row. Its strings are as stored. Its times are by the server's clock. A
 // missing time is null.
 type deadRow struct {
 	ID        string     `json:"id"`
@@ -227,7 +227,7 @@ func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
 	return claim.NewAdmin(v.rows(st), cfg)
 }
 
-// change carries out a change. It fails if a given row was not dead.
+// change changes rows, or pauses or resumes the queue. It fails if a given row was not dead.
 func (v *claims) change(ctx context.Context, s stdio) error {
 	retry, _ := parseIDs(v.retry) // accept has checked them
 	discard, _ := parseIDs(v.discard)

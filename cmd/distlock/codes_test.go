@@ -46,8 +46,8 @@ func TestRun_NoServer_HasItsOwnCode(t *testing.T) {
 	}
 }
 
-// After the loss of the server, run reports that the lock may be held. The exit code shows the
-// same, unless the command failed.
+// If the server is gone when the command ends, run reports that the lock may be held. The exit code
+// shows the same, unless the command failed.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

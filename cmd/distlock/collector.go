@@ -25,11 +25,12 @@ const (
 	maxEventCount = 1000      // maximum count of events of a kind
 )
 
-// The states of a holder: alive, late (three missed pings), silent (for the takeover time),
-// condemned, without a ping, or foreign (of another lock manager).
+// holderStates are the states of a holder. A late holder has missed three pings. A silent one has
+// not pinged for the takeover time. A foreign one belongs to another lock manager.
 var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
 
-// The kinds of events that need attention even after the process that reported them has died.
+// eventKinds are the kinds of events to count. They need attention even after the process that
+// recorded them has died.
 var eventKinds = []string{words.Broken, words.Dropped}
 
 var (
@@ -41,8 +42,8 @@ var (
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
-// A storeCollector collects metrics of all processes, because a dead process cannot be scraped itself.
-// It queries the server during a scrape.
+// A storeCollector collects metrics of the locks of all processes, including dead processes, which
+// cannot be scraped. It reads the store during a scrape.
 type storeCollector struct {
 	ctx   context.Context // for all commands, because Collect receives no context
 	st    *store

@@ -39,21 +39,21 @@ func gathered(t *testing.T, o *storeCollector) map[string]float64 {
 	return all
 }
 
-// An overseer shows the locks of a dead process, a break and a dropped guard, although no process
-// is left to scrape. A server that does not answer is not shown as a server without locks.
+// The metrics show the locks of a dead process, a break and a dropped guard, after their processes
+// have ended. If the server does not answer, the metrics omit the number of locks.
 func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	b := newBase(t)
-	ours := func(extra ...bson.E) []bson.E {
+	pingFields := func(extra ...bson.E) []bson.E {
 		return append(extra, bson.E{Key: "seq", Value: int64(1)},
 			bson.E{Key: "pingMS", Value: int64(30_000)}, bson.E{Key: "takeoverMS", Value: int64(900_000)})
 	}
 	for process, old := range map[string]time.Duration{"alive:1:1:a": time.Second,
 		"late:1:1:a": 2 * time.Minute, "silent:1:1:a": time.Hour} {
-		b.ping(process, old, ours()...)
+		b.ping(process, old, pingFields()...)
 		b.heldBy(process, process, 1)
 	}
 	b.ping("condemned:1:1:a", time.Hour,
-		ours(bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})...)
+		pingFields(bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})...)
 	b.heldBy("condemned", "condemned:1:1:a", 1)
 	b.heldBy("condemned too", "condemned:1:1:a", 1)
 	b.heldBy("gone", "gone:1:1:a", 1)
@@ -90,7 +90,7 @@ func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	}
 }
 
-// docs/metrics.md lists exactly the metrics of an overseer.
+// docs/metrics.md lists exactly the metrics of a storeCollector.
 func TestStoreCollector_Document_ListsItsMetrics(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)

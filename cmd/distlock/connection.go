@@ -25,7 +25,7 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// The environment variables that replace --uri and --database.
+// The environment variables for --uri and --database.
 const (
 	envURI      = "MONGODLM_URI"
 	envDatabase = "MONGODLM_DATABASE"
@@ -37,8 +37,8 @@ const (
 	maxURIFile = 64 << 10
 )
 
-// The defaults of package distlock, except defaultDatabase. A separate database supports all
-// features of the server, unlike mongosDatabase.
+// The default values of flags. The times are those of package distlock. The default database is not
+// mongosDatabase, where servers refuse change streams and transactions.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -49,7 +49,7 @@ const (
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. No default comes from the environment, because the help would print it
+// flags declares the flags. The environment sets no default here, because the help would print it
 // with the password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
@@ -62,7 +62,8 @@ func (c *connection) flags(f *pflag.FlagSet) {
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept adds the values of the file and the environment. It validates all values.
+// accept reads the connection string from the file or the environment if --uri is not set. It
+// validates all values.
 func (c *connection) accept(given call) error {
 	switch {
 	case c.uri != "" && c.uriFile != "":
@@ -144,7 +145,7 @@ type store struct {
 	*distlock.Inspector
 	history  *history.Log
 	database string
-	never    bool // void found no collection of locks
+	never    bool // explainEmpty found no collection of locks
 }
 
 // open makes a client with at most pool connections. If pool is 0, the connection string sets the
@@ -162,8 +163,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector, without I/O. The history records who as the author of breaks by
-// this Inspector.
+// inspector returns an Inspector, without I/O. The history records author with each break by the
+// Inspector.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -188,7 +189,8 @@ func disconnect(client *mongo.Client) {
 	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer is the beginning of explain's error texts. The rest may differ between attempts.
+// noServer begins the text of an error for a server that does not answer. The rest of the text may
+// differ between attempts.
 const noServer = "no server answers at "
 
 // explain rewrites the error for a server that cannot be reached.
@@ -245,11 +247,13 @@ func redact(text, uri string) string {
 	return text
 }
 
-// maxSearched limits the search for other databases with locks: a server with more is not searched.
+// maxSearched is the maximum number of databases to search for locks. If a server has more, none is
+// searched.
 const maxSearched = 50
 
-// explainEmpty explains that the database has no locks: an operator may have named the wrong database. It
-// returns never = true only if the database never had locks and the user may list its collections.
+// explainEmpty describes a database without locks. It also lists other databases, because the
+// operator may have named the wrong one. never is true if the database has no collection of locks,
+// and false if the user may not list collections.
 func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -260,13 +264,13 @@ func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	s.never = true
 	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
-	if others := s.otherDatabases(ctx); len(others) > 0 {
-		text += "; databases here that have one: " + strings.Join(others, ", ")
+	if names := s.otherDatabases(ctx); len(names) > 0 {
+		text += "; databases here that have one: " + strings.Join(names, ", ")
 	}
 	return text, true
 }
 
-// emptyText returns text, or the text of void if the database never had locks.
+// emptyText returns text, or the text of explainEmpty if the database never had locks.
 func (s *store) emptyText(ctx context.Context, text string) string {
 	if why, never := s.explainEmpty(ctx); never {
 		return why
@@ -298,7 +302,7 @@ func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool,
 	return len(names) > 0, err
 }
 
-// missingLock returns the error for a lock that does not exist, with the possible cause.
+// missingLock returns the error for a lock that does not exist, with the likely cause.
 func (s *store) missingLock(ctx context.Context, name string) error {
 	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
 	if text, never := s.explainEmpty(ctx); never {

@@ -15,14 +15,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// A LockDetails has the details of one lock that are not in a listing.
+// LockDetails has the details of one lock that are not in a listing. It is exported because package
+// json decodes no embedded pointer to an unexported type.
 type LockDetails struct {
 	// Outlooks has an outlook for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
-	// Condemned has the reasons why contenders have declared holders dead.
+	// Condemned has an entry for each holder that is condemned.
 	Condemned []condemnation `json:"condemned"`
 	History   eventList      `json:"history"` // the newest entries
-	// NoHistory is the error of reading the history. It is empty after a success.
+	// NoHistory is the error if the history could not be read.
 	NoHistory string `json:"noHistory"`
 
 	holders []distlock.LockInfo
@@ -31,7 +32,7 @@ type LockDetails struct {
 // shownEvents is the number of history entries to print.
 const shownEvents = 10
 
-// A condemnation is a contender's mark for a dead process. Its strings are as stored.
+// A condemnation is the mark of a dead process in its ping document. Its strings are as stored.
 type condemnation struct {
 	Process  string     `json:"process"`
 	By       string     `json:"by"`
@@ -81,7 +82,8 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 	return err
 }
 
-// readCondemnation returns the verdict on a process that was declared dead, or nil if its ping is gone.
+// readCondemnation returns the condemnation of a process. The result is empty if the process has no
+// ping or is not condemned.
 func readCondemnation(ctx context.Context, st *store, process string) ([]condemnation, error) {
 	raw, err := st.primary(st.database).Collection(catalog.PingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: process}}).Raw()

@@ -100,7 +100,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// An examination is a report in the making.
+// An examination is a report, with the state that its checks need.
 type examination struct {
 	*doctor
 	*report
@@ -155,7 +155,8 @@ const (
 	maxIdle  = 100_000 // maximum that is counted
 )
 
-// idleLocks warns if the number of unused locks has reached many. Their names may be generated.
+// idleLocks warns if the database has at least many unused locks. The usual cause is generated
+// names.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
@@ -182,7 +183,7 @@ func (d *doctor) limited(ctx context.Context, step func(context.Context) error) 
 	return step(ctx)
 }
 
-// race measures whether conditional updates are atomic.
+// race tests whether conditional updates are atomic.
 func (x *examination) race(ctx context.Context) error {
 	found, err := configserver.Check(ctx, x.st.client, configserver.CheckOptions{
 		Database: x.database, Contenders: x.contenders, Rounds: x.rounds,
@@ -210,7 +211,7 @@ func (x *examination) race(ctx context.Context) error {
 }
 
 // compareClocks records the offset between the clocks of the server and this machine, corrected by
-// half the round trip. It warns if the offset is too large for the shorter takeover rule.
+// half the round trip. It warns of an offset that is too large for the takeover rule witnesses.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -226,7 +227,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// limitations lists the limitations compared to a replica set with a separate database.
+// limitations lists what the server lacks, compared to a replica set with a separate database.
 func limitations(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
@@ -277,7 +278,7 @@ type report struct {
 	Race            *race    `json:"race,omitempty"` // absent without a race
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
-	// MissingIndexes are the commands that create the missing indexes. Each has a warning, too.
+	// MissingIndexes are the commands that create the missing indexes. There is a warning for each.
 	MissingIndexes []string `json:"missingIndexes"`
 	// CreatedIndexes are the commands that --create-indexes has carried out.
 	CreatedIndexes    []string           `json:"createdIndexes"`

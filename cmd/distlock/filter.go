@@ -19,9 +19,9 @@ type filter struct {
 	order          string
 }
 
-// orders are the sort orders. The first is the default, and sorts by trouble. The function "of"
-// returns the weight of a row for the others. Heavier locks come first. Locks with the same weight
-// are sorted by name.
+// orders are the sort orders, the default first. The function "of" returns the weight of a row.
+// Heavier locks come first. Locks with the same weight are sorted by name. The function ranks
+// computes the weight for the default order.
 var orders = []struct {
 	name string
 	of   func(row) time.Duration
@@ -51,7 +51,7 @@ func (v *filter) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// A lockRank is what a sieve needs of one lock.
+// A lockRank is the data by which a filter selects and sorts a lock.
 type lockRank struct {
 	holders, queue []distlock.LockInfo
 	trouble        int           // see [words.Trouble]
@@ -90,7 +90,7 @@ func (v *filter) ranks(l *listing) map[string]*lockRank {
 	return all
 }
 
-// apply reduces a listing to the selected locks, sorted.
+// apply removes the locks that are not selected from a listing, and sorts the rest.
 func (v *filter) apply(l *listing) {
 	all, whole := v.ranks(l), l.count()
 	drop := func(name string) bool {

@@ -18,8 +18,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The first arguments with which this program starts itself again. Only run uses them. They are in
-// no help text.
+// The first arguments with which run starts this program again. No help text has them.
 const (
 	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
 	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
@@ -31,7 +30,8 @@ const (
 	endingMessage = "ending" // run has sent SIGTERM to the command
 )
 
-// internalCommand acts as a starter or a guardian if args ask for one. Otherwise it returns false.
+// internalCommand runs this program as a starter or a guardian if args ask for one. Otherwise it
+// returns false.
 func internalCommand(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
@@ -45,7 +45,8 @@ func internalCommand(args []string) (code int, was bool) {
 	return 0, false
 }
 
-// selfCommand returns a command that runs this program again, even if the program's file was replaced.
+// selfCommand returns a command that runs this program again, even if the program's file was
+// replaced.
 func selfCommand(args ...string) *exec.Cmd {
 	path := "/proc/self/exe"
 	if _, err := os.Stat(path); err != nil {
@@ -58,8 +59,7 @@ func selfCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runStarter waits for a byte from run and then executes the command. If run exits first, starter
-// exits.
+// runStarter waits for a byte from run and then executes the command. If run exits first, it exits.
 func runStarter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
@@ -77,13 +77,13 @@ func runStarter(args []string) int {
 	return exitNotRunnable
 }
 
-// A guardian is run's handle of its guardian process. That process ends the command if run is
-// killed, or is stopped past its deadline. It has a separate session, so the signals to run do not
-// reach it.
+// A guardian is a guardian process, as run sees it. The process ends the command if run is killed,
+// or is stopped past its deadline. It has a separate session, so that signals to run do not reach
+// it.
 type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
-	pipe  *os.File      // its end shows the process the end of run
+	pipe  *os.File      // the process reads its end when run exits
 	clock clock.Clock
 	until time.Time // the last deadline that was sent
 	died  bool      // the guardian process failed; set before ended is closed
@@ -109,15 +109,15 @@ func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, e
 	g := &guardian{
 		cmd: cmd, ended: make(chan struct{}), pipe: writing, clock: clock.System(), until: until,
 	}
-	go func() { // ends with the guardian, which dismiss ends
+	go func() { // ends with the guardian, which stop ends
 		defer close(g.ended)
 		g.died = cmd.Wait() != nil
 	}()
 	return g, nil
 }
 
-// guardianDelay returns how long after the deadline the guardian acts. The delay is long enough for run to
-// act first, and at most half of the time between SIGKILL and the takeover.
+// guardianDelay returns how long the guardian waits after the deadline. The delay is long enough
+// for run to act first, and at most half of the time between SIGKILL and the takeover.
 func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
 
 // sendDeadline sends the deadline if it has changed.
@@ -128,11 +128,11 @@ func (g *guardian) sendDeadline(until time.Time) {
 	}
 }
 
-// sendEnding tells the guardian that run has sent SIGTERM to the command.
+// sendEnding reports to the guardian that run has sent SIGTERM to the command.
 func (g *guardian) sendEnding() { g.send(endingMessage) }
 
 // send sends a line. It waits at most a second for a guardian that does not read. It ignores a
-// guardian that has exited, which runner.under reports.
+// guardian that has exited, because runCommand reports that.
 func (g *guardian) send(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
@@ -144,6 +144,7 @@ func (g *guardian) stop() {
 	_ = g.pipe.Close() // last, because the guardian waits for the pipe's end
 }
 
+// A watchdog is the state of a guardian process.
 type watchdog struct {
 	pgid        int
 	grace, late time.Duration
@@ -202,7 +203,8 @@ func lines(in io.Reader) <-chan string {
 // watch blocks until the command must be ended, and returns the reason.
 func (v *watchdog) watch(messages <-chan string) string {
 	for {
-		// The timer is short: a suspended machine stops the timer, but not the wall clock.
+		// The timer is short, because it stops while the machine is suspended. The wall clock does
+		// not.
 		timer := v.clock.NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
 		select {
 		case line, ok := <-messages:
@@ -237,8 +239,8 @@ func (v *watchdog) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group. It sends SIGTERM, unless run has. It sends SIGKILL after the grace, and no
-// later than the grace after remaining has become 0.
+// end ends the group. It sends SIGTERM, unless run has, and SIGKILL after the grace. The grace
+// begins no later than the time at which remaining becomes 0.
 func (v *watchdog) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited

@@ -84,7 +84,7 @@ func (p *program) pids(n int) []string {
 const quickFlags = "--ping 300ms --takeover 20s --grace 500ms"
 
 // No process holds a lock while a command of its previous holder runs, even if run is killed or
-// stopped. The next holder itself checks which processes run.
+// stopped. In this test, the next holder lists the running processes.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -152,8 +152,7 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// While its command runs, run waits for every process that exits, in the command's group or not. No
-// zombie remains.
+// While its command runs, run waits for every adopted process that exits. No zombie remains.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")

@@ -165,8 +165,8 @@ func (c eventList) print(w io.Writer, how layout) {
 	c.Malformed.print(w, how)
 }
 
-// printLines writes a complete sentence for each event, with the day as a heading. The sentences
-// name the lock if the list has several locks.
+// printLines writes a sentence for each event, and a heading for each day. The sentences name the
+// lock if the list has several locks.
 func (c eventList) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e eventRow) bool {
 		return e.Name != c.Events[0].Name

@@ -85,7 +85,7 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// The flag --since counts back from the server's time. An empty result names a possible reason.
+// The flag --since counts back from the server's time. An empty listing names the likely reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -109,8 +109,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// Malformed entries are reported below the table. Foreign strings do not control a terminal of any
-// width.
+// Malformed entries are reported below the table. A terminal of any width shows foreign strings and
+// executes none.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)

@@ -18,7 +18,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// queueFlags names a queue of package claim, whose indexes doctor checks.
+// queueFlags name the queue of package claim whose indexes doctor checks.
 type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
@@ -61,8 +61,8 @@ func (x *examination) missingIndexes(ctx context.Context) error {
 	return errors.Join(lacking, err)
 }
 
-// indexes records missing indexes. With --create-indexes it creates them, and records the created
-// indexes.
+// indexes records the missing indexes. With --create-indexes it creates them and records which it
+// has created.
 func (x *examination) indexes(what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
@@ -126,9 +126,9 @@ func (x *examination) queue(ctx context.Context, database, collection string,
 // maxCheckedQueues bounds the number of queues to check.
 const maxCheckedQueues = 50
 
-// knownQueues returns the namespaces of the queues that ever took a slot, see docs/claim.md.
+// knownQueues returns the namespaces of the queues with a lock for a slot (see docs/claim.md).
 func knownQueues(ctx context.Context, locks *mongo.Collection) ([]string, error) {
-	const prefix, end = "claim:", "claim;" // behind has the character after the colon
+	const prefix, end = "claim:", "claim;" // the character after the colon ends the range
 	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
 		{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end},
 	}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))

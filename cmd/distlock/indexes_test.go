@@ -21,7 +21,8 @@ func missing(t *testing.T, b *base, more ...string) []string {
 	return examined(t, b, more...).MissingIndexes
 }
 
-// report decodes the report of a suitable server. The exit code reports whether there are warnings.
+// report decodes the report of a suitable server. It checks the exit code, which depends on the
+// warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {

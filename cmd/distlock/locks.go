@@ -149,9 +149,9 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// setEmpty sets the text for an empty listing, with the number of free locks. It calls
-// void to get the text for a database without locks.
-func (l *listing) setEmpty(free int, void func() (text string, never bool)) {
+// setEmpty sets the text for an empty listing. free is the number of free locks. explain returns
+// the text for a database without locks.
+func (l *listing) setEmpty(free int, explain func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
 	case free > 0:
@@ -159,7 +159,7 @@ func (l *listing) setEmpty(free int, void func() (text string, never bool)) {
 	case len(l.Malformed) > 0:
 		l.empty = fmt.Sprintf("no lock in database %q can be understood", l.Database)
 	default:
-		l.empty, l.Never = void()
+		l.empty, l.Never = explain()
 	}
 }
 
@@ -336,8 +336,7 @@ func (q queue) print(w io.Writer, how layout) {
 	t.print(w, how)
 }
 
-// printOf writes the queue of one lock. On a terminal it writes a complete sentence for each
-// waiter.
+// printOf writes the queue of one lock. On a terminal it writes a sentence for each waiter.
 func (q queue) printOf(w io.Writer, how layout) {
 	if how.width == 0 {
 		q.print(w, how)

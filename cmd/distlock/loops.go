@@ -144,8 +144,8 @@ func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
 	return found, nil
 }
 
-// trouble returns a loop's weight in a listing, the heaviest first. A loop that cannot run is the
-// heaviest. Every other loop weighs as much as its number of failures.
+// trouble returns the rank of a loop in a listing, the highest first. A loop with malformed
+// documents has the highest rank. Every other loop is ranked by its number of failures.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64

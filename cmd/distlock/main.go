@@ -13,14 +13,14 @@
 //	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
 //	distlock version                 the version of this build
 //
-// The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in
-// it are never printed. Run a command with -h for its flags.
+// The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server. Its
+// password is never printed. The flag -h lists the flags of a command.
 //
 // # Exit codes
 //
 // 0 is success, 1 is failure, 2 is a usage error, and 3 means that doctor has warnings. The command
-// run has other codes, listed in codes.go and by "distlock run -h"; otherwise it ends with the code
-// of its command.
+// run has other codes, which "distlock run -h" lists. Otherwise run ends with the code of its
+// command.
 //
 // # Limits of run
 //

@@ -105,7 +105,7 @@ func (r result) want(t *testing.T, code int, texts ...string) result {
 	return r
 }
 
-// cli runs distlock to its end.
+// cli runs distlock until it exits.
 func cli(t *testing.T, args ...string) result {
 	t.Helper()
 	var out, errOut screen // a command and its guardian may write concurrently
@@ -184,7 +184,7 @@ func (b *base) flags(args ...string) []string {
 	return append(args, "--uri", b.uri, "--database", b.name)
 }
 
-// cli runs distlock on the database to its end.
+// cli runs distlock on the database until it exits.
 func (b *base) cli(args ...string) result {
 	b.t.Helper()
 	return cli(b.t, b.flags(args...)...)
@@ -207,17 +207,17 @@ func (b *base) lock(name string) catalog.Lock {
 	return l
 }
 
-// otherProcess is a process that no longer pings.
+// otherProcess is the id of a process that these tests only write into documents.
 const otherProcess = "host:1:1700000000:id"
 
-// hold writes a lock that the process stranger holds, and the ping of that process.
+// hold writes a lock that otherProcess holds, and a recent ping of that process.
 func (b *base) hold(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
 	b.ping(otherProcess, time.Second)
 }
 
-// held writes a lock that the process stranger holds.
+// held writes a lock that otherProcess holds.
 func (b *base) held(name string, fence int64) {
 	b.t.Helper()
 	b.heldBy(name, otherProcess, fence)

@@ -121,8 +121,8 @@ func (c *connection) readMember(ctx context.Context, m *member) error {
 	return nil
 }
 
-// warnOfMembers warns of three problems: members that do not answer, clocks that would jump with an
-// election, and a majority that tolerates no failure.
+// warnOfMembers warns of members that do not answer, of clocks that differ, and of a majority that
+// tolerates no failure. If the clocks differ, the server's clock jumps at an election.
 func (r *report) warnOfMembers() {
 	var timed []member
 	voting, data := len(r.Members), 0
@@ -157,8 +157,8 @@ func (r *report) warnOfMembers() {
 	}
 }
 
-// writeConcern warns of a replica set that may lose majority writes. It reports if the user lacks
-// the privilege to read the set's configuration.
+// writeConcern records the write concern of a replica set. It warns if the set may lose majority
+// writes. It needs the privilege to read the set's configuration.
 func (x *examination) writeConcern(ctx context.Context) error {
 	reply, err := x.st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
@@ -180,7 +180,7 @@ func (x *examination) writeConcern(ctx context.Context) error {
 	return nil
 }
 
-// staleAfter is the age of an abandoned ping. By default package distlock prunes pings of that age.
+// staleAfter is the age at which package distlock prunes a ping by default.
 const staleAfter = 4 * 24 * time.Hour
 
 const maxNamed = 5

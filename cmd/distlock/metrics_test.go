@@ -76,7 +76,7 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// ui serves the page and the metrics of the store, including a holder that died.
+// ui serves the page and the metrics of the store, including the lock of a dead holder.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // held by a process without a ping

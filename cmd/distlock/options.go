@@ -37,7 +37,7 @@ type call struct {
 	warn  func(string)      // reports usage that is allowed but unwise
 }
 
-// A topic describes a command. The rest of its help is in folder help.
+// A topic describes a command. A file in folder help has the rest of its help.
 type topic struct {
 	name, usage, summary string
 	make                 func() command
@@ -195,7 +195,7 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	switch {
 	case errors.As(err, &value):
 		must := map[string]string{"bool": "true or false",
-			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30s or 7d", "patience": "a time such as 30s, or " +
+			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30s or 7d", "wait time": "a time such as 30s, or " +
 				forever}[value.GetFlag().Value.Type()]
 		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
@@ -216,7 +216,8 @@ func similarFlags(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime matches a word that means a time but would become the name of a lock.
+// likeTime matches a time with units that Go may not know. It would otherwise become the name of a
+// lock.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
@@ -266,7 +267,7 @@ func lockName(args []string) (string, error) {
 // same.
 const forever = "forever"
 
-// waitLimit is the flag for the wait limit. Its value is optional.
+// waitLimit is the value of the flag --wait.
 type waitLimit struct {
 	limit   time.Duration
 	forever bool
@@ -283,7 +284,7 @@ func (p *waitLimit) String() string {
 	return p.limit.String()
 }
 
-// Set parses a value.
+// Set parses a value of the flag.
 func (p *waitLimit) Set(value string) (err error) {
 	p.forever, p.limit = value == forever, 0
 	if !p.forever {
@@ -303,7 +304,7 @@ func (d *days) String() string {
 	return time.Duration(*d).String()
 }
 
-// Set parses a value.
+// Set parses a value of the flag.
 func (d *days) Set(value string) error {
 	whole, rest, found := strings.Cut(value, "d")
 	if !found {
@@ -325,4 +326,4 @@ func (d *days) Set(value string) error {
 func (d *days) Type() string { return "days" }
 
 // Type returns the name of the type for [wrongFlag].
-func (p *waitLimit) Type() string { return "patience" }
+func (p *waitLimit) Type() string { return "wait time" }

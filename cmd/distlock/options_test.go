@@ -218,15 +218,15 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 		"../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
 	} {
 		text := assert.Value(os.ReadFile(file))(t)
-		var told []string
+		var commands []string
 		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
 			if found[1] != "guardian" { // called only by run
-				told = append(told, found[1])
+				commands = append(commands, found[1])
 			}
 		}
-		slices.Sort(told)
-		if told = slices.Compact(told); !slices.Equal(told, help) {
-			t.Errorf("%s names %q, the help %q", file, told, help)
+		slices.Sort(commands)
+		if commands = slices.Compact(commands); !slices.Equal(commands, help) {
+			t.Errorf("%s names %q, the help %q", file, commands, help)
 		}
 	}
 }

@@ -122,9 +122,9 @@ func (x *examination) featuresNeeding(collection string, actions []string) []str
 
 const codeUnauthorized = 13
 
-// actionCommands has a command for each action. COLL stands for the collection, and NEW for a new name. The
-// commands change nothing: they match no document, or every server refuses them after it has checked
-// the privilege, because of an _id that is an array or a kind of index that does not exist.
+// actionCommands has a command for each action. COLL stands for the collection, and NEW for a new
+// name. No command changes data. Some commands match no document. The others are invalid, with an
+// array as _id or an unknown kind of index, but servers check privileges first.
 var actionCommands = map[string]string{
 	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
 	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
@@ -136,7 +136,8 @@ var actionCommands = map[string]string{
 	"dropCollection": `{"drop": "NEW"}`,
 }
 
-// tryAction reports whether the server denies an action on a collection. It ignores all other answers.
+// tryAction reports whether the server denies an action on a collection. It ignores all other
+// answers.
 func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	if action == "changeStream" {
@@ -156,7 +157,7 @@ func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action stri
 }
 
 // isDenied reports whether err is the server's answer that a privilege is missing. failed is the
-// error if the server did not answer.
+// error if the server gave no answer.
 func isDenied(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

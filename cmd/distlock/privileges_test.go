@@ -81,12 +81,12 @@ func actionsOf(name string, command bson.Raw) []string {
 		"abortTransaction":
 		return nil // every user may send these
 	case "listCollections":
-		return nil // without the privilege the listing is empty; see void
+		return nil // without the privilege the listing is empty; see explainEmpty
 	}
 	return []string{"the unknown action of " + name}
 }
 
-// recorded returns a client of the base, and the record of the client's commands.
+// recorded returns a client of the base, and the log of the client's actions.
 func (b *base) recorded() (*mongo.Client, *actionLog) {
 	b.t.Helper()
 	p := &actionLog{used: map[string]bool{}}
@@ -102,7 +102,7 @@ func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// The features that this feature requires.
+		// with are the features that this feature requires.
 		with []role.Feature
 		// elsewhere lists actions that only other servers check. The integration tests try them.
 		elsewhere string
@@ -292,7 +292,7 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// doctor --role needs no server. It prints a command that can be pasted, or the document of that
+// doctor --role needs no server. It prints a command for the shell, or the document of that
 // command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()

@@ -2,14 +2,14 @@
 
 package main
 
-// killWithParent does nothing: on this system only the guardian ends the command of a killed run.
+// killWithParent does nothing. On this system only the guardian ends the command of a killed run.
 func killWithParent(int) {}
 
-// adoptOrphans does nothing: on this system the command's orphans are left to the init process.
+// adoptOrphans does nothing. On this system the init process waits for orphans.
 func adoptOrphans() {}
 
-// reap does nothing: this process adopts no processes.
+// reap does nothing, because this process adopts no processes.
 func reap(...int) {}
 
-// hasRunning returns false: this system does not distinguish a running process from a zombie.
+// hasRunning returns false, because it cannot tell a running process from a zombie on this system.
 func hasRunning(int) bool { return false }

@@ -93,8 +93,9 @@ func (v *processes) collect(ctx context.Context, st *store) (processList, error)
 	return found, nil
 }
 
-// trouble returns a process's weight in a listing, the heaviest first. With a mark other than
-// "foreign", a holder weighs more with each lock, and a waiter weighs 1. All others weigh 0.
+// trouble returns the rank of a process in a listing, the highest first. The rank is 0 if the
+// process has no mark, or only "foreign". Otherwise a holder is ranked by its number of locks, and
+// a waiter has rank 1.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -135,8 +136,8 @@ func addProcesses(listed iter.Seq2[distlock.LockInfo, error], into map[string]*p
 	return nil
 }
 
-// newProcessRow returns the row of a process, with the marks that apply to it and not to one of its
-// locks.
+// newProcessRow returns the row of a process. It omits the marks of a single lock, such as
+// "leader".
 func newProcessRow(one distlock.LockInfo) *processRow {
 	return &processRow{
 		Process: one.Process, PingAgeMS: milliseconds(one.PingAge),

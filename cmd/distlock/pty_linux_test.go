@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// terminalOf opens a pseudo-terminal of 80 columns. It returns the person's side and the programs'
+// terminalOf opens a pseudo-terminal of 80 columns. It returns the user's side and the programs'
 // side.
 func terminalOf(t *testing.T) (person, programs *os.File) {
 	t.Helper()
@@ -109,7 +109,8 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops neither the command nor run, because the lock would stay held or be lost.
+// Ctrl-Z stops neither the command nor run. A stopped command would keep its lock, and a stopped
+// run would lose it.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{

@@ -12,10 +12,10 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// longAgo makes party use a fixed day instead of an age.
+// longAgo makes entryDoc use a fixed day instead of an age.
 const longAgo = time.Duration(-1)
 
-// entryDoc returns a holder or a waiter of a lock document, with the given age.
+// entryDoc returns a holder or a waiter for a lock document, with the given age.
 func entryDoc(process, why string, mode catalog.Mode, limit int32, old time.Duration,
 	extra ...bson.E) bson.D {
 	since := clock.System().Now().Wall.Add(-old)

@@ -257,8 +257,8 @@ func (r *runner) options() []distlock.Option {
 	return opts
 }
 
-// acquire acquires the lock. The end of ctx ends the wait, but not the guard: the command handles a
-// signal, and the lock must stay until the command has exited.
+// acquire acquires the lock. The end of ctx ends the wait, but not the guard: the lock must stay
+// until the command has exited.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	*distlock.TryGuard, error,
 ) {
@@ -294,7 +294,7 @@ func (r *runner) refused(ctx context.Context, err error) error {
 }
 
 // heldError returns a one-line error that names the holder, or the reason why the holder is
-// unknown. The line has the process id once, because an operator searches for it.
+// unknown. It has the process id once, because operators search for the id.
 func (r *runner) heldError(h *distlock.HeldError) error {
 	if h.Process == "" {
 		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),
@@ -324,17 +324,17 @@ func (r *runner) heldError(h *distlock.HeldError) error {
 	return errors.New(text)
 }
 
-// The times of the messages of a waiting run. It prints the reason after tellAfter, and a changed
-// reason at most every tellEvery. slowAfter bounds a read. A release that takes longer than
-// slowAfter is always reported.
+// The times of messages. While run waits, it prints the reason after reportAfter, and a changed
+// reason at most once per reportEvery. slowAfter bounds the read of the reason. A release that
+// takes longer than slowAfter is reported.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
 	slowAfter   = 5 * time.Second
 )
 
-// reportWait prints the reason of the wait until the returned function is called. It prints if
-// stderr is a terminal or --verbose is set. It costs one read every tellEvery.
+// reportWait prints the reason of the wait until the returned function is called. It prints only if
+// stderr is a terminal or --verbose is set. It reads the lock once per reportEvery.
 func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
@@ -366,7 +366,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	}
 }
 
-// reportSlow prints a message if the function done is not called within slowAfter.
+// reportSlow prints a message if done is not called within slowAfter.
 func reportSlow(s stdio, format string, args ...any) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { // ends with the function done, which waits for it

@@ -47,7 +47,7 @@ func TestRun_Modes_ShareAndQueue(t *testing.T) {
 	await(t, waiter).want(t, 5)
 }
 
-// signalled ends a polite helper and waits for its exit.
+// signalled sends SIGTERM to a helper of kind "polite" and waits for its exit.
 func (b *base) signalled(out *screen, ended <-chan result) {
 	b.t.Helper()
 	terminate(b.t, pidAfter(out.String(), "ready"))

@@ -16,7 +16,7 @@ func runSupported() error {
 		"the other commands work here")
 }
 
-// internalCommand returns false: without run, this program does not start itself again.
+// internalCommand returns false. Without run, this program does not start itself again.
 func internalCommand([]string) (int, bool) { return 0, false }
 
 func catchSignals(stdio) (<-chan os.Signal, func()) { return nil, func() {} }

@@ -22,7 +22,7 @@ func (b *base) under(flags string, helper ...string) []string {
 	return append(append(args, "--"), self(b.t, helper...)...)
 }
 
-// run runs a helper under the lock to its end.
+// run runs a helper as the command of run, until it exits.
 func (b *base) run(flags string, helper ...string) result {
 	b.t.Helper()
 	return cli(b.t, b.under(flags, helper...)...)
@@ -74,8 +74,8 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused returns the result of a run that could not acquire the lock. A busy server may take
-// longer than a short wait to return the holder. Then refused repeats the run with twice the wait.
+// refused returns the result of a run that could not acquire the lock. On a busy machine the wait
+// may end before run has read the holder. Then refused repeats the run with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "the holder is printed", func() bool {
@@ -146,8 +146,8 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	await(t, ended).want(t, 0, "left running")
 }
 
-// If the command leaves a process that obeys SIGTERM, run waits only until that process exits. This
-// holds even if nothing waits for orphans, as in a container without an init.
+// If the command leaves a process behind that obeys SIGTERM, run waits only until the process
+// exits. This holds even in a container whose init does not wait for orphans.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)

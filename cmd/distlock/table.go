@@ -142,8 +142,8 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the smallest width of the first column that keeps different cells
-// different. The width is not below least.
+// distinctWidth returns the smallest width of the first column at which different cells stay
+// different. It is at least least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {
@@ -162,8 +162,8 @@ func (t table) distinctWidth(least int) int {
 	return least
 }
 
-// shrink cuts the widest columns until the row fits, and reports whether it does. No column becomes
-// narrower than its minimum width, multiplied by times.
+// shrink cuts the widest columns until the row fits, and reports whether it does. The first column
+// keeps its minimum width, and each other column its minimum width multiplied by times.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1

@@ -43,8 +43,8 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// If the page breaks a lock by a token, the history names the token's owner and not the user that
-// started the page.
+// If the page breaks a lock for a request with a token, the history names the token's owner. It
+// does not name the user that started the page.
 func TestUI_BreakByAToken_HistoryNamesTheOwner(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 41)

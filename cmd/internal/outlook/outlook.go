@@ -37,7 +37,8 @@ type Outlook struct {
 
 	pulse string        // the watched sign of life; empty without one
 	age   time.Duration // of the pulse; negative when unknown
-	// watched is the longest time for which a live waiter has watched pulse; negative when unknown.
+	// watched is the longest time for which a live waiter has watched pulse. It is negative when
+	// unknown.
 	watched time.Duration
 	late    bool // the holder is gone or its lease has run out: a takeover is in progress
 }
@@ -59,10 +60,8 @@ func duration(ms *int64) time.Duration {
 const marginShare = 4
 
 // Foresee returns the forecast, by the rules of package takeover, for the case that holder h stops
-// pinging now.
-//
-// others is the number of holders besides h. Foresee leaves out waiters in line that are dead or
-// die with h.
+// pinging now. others is the number of other holders. Foresee skips waiters in queue that are dead
+// or die with h.
 func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
@@ -105,7 +104,8 @@ func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook
 	return o
 }
 
-// setTimes sets the rule and the times for a contender with policy p. Evidence e is still without times.
+// setTimes sets the rule and the times for a contender with policy p. e is the evidence without
+// times.
 func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole := takeover.Decide(e, e, p).Remaining

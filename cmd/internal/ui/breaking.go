@@ -171,7 +171,8 @@ func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v
 	s.write(w, code, "static", s.layout(r, v, now))
 }
 
-// allowChanges checks that the page may change something, before the handler next runs.
+// allowChanges refuses a request if the page is read-only. Otherwise it parses the form and calls
+// next.
 func (s *Server) allowChanges(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.cfg.AllowBreak {

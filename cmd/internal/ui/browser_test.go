@@ -37,7 +37,7 @@ type tab struct {
 	ctx context.Context
 	url string
 
-	mu sync.Mutex // guards complaints
+	mu sync.Mutex // guards messages
 	// messages are the browser's messages about the page: errors, refusals by the policy and
 	// dialogs.
 	messages []string
@@ -154,7 +154,7 @@ func (b *tab) until(what, condition string) {
 		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](readable)); err == nil {
 			text = now
 		}
-		// An error only means that the page has just changed.
+		// The evaluation fails while the page changes.
 		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done())
 	}
 }
@@ -172,7 +172,8 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// checkMessages checks the browser's complaints about the page. Each must contain one of the given words.
+// checkMessages checks that each of the browser's messages about the page contains one of the given
+// words.
 func (b *tab) checkMessages(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -221,7 +222,7 @@ func TestBrowser_Live(t *testing.T) {
 	assert.Equal(t, value[string](b, `document.querySelector("a.row").innerText`), odd,
 		"the odd lock shows as %q, want %q")
 
-	// A key press through the protocol would be typed even if the page prevents that.
+	// A key press that is sent through the protocol would type text even if the page prevents that.
 	value[bool](b,
 		`document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
 	b.until("a key leads to the search", `document.activeElement.id === "q"`)

@@ -46,10 +46,10 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	return c.latest
 }
 
-// firstCountWait bounds the wait for the first count of a tally.
+// firstCountWait is how long the first call of get waits for the count.
 const firstCountWait = time.Second
 
-// A deadCounter counts dead rows in the background, so that a slow collection does not delay the page.
+// A deadCounter counts dead rows in the background, so that a slow count does not delay the page.
 type deadCounter struct {
 	clock  clock.Clock
 	count  func(ctx context.Context, queues []string) (int64, error)
@@ -62,8 +62,8 @@ type deadCounter struct {
 	running, closed bool
 }
 
-// get returns the latest count. It begins another one if the pause is over. Only the first call
-// waits, for at most firstTally. The count ends with ctx.
+// get returns the latest count. It starts another one if the pause after the latest is over. Only
+// the first call waits, for at most firstCountWait. The count ends with ctx.
 func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 	t.mu.Lock()
 	first, counted := t.next == 0, make(chan struct{})
@@ -101,7 +101,8 @@ func (t *deadCounter) run(ctx context.Context, queues []string) {
 	t.running = false
 }
 
-// close waits for a running count. No further count begins. The context of the counts must be done.
+// close waits for a running count. No further count begins. The caller has cancelled the context of
+// the counts.
 func (t *deadCounter) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -45,7 +45,7 @@ type deadRow struct {
 	Malformed string
 }
 
-// A confirmation requests the confirmation of an action on IDs, or on all N dead rows.
+// A confirmation asks whether to carry out an action on IDs, or on all N dead rows.
 type confirmation struct {
 	Act    string
 	IDs    []string

@@ -37,7 +37,7 @@ const bodyTimeout = 10 * time.Second
 // cookieName names the cookie of a browser that has presented the token.
 const cookieName = "distlock_ui"
 
-// guarded checks a request before the handler next runs.
+// guarded checks a request before it calls next.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +195,8 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns the problem with a token. The error names where, the line of the token.
+// checkToken returns an error for a token that is not accepted. The error names where, the line of
+// the token.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -221,8 +222,8 @@ func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	return owner, known
 }
 
-// authenticate reports whether a request has a token or the cookie for a token. It returns the token's
-// owner.
+// authenticate reports whether a request has a token or the cookie for a token. It returns the
+// token's owner.
 func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true
@@ -237,7 +238,8 @@ func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 	return s.owner(func(token string) bool { return equal(cookie.Value, s.sign("cookie", token)) })
 }
 
-// login gives a browser that presents a token a cookie. The cookie is valid until the program ends.
+// login gives a browser a cookie in exchange for a token. The cookie is valid until the program
+// ends.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
 	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {

@@ -9,8 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Bounds of one round, which reads the locks. The page reports that locks were omitted. A search
-// for the whole name finds an omitted lock.
+// The bounds of one round, which reads the locks. The page reports that it omits locks. An omitted
+// lock is found by its whole name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and the same number of waiters
@@ -101,7 +101,7 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	return l, nil
 }
 
-// addMalformed keeps a document that cannot be parsed. Every other error ends the round.
+// addMalformed records a document that cannot be parsed. It returns every other error.
 func (l *listing) addMalformed(err error) error {
 	var bad *distlock.MalformedError
 	if !errors.As(err, &bad) {
@@ -118,7 +118,7 @@ func (l *listing) addMalformed(err error) error {
 	return nil
 }
 
-// update copies the server's clock and a malformed ping from a row.
+// update records the server's clock and a malformed ping of a row.
 func (l *listing) update(row distlock.LockInfo) {
 	if row.BadPing != nil {
 		_ = l.addMalformed(row.BadPing) // the error is a MalformedError

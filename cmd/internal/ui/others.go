@@ -269,7 +269,8 @@ type serverPage struct {
 	Interval time.Duration
 }
 
-// showServer shows the members, and figures of the page itself. These need no answer of the server.
+// showServer shows the members, and figures of the page itself. Only the members need an answer of
+// the server.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
 		identity), Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,

@@ -33,14 +33,14 @@ type poller struct {
 	redact   func(error) string
 	record   *record
 
-	round    sync.Mutex    // allows one round at a time, and guards rest; locked before mu
+	round    sync.Mutex    // allows one round at a time, and guards pauseEnd; locked before mu
 	pauseEnd time.Duration // the end of the pause between rounds, in monotonic time
 
 	mu      sync.Mutex // guards the rest
 	viewers int
 	latest  *state
 	changed chan struct{} // closed when a new state exists
-	loop    bool          // the loop runs
+	loop    bool          // run is running
 	wg      sync.WaitGroup
 
 	ctx    context.Context // the context of the rounds
@@ -55,7 +55,7 @@ func newPoller(ctx context.Context, interval time.Duration,
 	return p
 }
 
-// close ends the loop and waits for it.
+// close ends the loop and waits for it. No further loop begins.
 func (p *poller) close() {
 	p.mu.Lock()
 	p.cancel() // with mu held, so that addViewer starts no further loop
@@ -183,8 +183,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// eventData formats the data of an event. A carriage return would end a line of the stream, so lines
-// replaces it by the equivalent character reference.
+// eventData formats the data of an event. A carriage return would end a line of the stream, so
+// eventData replaces it by the equivalent character reference.
 var eventData = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
 // A rendered is a view of one state, rendered once for all its viewers.

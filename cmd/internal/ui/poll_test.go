@@ -137,7 +137,7 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 // A slow server is not kept busy: a round of one second is followed by a pause of nine seconds, for
 // a live page and for frequent requests without the script.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
-	for name, look := range map[string]func(*world){
+	for name, view := range map[string]func(*world){
 		"live": func(w *world) {
 			b := w.open("/", nil)
 			time.Sleep(100 * time.Second)
@@ -156,7 +156,7 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 					time.Sleep(500 * time.Millisecond)
 					return apply()
 				})
-				look(w)
+				view(w)
 				if n := w.store.Count(fault.List); n > 22 {
 					t.Errorf("%d commands of half a second in 100 seconds", n)
 				}
@@ -193,11 +193,11 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 		t.Cleanup(func() { _ = server.Close() })
 		begin := func(request string) net.Conn {
 			t.Helper()
-			ours, theirs := net.Pipe()
-			on.accepted <- theirs
-			assert.Value(io.WriteString(ours, request))(t)
-			t.Cleanup(func() { _ = ours.Close() })
-			return ours
+			client, server := net.Pipe()
+			on.accepted <- server
+			assert.Value(io.WriteString(client, request))(t)
+			t.Cleanup(func() { _ = client.Close() })
+			return client
 		}
 		const body = " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
 			"application/x-www-form-urlencoded\r\nContent-Length: 99\r\n\r\nt"

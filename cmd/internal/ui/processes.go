@@ -105,7 +105,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	return l
 }
 
-// figures counts the known processes. The number of dead lock holders comes from the listing.
+// figures counts the known processes. If the pings are not complete, only the number of dead
+// holders is known.
 func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {

@@ -86,13 +86,13 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 // Every page reports a database without locks like the command line, and queries it seldom.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
-	void := func(c *ui.Config) {
+	noLocks := func(c *ui.Config) {
 		c.Void = func(context.Context) (string, error) {
 			asked++
 			return `database "distlok" has no collection locks: nothing was ever locked there`, nil
 		}
 	}
-	inBubble(t, void, func(t *testing.T, w *world) {
+	inBubble(t, noLocks, func(t *testing.T, w *world) {
 		for _, path := range paths {
 			page := w.get(path)
 			want(t, page, "nothing was ever locked there.")

@@ -18,8 +18,9 @@ import (
 
 const maxRecord = 5_000
 
-// maxGap is the longest time between two rounds for which a holding that ended between them gets
-// the time of the second as its end. After a longer time it gets the time of the first.
+// maxGap limits the use of a round's time as the end of a holding. A holding that ends between two
+// rounds gets the time of the second. If the rounds are more than maxGap apart, it gets the time of
+// the first.
 const maxGap = 15 * time.Second
 
 // An event is an event of a lock, from the history or from two rounds. Its time is by the server's
@@ -83,7 +84,7 @@ type record struct {
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
 
-// compare compares a round with the previous round. now is this machine's clock.
+// compare records the changes since the previous round. now is this machine's clock.
 func (r *record) compare(l *listing, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +140,7 @@ func (r *record) compare(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// endEvent returns the event that ended a holding, according to two rounds.
+// endEvent returns the event that ended the holding was, as far as the latest round shows.
 func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
 		Session: was.Session, Fence: was.Fence, Why: was.Why}}
@@ -179,8 +180,8 @@ func (r *record) add(e event) {
 	}
 }
 
-// updateFence corrects the recorded fence of a holder. A round may read a first fence before it is raised
-// to the clock.
+// updateFence corrects the recorded fence of a holder. A round may read the first fence of a name
+// before it is raised to the clock.
 func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {

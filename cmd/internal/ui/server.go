@@ -38,7 +38,7 @@ type Config struct {
 	Members func(context.Context) ([]Member, error)
 	// Void describes a database without locks, and whether it ever had locks. It may be nil.
 	Void func(context.Context) (string, error)
-	// Hosts and Database show on the page where the locks are stored. They contain no password.
+	// Hosts and Database are shown as the place of the locks. They contain no password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
 	Interval time.Duration
@@ -49,7 +49,7 @@ type Config struct {
 	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. If it is
 	// nil, the page uses Inspector.
 	InspectorOf func(owner string) *distlock.Inspector
-	// Loopback refuses requests for other hosts than the loopback of this machine. A foreign page
+	// Loopback refuses requests for hosts other than the loopback of this machine. A foreign page
 	// could send such a request through a DNS name that resolves to this machine.
 	Loopback bool
 	// Secure is set with TLS: browsers then send cookies only over TLS.
@@ -142,7 +142,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead", s.allowChanges(s.doDead))
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
-		// otherwise the server would list the folder
+		// Refuse a folder, which the file server would list.
 		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() {
 			http.NotFound(w, r)
 			return

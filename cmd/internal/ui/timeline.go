@@ -40,8 +40,8 @@ func (h *holding) over() bool { return !h.to.IsZero() }
 // unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings computes the holdings with their times. Its input is the events, oldest first, and the
-// present holders.
+// holdings computes the holdings from events, oldest first, and from the present holders. If of is
+// not empty, it uses only the holders of that lock.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
@@ -245,7 +245,7 @@ func (w window) x(t time.Time) float64 {
 	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
 }
 
-// ticks returns at most nine round times.
+// ticks returns at most nine marks at round times.
 func (w window) ticks() (all []tick) {
 	step := time.Second
 	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600,

@@ -97,7 +97,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// Login leads to the requested page, and never to another site. Wrong tokens are slow and logged.
+// Login leads to the requested page, and never to another site. A wrong token is logged and gets a
+// slow reply.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

@@ -52,7 +52,7 @@ func (u *uglyBase) before(d time.Duration) bson.DateTime {
 	return bson.NewDateTimeFromTime(u.now.Add(-d))
 }
 
-func (u *uglyBase) party(n int, why, label string, at time.Duration, more ...bson.E) bson.D {
+func (u *uglyBase) entry(n int, why, label string, at time.Duration, more ...bson.E) bson.D {
 	return append(bsontest.D("ts", bson.NewObjectID(), "process", pod(n),
 		"who", pod(n)+":"+label+":ab12", "why", why, "since", u.before(at)), more...)
 }
@@ -90,25 +90,25 @@ func uglyData(now time.Time) *uglyBase {
 	}
 	for i := range 18 {
 		u.lock(fmt.Sprintf("zz-trouble-%02d", i), 20+i%3, longError,
-			u.party(1, "next", "worker", time.Minute))
+			u.entry(1, "next", "worker", time.Minute))
 	}
-	var line, candidates []any
+	var queue, candidates []any
 	for i := range 40 {
-		line = append(line, u.party(i, oneWord, "worker-with-a-label-of-its-own",
+		queue = append(queue, u.entry(i, oneWord, "worker-with-a-label-of-its-own",
 			time.Duration(i)*time.Minute, bson.E{Key: "takeoverMS", Value: int64(60_000)}))
 		candidates = append(candidates,
-			u.party(i, `{"zone": "eu-central-1a", "address": "10.42.17.203:8443", "build": "`+oneWord[:120]+
+			u.entry(i, `{"zone": "eu-central-1a", "address": "10.42.17.203:8443", "build": "`+oneWord[:120]+
 				`"}`, "election", time.Minute))
 	}
-	u.lock(longName, 20, oneWord, line...)
-	u.lock("hot", 3, longError, line...)
+	u.lock(longName, 20, oneWord, queue...)
+	u.lock("hot", 3, longError, queue...)
 	u.lock("leader", 3, longError, candidates...)
 	u.put(catalog.LocksCollection, bsontest.D("_id", "odd "+oneWord[:300], "state", "held"))
-	first := u.party(2, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"},
+	first := u.entry(2, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"},
 		bson.E{Key: "fence", Value: int64(7)})
 	u.put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "table"}, {Key: "state",
 		Value: int32(1)}, {Key: "mode", Value: "shared"}, first[0], first[1], {Key: "fence",
-		Value: int64(8)}, {Key: "sharers", Value: bson.A{first, u.party(20, longError, "reader",
+		Value: int64(8)}, {Key: "sharers", Value: bson.A{first, u.entry(20, longError, "reader",
 		time.Hour, bson.E{Key: "mode", Value: "shared"}, bson.E{Key: "fence", Value: int64(8)})}}})
 	u.loops()
 	u.queue()

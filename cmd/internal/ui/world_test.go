@@ -241,8 +241,8 @@ func (w *world) open(target string, let func()) *browser {
 	return b
 }
 
-// memoryHistory is a history in memory, with an Observer and a reader. It records the same data as a
-// history.Log.
+// memoryHistory is a history in memory, with an Observer and a reader. It records the same data as
+// a history.Log.
 type memoryHistory struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A headline names the subject of an event, the process that caused it and the reason with figures,
-// in the order of a sentence.
+// The sentence of an event names its subject, the process that caused it, and the reason with
+// figures.
 func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"

@@ -130,21 +130,21 @@ func Marks(i distlock.LockInfo) []string {
 		}
 	}
 	_, elected := election.CandidateOf(i)
-	stands, ranOut := i.Held || i.Place > 0, i.Lease > 0 && i.LeaseAge > i.Lease
-	mark(stands && i.BadPing != nil, "bad ping")
-	mark(stands && i.BadPing == nil && !i.HasPing, "no ping")
-	mark(stands && i.Condemned, "condemned")
-	mark(stands && Silent(i), "silent")
-	mark(stands && ranOut, "lease ran out")
+	current, ranOut := i.Held || i.Place > 0, i.Lease > 0 && i.LeaseAge > i.Lease
+	mark(current && i.BadPing != nil, "bad ping")
+	mark(current && i.BadPing == nil && !i.HasPing, "no ping")
+	mark(current && i.Condemned, "condemned")
+	mark(current && Silent(i), "silent")
+	mark(current && ranOut, "lease ran out")
 	mark(elected && i.Held, "leader")
 	mark(elected && !i.Held, "candidate")
-	mark(stands && i.HasPing && i.Foreign, "foreign")
-	mark(stands && i.Lease > 0 && !ranOut, fmt.Sprintf("lease of %v", i.Lease))
+	mark(current && i.HasPing && i.Foreign, "foreign")
+	mark(current && i.Lease > 0 && !ranOut, fmt.Sprintf("lease of %v", i.Lease))
 	return m
 }
 
-// Silent reports whether the ping of a process is older than its takeover time. It does not depend
-// on a contender's verdict.
+// Silent reports whether the ping of a process is older than its takeover time, whether or not the
+// process is condemned.
 func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
