@@ -22,7 +22,7 @@ import (
 type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
-	home              string // the database of the rows; empty means the database of the locks
+	rowDatabase       string // the database of the rows; empty means the database of the locks
 	due               string // the field with a row's due time; empty means as recorded by the queue
 }
 
@@ -89,13 +89,13 @@ func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
 			return bad
 		}
-		home, collection, is := words.Queue(l.Name)
+		database, collection, is := words.Queue(l.Name)
 		switch {
 		case !is:
-		case home+"."+collection == v.collection: // in the form that a listing prints
-			v.home, v.collection = home, collection
+		case database+"."+collection == v.collection: // in the form that a listing prints
+			v.rowDatabase, v.collection = database, collection
 			return nil
-		case home != v.database:
+		case database != v.database:
 		case collection == v.collection:
 			return nil
 		case !slices.Contains(queues, collection):
@@ -117,12 +117,12 @@ func (q *backlog) set(n claim.Counts) {
 	q.Retrying, q.Dead, q.Done = n.Retrying, n.Dead, n.Done
 }
 
-// manyRows is the maximum number of rows that hasField searches.
-const manyRows = 10_000
+// maxFieldRows is the maximum number of rows that hasField searches.
+const maxFieldRows = 10_000
 
 func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
-		bson.D{{Key: "$limit", Value: manyRows}},
+		bson.D{{Key: "$limit", Value: maxFieldRows}},
 		bson.D{{Key: "$match",
 			Value: bson.D{{Key: v.field, Value: bson.D{{Key: "$exists", Value: true}}}}}},
 		bson.D{{Key: "$limit", Value: 1}}})
@@ -137,7 +137,7 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 	if err := v.checkCollection(ctx, st); err != nil {
 		return backlog{}, err
 	}
-	q := backlog{Database: cmp.Or(v.home, v.database), Collection: v.collection, Due: v.due}
+	q := backlog{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection, Due: v.due}
 	cfg := claim.Config{Field: v.field}
 	for l, bad := range st.Locks(ctx) {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
@@ -173,7 +173,7 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 }
 
 func (v *rowsOf) rows(st *store) *mongo.Collection {
-	return st.client.Database(cmp.Or(v.home, v.database)).Collection(v.collection)
+	return st.client.Database(cmp.Or(v.rowDatabase, v.database)).Collection(v.collection)
 }
 
 func (q backlog) print(w io.Writer, _ layout) {

@@ -28,7 +28,7 @@ const pipeDelay = time.Second
 
 const groupPoll = 10 * time.Millisecond
 
-// runSupported returns nil, because run has what it needs on this system.
+// runSupported returns nil: this system supports run.
 func runSupported() error { return nil }
 
 // catchSignals catches the signals that run forwards to the command. It also catches SIGTSTP,
@@ -215,12 +215,12 @@ func (g *group) forward(s syscall.Signal) {
 // resume continues a stopped command, which would otherwise keep its lock. If the command needs the
 // terminal, resume gives it the terminal. It returns false if another job has the terminal.
 func (g *group) resume(by syscall.Signal) bool {
-	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
-	if wants && g.tty != nil && !g.tty.give(g.pgid) {
+	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
+	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
 		g.say("the command wants the terminal, which another job has; it is ended")
 		return false
 	}
-	if !wants && !g.resumed {
+	if !wantsTerminal && !g.resumed {
 		g.resumed = true
 		g.say("the command was stopped (%s) and goes on: others wait for what holds a lock",
 			unix.SignalName(by))

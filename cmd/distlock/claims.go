@@ -52,16 +52,16 @@ func (v *claims) accept(c call) error {
 	if err := v.rowsOf.accept(c); err != nil {
 		return err
 	}
-	ways := 0
+	actions := 0
 	for _, given := range []bool{v.dead, v.repair, v.act != "", len(v.retry) > 0, len(v.discard) > 0} {
 		if given {
-			ways++
+			actions++
 		}
 	}
 	switch {
-	case v.collection == "" && ways > 0:
+	case v.collection == "" && actions > 0:
 		return errors.New("the collection is missing: name the one whose rows are worked on")
-	case ways > 1:
+	case actions > 1:
 		return errors.New("give one of pause, resume, --dead, --repair, --retry and --discard")
 	case v.limit < 1:
 		return fmt.Errorf("--limit is %d, must be at least 1", v.limit)
@@ -150,7 +150,7 @@ func (v *claims) list(ctx context.Context, st *store) (deadList, error) {
 	if err := v.checkCollection(ctx, st); err != nil {
 		return deadList{}, err
 	}
-	m := deadList{Database: cmp.Or(v.home, v.database), Collection: v.collection, Dead: []deadRow{}}
+	m := deadList{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection, Dead: []deadRow{}}
 	admin, err := v.admin(st, claim.Config{})
 	if err != nil {
 		return m, err
@@ -236,7 +236,7 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 		if err := v.checkCollection(ctx, st); err != nil {
 			return c, err
 		}
-		c = changeResult{Database: cmp.Or(v.home, v.database), Collection: v.collection}
+		c = changeResult{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection}
 		admin, err := v.admin(st, claim.Config{})
 		if err != nil {
 			return c, err

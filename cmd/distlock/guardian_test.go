@@ -99,7 +99,7 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
-			p := process(t, nil, b.under(quickFlags, "family")...)
+			p := process(t, nil, b.runArgs(quickFlags, "family")...)
 			pids := p.pids(2)
 			to := p.cmd.Process.Pid
 			if c.group {
@@ -129,7 +129,7 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 		t.Skip("only Linux lets a process die with its parent")
 	}
 	b := newBase(t)
-	p := process(t, nil, b.under("", "stubborn")...)
+	p := process(t, nil, b.runArgs("", "stubborn")...)
 	pid := p.pids(1)[0]
 	own := fmt.Sprint(p.cmd.Process.Pid)
 	list := assert.Value(exec.Command("ps", "-o", "pid=,args=", "--ppid", own).Output())(t)
@@ -172,7 +172,7 @@ func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 // A command that stops itself is continued, so it does not hold its lock forever.
 func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 	b := newBase(t)
-	_, ended := start(t.Context(), t, b.under("", "stop")...)
+	_, ended := start(t.Context(), t, b.runArgs("", "stop")...)
 	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
 }
 

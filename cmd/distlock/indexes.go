@@ -49,7 +49,7 @@ func (s *store) primary(database string) *mongo.Database {
 // missingIndexes records the missing indexes of the locks, and warns of superfluous ones.
 func (x *examination) missingIndexes(ctx context.Context) error {
 	missing := func() ([]string, error) { return x.catalog.MissingIndexes(ctx) }
-	lacking := x.indexes("the locks", missing, func() error {
+	indexErr := x.indexes("the locks", missing, func() error {
 		_, err := x.catalog.Prepare(ctx)
 		return err
 	})
@@ -58,7 +58,7 @@ func (x *examination) missingIndexes(ctx context.Context) error {
 		x.warn("an index of an earlier version of distlock is written at each change and serves nothing "+
 			"here; when no process of that version is left, drop it: %s", command)
 	}
-	return errors.Join(lacking, err)
+	return errors.Join(indexErr, err)
 }
 
 // indexes records the missing indexes. With --create-indexes it creates them and records which it
@@ -102,9 +102,9 @@ func (x *examination) queueIndexes(ctx context.Context) error {
 	var errs []error
 	for _, namespace := range found {
 		database, collection, _ := strings.Cut(namespace, ".")
-		there, err := x.st.primary(database).ListCollectionNames(ctx,
+		names, err := x.st.primary(database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: collection}})
-		if err == nil && len(there) > 0 { // otherwise the rows of the queue are on another server
+		if err == nil && len(names) > 0 { // otherwise the rows of the queue are on another server
 			err = x.queue(ctx, database, collection, claim.Config{})
 		}
 		errs = append(errs, err)

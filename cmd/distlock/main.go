@@ -168,7 +168,7 @@ func (version) run(_ context.Context, s stdio) error {
 	return err
 }
 
-// codes has the exit codes for errors that have none of their own.
+// codes has the exit codes for errors without an exit code.
 type codes struct{ failed, usage int }
 
 // The exit codes of all commands except run.

@@ -149,8 +149,8 @@ func (r *report) warnOfMembers() {
 	byClock := func(a, b member) int { return cmp.Compare(*a.AheadMS, *b.AheadMS) }
 	first, last := slices.MinFunc(timed, byClock), slices.MaxFunc(timed, byClock)
 	apart := duration(last.AheadMS) - duration(first.AheadMS)
-	slack := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
-	if apart-slack > allowed {
+	tolerance := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
+	if apart-tolerance > allowed {
 		r.warn("the clocks of %s and %s differ by %v: an election between them would set the server's "+
 			"clock that far, and a dead holder is watched anew; run NTP on both", shown(last.Host, 100),
 			shown(first.Host, 100), apart)
@@ -203,13 +203,13 @@ func declaredDead(dead bool) string {
 
 // leftBehind describes the locks and queue entries that a dead process leaves behind.
 func (p processRow) leftBehind() string {
-	const most = 5
+	const limit = 5
 	switch n := len(p.Holds); {
 	case n == 0:
 		return fmt.Sprintf("it is queued for %s, where it is skipped", listed(p.Waits))
-	case n > most:
+	case n > limit:
 		return fmt.Sprintf("it holds %d locks, which the next contenders take over: %s and %d more", n,
-			listed(p.Holds[:most]), n-most)
+			listed(p.Holds[:limit]), n-limit)
 	}
 	return fmt.Sprintf("it holds %s, which the next contender takes over", listed(p.Holds))
 }

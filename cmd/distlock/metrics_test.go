@@ -40,7 +40,7 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 		"--metrics", "0")
 	awaitText(t, served.String, "\n")
 	b := newBaseOf(t, strings.TrimSpace(served.String()))
-	out, ended := start(t.Context(), t, b.under("--metrics 0", "polite")...)
+	out, ended := start(t.Context(), t, b.runArgs("--metrics 0", "polite")...)
 	pid := ready(t, out)
 	for _, want := range []string{
 		`distlock_acquisitions_total{cause="",lock="job",outcome="acquired"} 1`, "distlock_held_locks 1",

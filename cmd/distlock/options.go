@@ -315,7 +315,7 @@ func (d *days) Set(value string) error {
 	if err == nil && (rest != "" || !found) {
 		part, err = time.ParseDuration(rest)
 	}
-	if most := int64(100 * 365); err == nil && (n > most || n < -most) {
+	if maxDays := int64(100 * 365); err == nil && (n > maxDays || n < -maxDays) {
 		err = strconv.ErrRange
 	}
 	*d = days(time.Duration(n)*24*time.Hour + part)

@@ -119,18 +119,18 @@ func TestRole_IsTheLeast(t *testing.T) {
 	} {
 		t.Run(string(feature), func(t *testing.T) {
 			b := newBase(t)
-			client, spy := b.recorded()
+			client, recorded := b.recorded()
 			c.use(t, b, client)
-			spy.mu.Lock()
-			defer spy.mu.Unlock()
+			recorded.mu.Lock()
+			defer recorded.mu.Unlock()
 			allowed := allowing(append(c.with, feature)...)
-			for one := range spy.used {
+			for one := range recorded.used {
 				if !allowed[one] {
 					t.Errorf("%s was sent, and the role does not allow it", one)
 				}
 			}
 			for _, one := range slices.Sorted(maps.Keys(allowing(feature))) {
-				if !spy.used[one] && one != c.elsewhere {
+				if !recorded.used[one] && one != c.elsewhere {
 					t.Errorf("%s is allowed, and nothing has needed it", one)
 				}
 			}

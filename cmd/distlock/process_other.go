@@ -11,5 +11,5 @@ func adoptOrphans() {}
 // reap does nothing, because this process adopts no processes.
 func reap(...int) {}
 
-// hasRunning returns false, because it cannot tell a running process from a zombie on this system.
+// hasRunning returns false. This system does not distinguish a running process from a zombie.
 func hasRunning(int) bool { return false }

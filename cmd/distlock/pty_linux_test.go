@@ -83,7 +83,7 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
-			p, person := session(t, c.script, b.under("", "read")...)
+			p, person := session(t, c.script, b.runArgs("", "read")...)
 			p.pids(1)
 			types(t, person, "one\n")
 			awaitText(t, p.out.String, "code")
@@ -96,7 +96,7 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	b := newBase(t)
 	p, person := session(t, `trap "" INT; "$@"; echo "code $?"`,
-		b.under("--grace 100ms", "stubborn")...)
+		b.runArgs("--grace 100ms", "stubborn")...)
 	pid := p.pids(1)[0]
 	types(t, person, "\x03")
 	awaitText(t, p.out.String, "got interrupt")
@@ -119,7 +119,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
-			p, person := session(t, `trap "" TSTP; `+c.script, b.under("", "polite")...)
+			p, person := session(t, `trap "" TSTP; `+c.script, b.runArgs("", "polite")...)
 			pid := p.pids(1)[0]
 			types(t, person, "\x1a")
 			awaitText(t, p.out.String, c.says)
@@ -136,7 +136,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,
-		b.under("--grace 1m", "read")...)
+		b.runArgs("--grace 1m", "read")...)
 	p.wait().want(t, 0, "wants the terminal, which another job has", "code 143")
 	if l := b.lock("job"); l.Held {
 		t.Errorf("lock is %+v", l)

@@ -116,15 +116,15 @@ func (r *runner) accept(c call) error {
 // The tenth is for late timers and clocks with different rates. A short takeover time reduces the
 // default grace, but not a requested grace.
 func (r *runner) setMargin(explicit bool) error {
-	most := max(0, r.takeover-r.takeover/10-3*r.ping)
+	maxGrace := max(0, r.takeover-r.takeover/10-3*r.ping)
 	if !explicit {
-		r.grace = min(defaultGrace, r.takeover/4, most)
+		r.grace = min(defaultGrace, r.takeover/4, maxGrace)
 	}
 	r.margin = max(r.takeover/4, r.grace+r.takeover/10)
 	err := problems(r.config().Validate())
-	if err != nil && r.grace > most && most > 0 {
+	if err != nil && r.grace > maxGrace && maxGrace > 0 {
 		return fmt.Errorf("--grace is %v, may be at most %v with --takeover %v and --ping %v: SIGKILL "+
-			"has to come before others may take the lock over", r.grace, most, r.takeover, r.ping)
+			"has to come before others may take the lock over", r.grace, maxGrace, r.takeover, r.ping)
 	}
 	return err
 }

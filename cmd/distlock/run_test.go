@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// under returns the arguments of run with a helper as the command.
-func (b *base) under(flags string, helper ...string) []string {
+// runArgs returns the arguments of run with a helper as the command.
+func (b *base) runArgs(flags string, helper ...string) []string {
 	args := b.flags(append([]string{"run", "job"}, strings.Fields(flags)...)...)
 	return append(append(args, "--"), self(b.t, helper...)...)
 }
@@ -25,7 +25,7 @@ func (b *base) under(flags string, helper ...string) []string {
 // run runs a helper as the command of run, until it exits.
 func (b *base) run(flags string, helper ...string) result {
 	b.t.Helper()
-	return cli(b.t, b.under(flags, helper...)...)
+	return cli(b.t, b.runArgs(flags, helper...)...)
 }
 
 // ready waits until a helper has printed its process id.
@@ -79,7 +79,7 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "the holder is printed", func() bool {
-		r = cli(b.t, b.under(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
+		r = cli(b.t, b.runArgs(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
 		wait *= 2
 		return r.code != exitUnavailable && !strings.Contains(r.errOut, "who holds it is not known")
 	})
@@ -89,7 +89,7 @@ func (b *base) refused(wait time.Duration, flags string) (r result) {
 func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	b := newBase(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
+	out, ended := start(ctx, t, b.runArgs("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
 	interrupt() // without a signal to run: the command gets SIGTERM
@@ -102,7 +102,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
-		b.under("--ping 100ms --takeover 15s --grace 5s", "stubborn")...)
+		b.runArgs("--ping 100ms --takeover 15s --grace 5s", "stubborn")...)
 	pid := ready(t, out)
 	fence := fmt.Sprint(b.lock("job").Fence)
 	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
@@ -133,7 +133,7 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 
 func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	b := newBase(t)
-	out, ended := start(t.Context(), t, b.under("--grace 1s", "parent", "stubborn")...)
+	out, ended := start(t.Context(), t, b.runArgs("--grace 1s", "parent", "stubborn")...)
 	left := 0
 	eventually(t, "a process is left", func() bool {
 		left = pidAfter(out.String(), "parent of")
@@ -166,7 +166,7 @@ func TestRun_Signal_IsForwarded(t *testing.T) {
 	b := newBase(t)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(s.String(), func(t *testing.T) {
-			p := process(t, nil, b.under("", "polite")...)
+			p := process(t, nil, b.runArgs("", "polite")...)
 			p.pids(1)
 			p.signal(s)
 			p.wait().want(t, 7, "got "+s.String())
@@ -181,7 +181,7 @@ func TestRun_InterruptedWhileWaiting_ExitsWithTheSignal(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, ended := start(ctx, t, b.under("--wait 1m", "env", "0")...)
+	_, ended := start(ctx, t, b.runArgs("--wait 1m", "env", "0")...)
 	eventually(t, "it has pinged", func() bool {
 		n, err := b.db.Collection("lockpings").EstimatedDocumentCount(t.Context())
 		return err == nil && n > 1

@@ -154,12 +154,13 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 	case "never":
 		return []Line{{"taken", "never: its ping cannot be understood"}}
 	case "condemned":
-		return []Line{{"taken", "at once: a contender has declared it dead"}, {"then", o.then(name)}}
+		return []Line{{"taken", "at once: a contender has declared it dead"}, {"then", o.successor(name)}}
 	}
-	return append(o.times(), Line{"then", o.then(name)})
+	return append(o.times(), Line{"then", o.successor(name)})
 }
 
-func (o Outlook) then(name func(process string) string) string {
+// successor describes the next holder.
+func (o Outlook) successor(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
 		next += fmt.Sprintf(" (the %d before it in the queue are dead, or would die with the holder)",
@@ -233,14 +234,14 @@ func (o Outlook) Sentence(name func(process string) string) string {
 	case o.Rule == "never":
 		return "It is never taken: the holder's ping cannot be understood."
 	case o.Rule == "condemned" && o.Next == "":
-		return "Its holder is declared dead: " + o.then(name) + "."
+		return "Its holder is declared dead: " + o.successor(name) + "."
 	case o.Rule == "condemned":
-		return "It will be taken at once, its holder is declared dead: " + o.then(name) + "."
+		return "It will be taken at once, its holder is declared dead: " + o.successor(name) + "."
 	case o.late && o.Next != "":
-		return "It will be taken " + soon + ". " + takeover + o.then(name) + "."
+		return "It will be taken " + soon + ". " + takeover + o.successor(name) + "."
 	case o.late || o.pulse == "" || o.age < 0:
-		return "It can be taken " + soon + ". " + takeover + o.then(name) + "."
+		return "It can be taken " + soon + ". " + takeover + o.successor(name) + "."
 	}
 	return "Its holder pings. If that died now, it would be taken " + soon + ". " + takeover +
-		o.then(name) + "."
+		o.successor(name) + "."
 }

@@ -69,7 +69,7 @@ func deadHref(namespace string) string {
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
-	s.poller.fresh()
+	s.poller.refresh()
 	now, _ := s.poller.now()
 	if !ok || collection == "" || now.at.IsZero() || s.cfg.Client == nil {
 		return namespace, nil

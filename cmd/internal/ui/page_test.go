@@ -56,7 +56,7 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 		for _, name := range names {
 			b := w.open("/lock?name="+url.QueryEscape(name), nil)
 			time.Sleep(2 * time.Second)
-			n, text := b.seen()
+			n, text := b.received()
 			if n == 0 || strings.ContainsAny(text, "\r\x1b\x07\u202e\u2066") ||
 				strings.Contains(text, "<script>alert") {
 				t.Errorf("stream of %q: %d events, the last\n%s", name, n, text)
@@ -87,7 +87,7 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 		for _, path := range append([]string{"/?show=%0D%0Da&sort=%0Db&q=%0D%0Dc"}, paths...) {
 			b := w.open(path, nil)
 			time.Sleep(2 * time.Second)
-			_, text := b.seen()
+			_, text := b.received()
 			b.leave()
 			if strings.Count(text, "\n\n") != 1 || strings.ContainsAny(text, "\r") {
 				t.Errorf("stream of %s: a text has ended the event\n%q", path, text)
@@ -338,12 +338,12 @@ func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
-			seenBeforeItsFenceWasRaised(t, unwritten)
+			readBeforeItsFenceWasRaised(t, unwritten)
 		})
 	}
 }
 
-func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
+func readBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	t.Helper()
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = unwritten

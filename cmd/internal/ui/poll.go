@@ -82,7 +82,7 @@ func (p *poller) addViewer() (leave func()) {
 // run makes rounds while a page has a viewer.
 func (p *poller) run() {
 	for {
-		if !clock.Sleep(p.clock, p.fresh(), p.ctx.Done()) {
+		if !clock.Sleep(p.clock, p.refresh(), p.ctx.Done()) {
 			return
 		}
 		p.mu.Lock()
@@ -102,9 +102,9 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// fresh runs a round if the pause after the latest one is over. It returns the time until the next
-// round.
-func (p *poller) fresh() time.Duration {
+// refresh runs a round if the pause after the latest one is over. It returns the time until the
+// next round.
+func (p *poller) refresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()
 	begun := p.clock.Now()

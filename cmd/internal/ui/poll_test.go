@@ -40,7 +40,7 @@ func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T
 			t.Errorf("the history was read %d times in %d seconds by 50 browsers", past, rounds)
 		}
 		for i, b := range all {
-			if n, _ := b.seen(); n < rounds-1 || n > rounds+2 {
+			if n, _ := b.received(); n < rounds-1 || n > rounds+2 {
 				t.Errorf("browser %d was sent %d events in %d intervals", i, n, rounds)
 			}
 			b.leave()
@@ -81,12 +81,12 @@ func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 		w.hold(m, "late lock")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n, text := quick.seen(); n < 18 || !strings.Contains(text, "late lock") {
+		if n, text := quick.received(); n < 18 || !strings.Contains(text, "late lock") {
 			t.Errorf("the other browser was sent %d events", n)
 		}
 		close(read)
 		synctest.Wait()
-		if n, text := slow.seen(); n != 2 || !strings.Contains(text, "late lock") {
+		if n, text := slow.received(); n != 2 || !strings.Contains(text, "late lock") {
 			t.Errorf("the slow browser was sent %d events, want the one it was sent and the latest", n)
 		}
 	})
@@ -116,19 +116,19 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 		w.hold(w.process(), "job")
 		b := w.open("/", nil)
 		time.Sleep(3 * time.Second)
-		_, text := b.seen()
+		_, text := b.received()
 		want(t, text, "job")
 		lack(t, text, "could not be read since")
 		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
 		})
 		time.Sleep(5 * time.Second)
-		_, text = b.seen()
+		_, text = b.received()
 		want(t, text, "could not be read since", "job", "xxx@h&lt;b&gt;")
 		lack(t, text, secret)
 		w.store.Set(nil)
 		time.Sleep(2 * time.Second)
-		_, text = b.seen()
+		_, text = b.received()
 		want(t, text, "job")
 		lack(t, text, "could not be read since")
 	})

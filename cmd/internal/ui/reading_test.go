@@ -32,7 +32,7 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 		for _, path := range append([]string{"/?show=silent", "/?q=x", "/lock?name=nothing"}, paths...) {
 			b := w.open(path, nil)
 			time.Sleep(2 * time.Second)
-			_, streamed := b.seen()
+			_, streamed := b.received()
 			b.leave()
 			for _, page := range []string{main(w.get(path)), streamed} {
 				for _, truth := range []string{"Nothing was read so far", `live pages</dt><dd class="num">0<`} {

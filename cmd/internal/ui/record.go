@@ -140,7 +140,8 @@ func (r *record) compare(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// endEvent returns the event that ended the holding was, as far as the latest round shows.
+// endEvent returns the event for the end of a holding. was is the holder in the previous round, and
+// k the lock in the latest round.
 func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
 		Session: was.Session, Fence: was.Fence, Why: was.Why}}
@@ -264,27 +265,27 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 // describes where they come from: the stored history, and observed changes that it does not
 // contain. whole is false if the stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
-	seen, since := s.poller.record.of(name)
+	observed, since := s.poller.record.of(name)
 	read := s.histories.of(ctx, name)
-	written := read.value
+	stored := read.value
 	switch {
-	case read.problem != "" && len(written.events) == 0:
-		return seen, "The written history cannot be read (" + read.problem + "). " +
-			seenSince(since), false
-	case len(written.events) == 0:
-		return seen, "Nothing is written in the history. " + seenSince(since), true
+	case read.problem != "" && len(stored.events) == 0:
+		return observed, "The written history cannot be read (" + read.problem + "). " +
+			observedSince(since), false
+	case len(stored.events) == 0:
+		return observed, "Nothing is written in the history. " + observedSince(since), true
 	}
 	type key struct {
 		holdingKey
 		what string
 	}
 	known := map[key]bool{}
-	for _, e := range written.events {
+	for _, e := range stored.events {
 		known[key{e.holding(), e.what()}] = true
 		known[key{e.holding(), e.Kind}] = true
 	}
-	all := slices.Clone(written.events)
-	for _, e := range seen {
+	all := slices.Clone(stored.events)
+	for _, e := range observed {
 		what := e.what()
 		if e.Kind == words.Broken {
 			what = words.Broken // even if the holder recorded a loss of the lock
@@ -295,19 +296,19 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	}
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
 	source = "From the written history, and what this page saw."
-	if written.cut {
+	if stored.cut {
 		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what "+
-			"this page saw.", len(written.events), words.Instant(written.events[0].At))
+			"this page saw.", len(stored.events), words.Instant(stored.events[0].At))
 	}
 	if read.problem != "" {
 		source = "The written history cannot be read (" + read.problem + "); it is of " +
-			words.Instant(read.at) + ". " + seenSince(since)
+			words.Instant(read.at) + ". " + observedSince(since)
 	}
 	return all, source, read.problem == ""
 }
 
-// seenSince describes the period that the rounds cover.
-func seenSince(since time.Time) string {
+// observedSince describes the period that the rounds cover.
+func observedSince(since time.Time) string {
 	if since.IsZero() {
 		return "This page has seen nothing so far."
 	}

@@ -150,7 +150,7 @@ func (s *Server) page(v view) http.HandlerFunc {
 			s.stream(w, r, v)
 			return
 		}
-		s.poller.fresh()
+		s.poller.refresh()
 		now, _ := s.poller.now()
 		s.write(w, http.StatusOK, "page", s.layout(r, v, now))
 	}

@@ -189,12 +189,12 @@ func lack(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// browser receives a stream. It reads the next part when its function let returns.
+// browser receives a stream. The function block delays the next read.
 type browser struct {
 	mu     sync.Mutex // guards events and text
 	events int
 	text   string
-	let    func() // blocks while the browser does not read
+	block  func() // blocks while the browser does not read
 	header http.Header
 	leave  context.CancelFunc
 	left   chan struct{}
@@ -205,8 +205,8 @@ func (b *browser) WriteHeader(int)     {}
 func (b *browser) Flush()              {}
 
 func (b *browser) Write(p []byte) (int, error) {
-	if b.let != nil {
-		b.let()
+	if b.block != nil {
+		b.block()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,18 +215,18 @@ func (b *browser) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// seen returns the number of events, and the last event.
-func (b *browser) seen() (int, string) {
+// received returns the number of events, and the last event.
+func (b *browser) received() (int, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.events, b.text
 }
 
 // open makes a browser view a page until its function leave is called.
-func (w *world) open(target string, let func()) *browser {
+func (w *world) open(target string, block func()) *browser {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
-	b := &browser{let: let, header: http.Header{}, leave: cancel, left: make(chan struct{})}
+	b := &browser{block: block, header: http.Header{}, leave: cancel, left: make(chan struct{})}
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	r.Host = "127.0.0.1"
 	r.Header.Set("Accept", "text/event-stream")
