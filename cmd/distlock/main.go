@@ -92,7 +92,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// notify catches signals. It skips signals that this process ignores from its start, as under
+// notify catches signals. It skips signals that were ignored when this process started, as under
 // nohup.
 func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {

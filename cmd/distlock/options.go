@@ -216,8 +216,8 @@ func similarFlags(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime matches a time with units that Go may not know. It would otherwise become the name of a
-// lock.
+// likeTime matches a time, even with a unit that Go does not know, such as 5min. Otherwise the time
+// would become the name of a lock.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 

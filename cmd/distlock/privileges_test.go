@@ -86,7 +86,7 @@ func actionsOf(name string, command bson.Raw) []string {
 	return []string{"the unknown action of " + name}
 }
 
-// recorded returns a client of the base, and the log of the client's actions.
+// recorded returns a client, and the log of its actions.
 func (b *base) recorded() (*mongo.Client, *actionLog) {
 	b.t.Helper()
 	p := &actionLog{used: map[string]bool{}}

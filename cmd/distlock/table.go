@@ -143,7 +143,7 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 }
 
 // distinctWidth returns the smallest width of the first column at which different cells stay
-// different. It is at least least.
+// different, but not less than least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {

@@ -173,8 +173,8 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows that are in the order of names. By default trouble and longer queues come
-// first.
+// sortRows sorts rows, which are in the order of names. In the default order locks in trouble come
+// first, and of these the locks with longer queues.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"": func(a, b lockRow) int {

@@ -18,9 +18,8 @@ import (
 
 const maxRecord = 5_000
 
-// maxGap limits the use of a round's time as the end of a holding. A holding that ends between two
-// rounds gets the time of the second. If the rounds are more than maxGap apart, it gets the time of
-// the first.
+// A holding that ends between two rounds gets the time of the second round as its end. If the pause
+// between them exceeds maxGap, it gets the time of the first.
 const maxGap = 15 * time.Second
 
 // An event is an event of a lock, from the history or from two rounds. Its time is by the server's

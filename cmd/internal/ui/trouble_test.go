@@ -204,7 +204,7 @@ func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, err
 }
 
 // A server that does not count the dead rows delays the first page by at most a second, and later
-// pages not at all. The loops have ten seconds.
+// pages not at all. Each page also waits up to ten seconds for the loops.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -77,7 +77,7 @@ func blank(r rune) bool {
 		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // the fillers of Hangul
 }
 
-// Combining reports whether a character is shown on the previous character.
+// Combining reports whether a character combines with the previous character.
 func Combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
 
 // Short returns the host and number of a process id. It omits the start time and the random part,
