@@ -46,8 +46,8 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	return c.latest
 }
 
-// firstCountWait is how long the first call of get waits for the count.
-const firstCountWait = time.Second
+// countWait is how long a call of get without a recent count waits for the next count.
+const countWait = time.Second
 
 // A deadCounter counts dead rows in the background, so that a slow count does not delay the page.
 type deadCounter struct {
@@ -62,12 +62,14 @@ type deadCounter struct {
 	running, closed bool
 }
 
-// get returns the latest count. It starts another one if the pause after the latest is over. Only
-// the first call waits, for at most firstCountWait. The count ends with ctx.
+// get returns the latest count. It starts another one if the pause after the latest is over. If
+// there is no count, or no call came for a while, get waits for the new count, for at most
+// countWait. The count ends with ctx.
 func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 	t.mu.Lock()
-	first, counted := t.next == 0, make(chan struct{})
-	begins := !t.running && !t.closed && t.clock.Now().Mono >= t.next
+	now, counted := t.clock.Now().Mono, make(chan struct{})
+	begins := !t.running && !t.closed && now >= t.next
+	old := t.next == 0 || now >= t.next+keepDead
 	if begins {
 		t.running = true
 		t.wg.Go(func() {
@@ -76,8 +78,8 @@ func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 		})
 	}
 	t.mu.Unlock()
-	if begins && first {
-		clock.Sleep(t.clock, firstCountWait, counted)
+	if begins && old {
+		clock.Sleep(t.clock, countWait, counted)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

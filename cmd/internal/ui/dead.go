@@ -131,11 +131,17 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	n, err := changeRows(ctx, rows, act, ids)
-	if n > 0 {
-		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
-		s.cfg.Logger.Warn().Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
+	if n > 0 || err != nil { // after an error the server may have changed rows
+		event := s.cfg.Logger.Warn()
+		if err != nil {
+			event.Str("problem", s.problem(err))
+		}
+		event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
 			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
 			Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("dead rows were changed by the page")
+	}
+	if n > 0 {
+		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
 	}
 	switch {
 	case err != nil:
