@@ -62,8 +62,8 @@ type deadCounter struct {
 	running, closed bool
 }
 
-// get returns the latest count. It starts another one if the pause after the latest is over. Only
-// the first call waits, for at most firstCountWait. The count ends with ctx.
+// get returns the latest count. It starts a new count if the pause after the latest count is over.
+// Only the first call waits, for at most firstCountWait. The count ends with ctx.
 func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 	t.mu.Lock()
 	first, counted := t.next == 0, make(chan struct{})
