@@ -68,10 +68,10 @@ type backlog struct {
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
 	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
-	// Odd has the reasons why rows of OddRows can never be claimed, at most twenty.
+	// Odd has the reasons for at most twenty of the OddRows.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the field with the claim of a row, if no row has it. Then no row was ever claimed,
-	// or the name is wrong.
+	// NoField is the name of the field with the claim, and is set only if no row has that field.
+	// Then no row was ever claimed, or the name is wrong.
 	NoField string `json:"noField,omitempty"`
 }
 

@@ -53,7 +53,7 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 }
 
 // A holder of MongoDB's lock manager has the fence of the holder before it. So a break also needs
-// the holder's session. The first attempt prints it.
+// the holder's session. The first attempt prints the session.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -32,8 +32,8 @@ const groupPoll = 10 * time.Millisecond
 func runSupported() error { return nil }
 
 // catchSignals catches the signals that run forwards to the command. It also catches SIGTSTP,
-// because a stopped process renews no lock, and SIGPIPE, so that run survives the end of the reader
-// of its messages.
+// because a stopped process renews no lock, and SIGPIPE, because run must not die when nobody reads
+// its messages.
 func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -125,8 +125,9 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 // interval, which keeps the guardian's deadline recent.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start starts the command in a new process group, with a guardian. If run has the terminal, the
-// group moves to the foreground. Only then the command begins: it waits for a byte from a pipe.
+// start starts a process in a new process group, with a guardian. If run has the terminal, start
+// moves the group to the foreground. Then it sends a byte to the process, which executes the
+// command.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	pipeR, pipeW, err := os.Pipe()
 	if err != nil {
@@ -249,9 +250,10 @@ func (g *group) exited() bool {
 // parent has waited for it.
 func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end sends SIGTERM to the rest of the group, and SIGKILL after the grace. If the lock is lost,
-// SIGKILL follows no later than one grace after the deadline. While the lock is trusted, end waits
-// on Linux until no killed process runs. Finally it takes the terminal back.
+// end sends SIGTERM to the rest of the group, and SIGKILL after the grace. If the lock is lost, end
+// sends SIGKILL at the latest when the grace has passed since the deadline of the lock. While the
+// lock is trusted, end waits on Linux until no killed process runs. Finally it takes the terminal
+// back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.exited() {

@@ -111,8 +111,8 @@ type deadList struct {
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// missingField returns the name of the field if no row was found and no row has the field. It
-// returns "" if the user may not count the rows.
+// missingField returns the name of the field with the claim if no row has that field. It returns ""
+// if found is not 0, or if the rows cannot be counted.
 func (v *claims) missingField(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""

@@ -174,8 +174,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
 }
 
-// Rows that are not due yet count as later. A flag or a worker's lock names the field with the due
-// time. Rows that can never be claimed are reported with the reason.
+// Rows that are not due yet count as later. The name of the field with the due time comes from the
+// flag --due or from a worker's lock. Rows that can never be claimed are reported with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }

@@ -49,8 +49,8 @@ const (
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. The environment sets no default here, because the help would print it
-// with the password.
+// flags declares the flags. The environment variables are not the defaults of the flags, because
+// the help would print a connection string with its password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
@@ -163,8 +163,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector, without I/O. The history records author with each break by the
-// Inspector.
+// inspector returns an Inspector, without I/O. The history records the given author with each break
+// by the Inspector.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -252,8 +252,8 @@ func redact(text, uri string) string {
 const maxSearched = 50
 
 // explainEmpty describes a database without locks. It also lists other databases, because the
-// operator may have named the wrong one. never is true if the database has no collection of locks,
-// and false if the user may not list collections.
+// operator may have named the wrong one. The second result is true if the database has no
+// collection of locks, and false if the user may not list collections.
 func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -278,7 +278,8 @@ func (s *store) emptyText(ctx context.Context, text string) string {
 	return text
 }
 
-// otherDatabases returns the other databases that have locks, if the user may list them.
+// otherDatabases returns the databases except s.database that have locks, if the user may list
+// databases.
 func (s *store) otherDatabases(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {

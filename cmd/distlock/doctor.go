@@ -155,8 +155,8 @@ const (
 	maxIdle  = 100_000 // maximum that is counted
 )
 
-// idleLocks warns if the database has at least many unused locks. The usual cause is generated
-// names.
+// idleLocks warns if the number of unused locks reaches the limit many. The usual cause is
+// generated names.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
@@ -211,7 +211,8 @@ func (x *examination) race(ctx context.Context) error {
 }
 
 // compareClocks records the offset between the clocks of the server and this machine, corrected by
-// half the round trip. It warns of an offset that is too large for the takeover rule witnesses.
+// half the round trip. It warns if the offset is so large that a contender cannot use the rule
+// "witnesses" for a takeover.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -227,7 +228,8 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// limitations lists what the server lacks, compared to a replica set with a separate database.
+// limitations lists what the server lacks, compared to a replica set whose locks are not in the
+// database "config".
 func limitations(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
@@ -278,7 +280,7 @@ type report struct {
 	Race            *race    `json:"race,omitempty"` // absent without a race
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
-	// MissingIndexes are the commands that create the missing indexes. There is a warning for each.
+	// MissingIndexes are the commands that create the missing indexes.
 	MissingIndexes []string `json:"missingIndexes"`
 	// CreatedIndexes are the commands that --create-indexes has carried out.
 	CreatedIndexes    []string           `json:"createdIndexes"`

@@ -20,8 +20,8 @@ type filter struct {
 }
 
 // orders are the sort orders, the default first. The function "of" returns the weight of a row.
-// Heavier locks come first. Locks with the same weight are sorted by name. The function ranks
-// computes the weight for the default order.
+// Heavier locks come first. Locks with the same weight are sorted by name. The default order has no
+// function: method ranks computes its weights.
 var orders = []struct {
 	name string
 	of   func(row) time.Duration

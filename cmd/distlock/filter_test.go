@@ -79,8 +79,8 @@ func TestFilter_SelectsAndSorts(t *testing.T) {
 	}
 }
 
-// `locks` sorts by trouble as text and by name as JSON. The error for an unknown order lists the
-// valid orders.
+// The command locks sorts its text by trouble and its JSON by name. The error for an unknown order
+// lists the valid orders.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -103,7 +103,7 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 }
 
 // On a terminal a lock in trouble is printed last before the summary, where it stays on the screen.
-// The waiters are printed even if no lock is.
+// The waiters are printed even if the listing has no locks.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")

@@ -59,7 +59,8 @@ func selfCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runStarter waits for a byte from run and then executes the command. If run exits first, it exits.
+// runStarter waits for a byte from run and then executes the command. It fails if run closes the
+// pipe without a byte.
 func runStarter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
@@ -77,7 +78,7 @@ func runStarter(args []string) int {
 	return exitNotRunnable
 }
 
-// A guardian is a guardian process, as run sees it. The process ends the command if run is killed,
+// A guardian lets run control its guardian process. The process ends the command if run is killed,
 // or is stopped past its deadline. It has a separate session, so that signals to run do not reach
 // it.
 type guardian struct {
@@ -239,8 +240,8 @@ func (v *watchdog) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group. It sends SIGTERM, unless run has, and SIGKILL after the grace. The grace
-// begins no later than the time at which remaining becomes 0.
+// end ends the group. It sends SIGTERM if run has not sent it. After the grace it sends SIGKILL.
+// The grace begins at the latest when remaining returns 0.
 func (v *watchdog) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited

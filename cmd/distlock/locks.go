@@ -149,8 +149,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// setEmpty sets the text for an empty listing. free is the number of free locks. explain returns
-// the text for a database without locks.
+// setEmpty sets the text for an empty listing. The parameter free is the number of free locks. The
+// function explain returns the text for a database without locks.
 func (l *listing) setEmpty(free int, explain func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
@@ -293,7 +293,7 @@ func (r row) columns(how layout) []string {
 	}
 }
 
-// A queue has the waiters in the collection of locks.
+// A queue has the waiters of a listing.
 type queue struct {
 	Waiters []waiterRow `json:"waiters"`
 }

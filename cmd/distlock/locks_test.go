@@ -115,7 +115,7 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// The text for a database without locks is not the text for a database with free locks.
+// A database without locks and a database with only free locks get different texts.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases

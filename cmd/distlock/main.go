@@ -19,8 +19,7 @@
 // # Exit codes
 //
 // 0 is success, 1 is failure, 2 is a usage error, and 3 means that doctor has warnings. The command
-// run has other codes, which "distlock run -h" lists. Otherwise run ends with the code of its
-// command.
+// run ends with the code of its command, or with a code that "distlock run -h" lists.
 //
 // # Limits of run
 //
@@ -168,7 +167,7 @@ func (version) run(_ context.Context, s stdio) error {
 	return err
 }
 
-// codes has the exit codes for errors without an exit code.
+// The type codes has the exit codes of a command for errors that are not of type exit.
 type codes struct{ failed, usage int }
 
 // The exit codes of all commands except run.
@@ -178,8 +177,8 @@ const (
 	exitWarned = 3 // from doctor: fit, with warnings
 )
 
-// The exit codes of run itself. Otherwise run exits with the code of its command. Most commands
-// exit with a small number, or with more than 128. So most codes of run lie between.
+// The exit codes of run itself. If none of them applies, run exits with the code of its command.
+// Most commands exit with a small number, or with more than 128. So most codes of run lie between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110

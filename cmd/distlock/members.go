@@ -122,7 +122,8 @@ func (c *connection) readMember(ctx context.Context, m *member) error {
 }
 
 // warnOfMembers warns of members that do not answer, of clocks that differ, and of a majority that
-// tolerates no failure. If the clocks differ, the server's clock jumps at an election.
+// tolerates no failure. Different clocks matter because an election makes another member's clock
+// the server's clock.
 func (r *report) warnOfMembers() {
 	var timed []member
 	voting, data := len(r.Members), 0

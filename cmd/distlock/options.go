@@ -216,14 +216,13 @@ func similarFlags(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime matches a time, even with a unit that Go does not know, such as 5min. Otherwise the time
-// would become the name of a lock.
+// likeTime matches a time, even with a unit that Go does not know, such as 5min.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
 // joinWait joins --wait and a following time into one word. Otherwise package pflag treats the time
-// as an argument, because the flag's value is optional. A malformed time becomes a wrong value of
-// the flag.
+// as an argument, because the flag's value is optional. A time with an unknown unit is joined too,
+// so the error is about --wait.
 func joinWait(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {

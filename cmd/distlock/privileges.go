@@ -123,8 +123,9 @@ func (x *examination) featuresNeeding(collection string, actions []string) []str
 const codeUnauthorized = 13
 
 // actionCommands has a command for each action. COLL stands for the collection, and NEW for a new
-// name. No command changes data. Some commands match no document. The others are invalid, with an
-// array as _id or an unknown kind of index, but servers check privileges first.
+// name. No command changes data. Commands that would write match nothing or are invalid, with an
+// array as _id or an unknown kind of index. Servers check privileges before they refuse an invalid
+// command.
 var actionCommands = map[string]string{
 	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
 	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
@@ -156,8 +157,8 @@ func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action stri
 	return isDenied(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// isDenied reports whether err is the server's answer that a privilege is missing. failed is the
-// error if the server gave no answer.
+// isDenied reports whether err is the server's answer that a privilege is missing. The second
+// result is an error if the server gave no answer.
 func isDenied(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

@@ -102,7 +102,7 @@ func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// with are the features that this feature requires.
+		// The features on which this feature depends.
 		with []role.Feature
 		// elsewhere lists actions that only other servers check. The integration tests try them.
 		elsewhere string

@@ -29,8 +29,9 @@ func killWithParent(parent int) {
 // them. In a container, the init process may not wait for orphans, and they would stay zombies.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reap waits for the adopted processes that have exited. It leaves the processes in others to the
-// code that started them. If reap meets one of them, it leaves the rest to the next call.
+// reap waits for the adopted processes that have exited. It does not wait for the processes with an
+// id in others, because the code that started them does. If reap finds one of these processes, it
+// returns, and the next call reaps the rest.
 func reap(others ...int) {
 	for {
 		var info unix.Siginfo // the package has no name for the field with the number

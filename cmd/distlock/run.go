@@ -204,8 +204,8 @@ func (r *runner) errorText(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and returns the result of run. code is the command's exit code if err
-// is nil.
+// outcome releases the lock and returns the result of run. If err is nil, the parameter code is the
+// exit code of the command.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {

@@ -12,7 +12,8 @@ import (
 	"mongodlm/configserver"
 )
 
-// defaultServeAddr has the port after MongoDB's default port, so that both may run.
+// defaultServeAddr has the port after MongoDB's default port, so that this server and a mongod can
+// run on one machine.
 const defaultServeAddr = "127.0.0.1:27018"
 
 type serve struct {

@@ -143,7 +143,7 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 }
 
 // distinctWidth returns the smallest width of the first column at which different cells stay
-// different, but not less than least.
+// different. The result is not below the parameter least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {
@@ -163,7 +163,8 @@ func (t table) distinctWidth(least int) int {
 }
 
 // shrink cuts the widest columns until the row fits, and reports whether it does. The first column
-// keeps its minimum width, and each other column its minimum width multiplied by times.
+// keeps its minimum width. Each further column keeps a multiple of its minimum width: the parameter
+// times is the factor.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1

@@ -21,8 +21,8 @@ type Outlook struct {
 	// "watch", as in package takeover. It is "never" if no rule does.
 	Rule       string `json:"rule"`
 	TakeoverMS int64  `json:"takeoverMS"` // the lifetime of the lease if Rule is "lease"
-	// LostInMS is the time until the holder itself stops trusting the lock. It assumes a living
-	// holder with the default margin. It is null when unknown.
+	// LostInMS is the time until the holder itself stops trusting the lock, if the holder is alive
+	// and has the default margin. LostInMS is null when unknown.
 	LostInMS *int64 `json:"lostInMS"`
 	// EarliestMS is the time until a contender may take the lock, if it has read the lock before.
 	// LatestMS is the time for a contender that reads the lock only now; it does not depend on
@@ -37,8 +37,8 @@ type Outlook struct {
 
 	pulse string        // the watched sign of life; empty without one
 	age   time.Duration // of the pulse; negative when unknown
-	// watched is the longest time for which a live waiter has watched pulse. It is negative when
-	// unknown.
+	// watched is the longest time for which a live waiter has seen the sign of life unchanged. It
+	// is negative when unknown.
 	watched time.Duration
 	late    bool // the holder is gone or its lease has run out: a takeover is in progress
 }
@@ -60,8 +60,8 @@ func duration(ms *int64) time.Duration {
 const marginShare = 4
 
 // Foresee returns the forecast, by the rules of package takeover, for the case that holder h stops
-// pinging now. others is the number of other holders. Foresee skips waiters in queue that are dead
-// or die with h.
+// pinging now. The parameter others is the number of further holders. Foresee skips waiters in
+// queue that are dead or die with h.
 func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}

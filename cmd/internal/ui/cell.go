@@ -62,7 +62,7 @@ type deadCounter struct {
 	running, closed bool
 }
 
-// get returns the latest count. It starts another one if the pause after the latest is over. If
+// get returns the latest count. It starts a new count if the pause after the latest count is over. If
 // there is no count, or no call came for a while, get waits for the new count, for at most
 // countWait. The count ends with ctx.
 func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {

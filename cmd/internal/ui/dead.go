@@ -45,7 +45,8 @@ type deadRow struct {
 	Malformed string
 }
 
-// A confirmation asks whether to carry out an action on IDs, or on all N dead rows.
+// A confirmation asks whether to carry out an action. The action applies to the rows with these
+// IDs, or to all dead rows, of which there are N.
 type confirmation struct {
 	Act    string
 	IDs    []string
@@ -241,7 +242,7 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 	return sum, nil
 }
 
-// namespacesOf returns the collections of the first queues that have a lock document.
+// namespacesOf returns the collections of the queues that have a lock document, at most maxQueues.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
 		database, collection, is := words.Queue(k.Name)

@@ -138,12 +138,12 @@ const (
 // Tokens are the accepted tokens, each with the name of its owner, which may be empty.
 type Tokens map[string]string
 
-// ownToken matches a line of the file: a name, a colon, and, if the line has one, a space and the
-// token.
+// ownToken matches a line of the file with a name, a colon, a space and a token. The token may be
+// missing.
 var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
 
-// tokens reads the file of tokens. The file has one token, or one line for each token with its
-// owner. Errors contain no token.
+// tokens reads the file of tokens. The file has a single token, or lines with an owner and a token
+// each. Errors contain no token.
 func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
@@ -195,8 +195,8 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns an error for a token that is not accepted. The error names where, the line of
-// the token.
+// checkToken returns an error for a token that is not accepted. The parameter where names the line
+// of the token in the error.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -261,8 +261,8 @@ func local(to string) string {
 	return "/"
 }
 
-// Bounds of wrong tokens. The reply to each is delayed by wrongPause. At most maxWrong replies
-// wait.
+// Bounds against guesses of tokens. The reply to each wrong token is delayed by wrongPause. At most
+// maxWrong replies wait at a time.
 const (
 	wrongPause = time.Second
 	maxWrong   = 8

@@ -9,8 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// The bounds of one round, which reads the locks. The page reports that it omits locks. An omitted
-// lock is found by its whole name.
+// The bounds of one round, which reads the locks. If locks are omitted, the page reports that. The
+// page of a single lock finds an omitted lock by its name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and the same number of waiters
@@ -118,7 +118,7 @@ func (l *listing) addMalformed(err error) error {
 	return nil
 }
 
-// update records the server's clock and a malformed ping of a row.
+// update records the malformed ping of a row. It also computes the server's clock from the row.
 func (l *listing) update(row distlock.LockInfo) {
 	if row.BadPing != nil {
 		_ = l.addMalformed(row.BadPing) // the error is a MalformedError

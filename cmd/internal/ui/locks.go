@@ -250,8 +250,9 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents is the number of newest events on the page of a lock. As many older events are shown if
-// they are unusual, so a takeover stays visible after a hundred acquisitions.
+// maxEvents is the number of newest events on the page of a lock. The page also shows up to
+// maxEvents older events that are unusual, so a takeover stays visible after a hundred
+// acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {

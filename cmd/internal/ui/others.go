@@ -38,7 +38,8 @@ func (l loopRow) Newest() []singleton.PastRun {
 	return runs
 }
 
-// A loopSummary has the number of a database's loops and schedules, and the first of them.
+// A loopSummary has the number of a database's loops and schedules, and rows for at most maxLoops
+// of them.
 type loopSummary struct {
 	rows                               []loopRow // malformed first, then failing, then stopped
 	total, failing, stopped, malformed int
@@ -133,7 +134,7 @@ const (
 	keepPings   = 2 * time.Second
 )
 
-// Bounds of the other pages.
+// Bounds of the pages of processes, queues and loops.
 const (
 	maxProcesses = 500
 	maxHeldShown = 50 // locks of one process

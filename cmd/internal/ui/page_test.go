@@ -69,8 +69,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// Foreign strings in fields that usually come from this project, such as the process and kind of an
-// event or the values of an address, are shown as text. They do not end an event of a stream.
+// Foreign strings are shown as text even in the process or the kind of an event, and in the
+// parameters of an address. They do not end an event of a stream.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {

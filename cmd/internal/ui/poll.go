@@ -187,7 +187,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 // eventData replaces it by the equivalent character reference.
 var eventData = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// A rendered is a view of one state, rendered once for all its viewers.
+// A rendered has the text of a view of one state. The text is made once for all viewers.
 type rendered struct {
 	once sync.Once
 	text []byte

@@ -18,7 +18,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// A process is a process that holds or waits.
+// A process pings, holds locks or waits for them.
 type process struct {
 	distlock.LockInfo   // one of the process's rows, for the ping
 	Holds, Waits        []distlock.LockInfo

@@ -83,7 +83,7 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	})
 }
 
-// Every page reports a database without locks like the command line, and queries it seldom.
+// For a database without locks, every page shows the text of Config.Void, which is called seldom.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
 	noLocks := func(c *ui.Config) {

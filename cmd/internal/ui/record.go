@@ -19,10 +19,10 @@ import (
 const maxRecord = 5_000
 
 // A holding that ends between two rounds gets the time of the second round as its end. If the pause
-// between them exceeds maxGap, it gets the time of the first.
+// between the rounds exceeds maxGap, the end is the time of the first round.
 const maxGap = 15 * time.Second
 
-// An event is an event of a lock, from the history or from two rounds. Its time is by the server's
+// An event is a change of a lock, from the history or from two rounds. Its time is by the server's
 // clock, or by this machine's if unknown. For a break, Process is the process that broke the lock.
 type event struct{ history.Entry }
 
@@ -49,8 +49,9 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
-// A holdingKey identifies a holding of a lock by its session. The fence is not sufficient: the
-// fence of a name's first holder is raised while it holds, and a late release has only its session.
+// A holdingKey identifies a holding of a lock by its session. The fence is not sufficient. The
+// first holder of a name gets a higher fence while it holds, and the event of a late release may
+// have no fence.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
@@ -139,8 +140,8 @@ func (r *record) compare(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// endEvent returns the event for the end of a holding. was is the holder in the previous round, and
-// k the lock in the latest round.
+// endEvent returns the event for the end of a holding of lock k. The parameter was has the holder
+// of the previous round.
 func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
 		Session: was.Session, Fence: was.Fence, Why: was.Why}}
@@ -180,8 +181,8 @@ func (r *record) add(e event) {
 	}
 }
 
-// updateFence corrects the recorded fence of a holder. A round may read the first fence of a name
-// before it is raised to the clock.
+// updateFence corrects the recorded fence of a holder. The first fence of a name is raised to the
+// clock after the acquisition, and a round may have read the lower value.
 func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {
@@ -260,9 +261,10 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 	return found, err
 }
 
-// events returns the events of a lock, or of all locks if the name is empty, oldest first. source
-// describes where they come from: the stored history, and observed changes that it does not
-// contain. whole is false if the stored history could not be read.
+// events returns the events of a lock, or of all locks if the name is empty, oldest first. It joins
+// the stored history with the observed changes that are not stored. The second result tells an
+// operator where the events come from. The third result is false if the stored history could not be
+// read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	observed, since := s.poller.record.of(name)
 	read := s.histories.of(ctx, name)

@@ -40,8 +40,8 @@ func (h *holding) over() bool { return !h.to.IsZero() }
 // unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings computes the holdings from events, oldest first, and from the present holders. If of is
-// not empty, it uses only the holders of that lock.
+// holdings computes the holdings from events, oldest first, and from the present holders. If the
+// parameter of names a lock, holdings uses only the present holders of that lock.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding

@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A file contains one token, or one token for each user. The error for another file names the line
-// and the remedy. No token is printed.
+// A valid file contains one token, or one token for each user. The error for an invalid file names
+// the line and the remedy. No token is printed.
 func TestTokens_File(t *testing.T) {
 	t.Parallel()
 	const a, b = "0123456789abcdef", "fedcba9876543210"

@@ -95,7 +95,7 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 }
 
 // A malformed lock is not shown as missing. A lock whose holder has no ping or a malformed ping is
-// in trouble, with the remedy. Every waiter is counted.
+// in trouble, and the page shows the remedy. Every waiter is counted.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
@@ -204,7 +204,8 @@ func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, err
 }
 
 // A server that does not count the dead rows delays the first page by at most a second, and later
-// pages not at all. Each page also waits up to ten seconds for the loops.
+// pages not at all. The test allows ten seconds more for each page, because this server does not
+// return the loops either.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -179,7 +179,8 @@ func served(t *testing.T) *mongo.Client {
 	return client
 }
 
-// ugly returns the page of such a database. A server contains the data besides locks.
+// ugly returns the page of the database of uglyData. An embedded server has all its data except the
+// locks.
 func ugly(t *testing.T) *world {
 	t.Helper()
 	client := served(t)

@@ -180,7 +180,8 @@ type figure struct {
 	On         bool
 }
 
-// figureOf returns a figure; class applies to numbers above 0. A number below 0 is unknown.
+// figureOf returns a figure for the number n, which is unknown if it is below 0. The figure has the
+// given class only if n is above 0.
 func figureOf(r *http.Request, word, show string, n int, class string) figure {
 	if n <= 0 {
 		class = ""
@@ -239,7 +240,8 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// urlWith returns the address of the same page with other values. It removes an empty value.
+// urlWith returns the address of the same page with other query parameters, given as names and
+// values. A parameter with an empty value is removed.
 func urlWith(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {
@@ -261,7 +263,7 @@ func (s *Server) showTimeline(r *http.Request, now *listing) any {
 	return t
 }
 
-// timeline draws the requested window: its length and its end.
+// timeline draws the part of the timeline that the request selects by its length and end.
 func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
 	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
 	if at < 0 {

@@ -222,7 +222,7 @@ func (b *browser) received() (int, string) {
 	return b.events, b.text
 }
 
-// open makes a browser view a page until its function leave is called.
+// open makes a browser view a page until the browser's function leave is called.
 func (w *world) open(target string, block func()) *browser {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())

@@ -80,8 +80,8 @@ func (h Happening) Sentence(name func(process string) string) string {
 	return process + text + after(h.Held) + because(h.Cause)
 }
 
-// Span converts a stored number of milliseconds. A foreign program may have stored any number, so
-// Span limits the result to 0 to 100 years.
+// Span converts a stored number of milliseconds to a duration between 0 and 100 years. A foreign
+// program may have stored any number.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond

@@ -149,7 +149,8 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// Pinging describes a process without locks by its ping. now is the server's clock, or zero.
+// Pinging returns a LockInfo for the process of a ping. The parameter now is the time of the
+// server's clock, or zero if unknown.
 func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	i := distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
 		PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
@@ -160,8 +161,8 @@ func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	return i
 }
 
-// NextIsGone returns a warning for an operator before a break if the next waiter is gone, else "".
-// The warning names the first waiter that is not gone.
+// NextIsGone returns a warning, to be shown before a break, if the next waiter is gone. Otherwise
+// it returns "". The warning names the first waiter that is not gone.
 func NextIsGone(queue []distlock.LockInfo) string {
 	at := slices.IndexFunc(queue, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
@@ -221,8 +222,8 @@ func Long(queue []distlock.LockInfo) bool {
 	return n >= LongQueue
 }
 
-// Trouble ranks a lock by its need for attention: 2 with a holder that is [Suspect], 1 with a queue
-// that is [Long], 0 otherwise.
+// Trouble ranks a lock by its need for attention. It returns 2 if a holder is a [Suspect], 1 if the
+// queue is [Long], and 0 otherwise.
 func Trouble(holders, queue []distlock.LockInfo) int {
 	switch {
 	case slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }):
