@@ -375,8 +375,8 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// This guard need not block the call. Another Manager may use another store, the server
-			// refuses another limit, and a lost guard may no longer have the lock.
+			// This guard need not block the call. Another Manager may use another store. The server
+			// refuses a call with another limit. A lost guard may no longer have the lock.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

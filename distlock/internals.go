@@ -49,9 +49,9 @@ func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 // reads, or while the caller handles a value, Watch yields only the last. The fence shows how many
 // acquisitions were left out.
 //
-// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. The watch
-// continues, and always yields the next snapshot. The error that ends the watch is yielded last:
-// the cause of ctx, ErrClosed, ErrBadName.
+// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. Then the
+// watch continues with the next successful read. The error that ends the watch is yielded last: the
+// cause of ctx, ErrClosed, ErrBadName.
 func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo, error] {
 	m := in.m
 	return func(yield func(*LockInfo, error) bool) {

@@ -253,8 +253,9 @@ func sideBySide(n int, do func(i int)) {
 // runs under it. See [internals.Use]. Close ends the guard, but does not release its lock before
 // the function has returned.
 
-// use marks the guard as in use by a function, until done is called. Call err after use, not
-// before. Then either Close sees the function, or the function does not begin.
+// use marks the guard as in use by a function, until done is called. After use, the caller checks
+// h.err before the function begins. So either Close sees the function, or the function does not
+// begin.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
