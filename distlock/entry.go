@@ -191,7 +191,7 @@ func (e *entry) fullness(err error, view watch.View) error {
 	return held
 }
 
-// pause waits while the session may not be queued. If the session is granted the lock during the
+// pause waits before the session is sent again. If the session is granted the lock during the
 // pause, pause returns the lock.
 func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
 	grant, err := e.wait(s, w, d)

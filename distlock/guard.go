@@ -243,7 +243,7 @@ func (h *holding) reportLoss() {
 	h.report(EventLost, 0, lost)
 }
 
-// report sends an event of a guard to the Observer. took is the duration of the release.
+// report sends an event of a guard to the Observer. For a release, took is its duration.
 func (h *holding) report(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return

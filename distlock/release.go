@@ -65,9 +65,9 @@ func (h *holding) broken() error {
 	return err
 }
 
-// release ends the guard and frees the document once. If another call has started the release, it
-// waits for that one. In both cases it returns at the latest when ctx ends. why becomes the cause
-// of the guard's context.
+// release ends the guard and frees the document once. If another call has started the release, this
+// call waits for it. In both cases release returns at the latest when ctx ends. The parameter why
+// becomes the cause of the guard's context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil
