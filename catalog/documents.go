@@ -12,11 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxTakeover is the largest recorded takeover time, ping interval or lifetime. A larger value, or
-// one that is not positive, is ignored.
+// MaxTakeover is the largest valid takeover time, ping interval and lifetime of a lease. A larger
+// value is ignored, and so is a value that is not positive.
 const MaxTakeover = 7 * 24 * time.Hour
 
-// stateOurs is the state that this package writes for a held lock.
+// stateOurs is the state of a lock that this package holds.
 const stateOurs = 1
 
 // A Lock is a parsed document of the collection locks.
@@ -31,30 +31,32 @@ type Lock struct {
 	TS      bson.ObjectID
 	Fence   int64
 	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. Foreign
-	// managers leave the field unchanged, so it may hold the value of an earlier holder. It is
-	// ignored in state 2, which MongoDB's own manager and mongos 2.0 and later write. mongos before
-	// 2.0 wrote state 1, but does not work with the servers that this module supports.
+	// managers leave the field unchanged, so it may be from an earlier holder. It is therefore
+	// ignored in state 2, which MongoDB's own manager and mongos 2.0 and later write. A mongos
+	// before 2.0 wrote state 1, but no server that this module supports works with it.
 	Takeover time.Duration
-	// Mode and Limit are the holders' values. In a free lock Limit is the first waiter's.
+	// Mode and Limit are those of the holders. In a free lock Limit is the first waiter's.
 	Mode  Mode
 	Limit int32
-	// Sharers are all holders of a lock in mode Shared or Permit. The fields above contain the
-	// first sharer too. Sharers is empty for an exclusive holder.
+	// Sharers are all holders of a lock in mode Shared or Permit. The fields above describe the
+	// first sharer. Sharers is empty for an exclusive holder.
 	Sharers []Participant
-	// OldSharers is set if the sharers, or a mode that needs sharers, are outdated: a manager that
-	// does not know these fields left them there.
+	// OldSharers is set if the document has outdated sharers, or an outdated mode. A foreign
+	// manager, which does not know these fields, did not remove them.
 	OldSharers bool
 	// Waiters is the queue, in order of arrival.
 	Waiters []Participant
-	// Yield asks the exclusive holder to release the lock. By is empty if there is no request.
+	// Yield is a request to the exclusive holder to release the lock. By is empty if there is no
+	// request.
 	Yield YieldRequest
-	// Grants are the result of the last transition that granted the lock, see [Grant].
+	// Grants are the grants of the last transition that granted the lock, see [Grant].
 	Grants []Grant
 	// Leases are the holders' leases, see LeaseOf.
 	Leases []Lease
 }
 
-// Session returns the session that holds, or last held, the lock.
+// Session returns the session of the holder. For a free lock it returns the session of the last
+// holder.
 func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
 
 // A YieldRequest asks the holder of a lock to release it.
@@ -69,33 +71,35 @@ type Ping struct {
 	At      time.Time // field ping: the server's clock at the last ping
 	Local   time.Time // the process's own clock at the last ping; zero when absent
 	Seq     int64     // number of the ping, chosen by its process; see HasSeq
-	// HasSeq is false for a foreign document, which a mongos or MongoDB's own manager wrote.
+	// HasSeq is false for a foreign document, written by a mongos or by MongoDB's own manager.
 	HasSeq   bool
 	Takeover time.Duration // zero when absent or out of bounds
 	Interval time.Duration // zero when absent or out of bounds
 	// Condemned is set when a contender declared the process dead.
 	Condemned *Condemnation
-	// Sight is the record of a contender that found no new ping of the process; zero if there is
-	// none.
+	// Sight is the record of a contender that found no new ping of the process. It is zero if there
+	// is no record.
 	Sight Sight
 }
 
-// ParseLock parses a document of locks. Every operation refuses a malformed document before it
-// takes the lock. A document is malformed if it has one of these:
+// ParseLock parses a document of locks. No operation acquires a lock with a malformed document. A
+// document is malformed if it has one of these:
 //
-//   - a state that is not an int, long or double, or is negative or not integral;
+//   - a state that is not an int, long or double;
+//   - a state that is negative or not integral;
 //   - a fence or rev that is not an int or long, is negative, or is too large to be raised;
-//   - in a held lock, a ts that is not an ObjectID or is all zero, or a process that is not a
-//     string (it may be absent);
-//   - sharers or waiters that are not arrays of documents with a ts and a process;
+//   - in a held lock, a ts that is not an ObjectID or is all zero;
+//   - in a held lock, a process that is not a string (it may be absent);
+//   - a field sharers or waiters that is not an array of documents with a ts and a process;
 //   - a session that occurs twice;
-//   - a waiter with an unknown mode, or one for a permit without a limit of at least 1;
-//   - sharers that begin with the holder, but no mode, or mode permit and no limit;
-//   - in state 1, which only this module writes, sharers that do not begin with the holder, or a
-//     mode of sharers without sharers.
+//   - a waiter with an unknown mode, or a waiter for a permit whose limit is not at least 1;
+//   - sharers that begin with the holder, without a mode;
+//   - sharers that begin with the holder and mode permit, without a limit of at least 1;
+//   - in state 1, which only this module writes, sharers that do not begin with the holder;
+//   - in state 1, mode shared or permit without sharers.
 //
-// Informational fields (when, who, why, takeoverMS, yield) and leases never make a document
-// malformed. A free document needs only its state.
+// The fields when, who, why, takeoverMS, yield and leases may have any value. In a free lock only
+// the state must exist.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -145,9 +149,9 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	return l, nil
 }
 
-// ParsePing parses a document of lockpings. ping must be a Date, and seq must be a whole number or
-// absent. A document without seq is foreign, not malformed. The field condemned counts even if its
-// type is wrong.
+// ParsePing parses a document of lockpings. The field ping must be a Date. The field seq must be a
+// whole number or absent. A document without seq is foreign, not malformed. A process is condemned
+// if the field condemned exists, whatever its type.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -187,7 +191,7 @@ func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	return p, nil
 }
 
-// parseSight parses the record of a contender; an invalid one yields the zero Sight.
+// parseSight parses the record of a contender. For an invalid record it returns the zero Sight.
 func parseSight(doc fields) (s Sight) {
 	seq, problem := integral(doc.lookup("seq"))
 	by, _ := doc.lookup("by").StringValueOK()
@@ -198,8 +202,8 @@ func parseSight(doc fields) (s Sight) {
 	return Sight{Seq: seq, At: at, Local: local, By: by}
 }
 
-// Printable makes an untrusted string fit for a log line, an error or a terminal. It escapes
-// control and direction characters and invalid bytes, and truncates the string to limit runes.
+// Printable converts an untrusted string for a log line, an error or a terminal. It escapes control
+// characters, direction characters and invalid bytes. It truncates the string to limit runes.
 func Printable(s string, limit int) string {
 	var b strings.Builder
 	n := 0
@@ -220,7 +224,8 @@ func Printable(s string, limit int) string {
 	return b.String()
 }
 
-// BadText returns the problem with a string to be stored, of at most limit bytes, or "".
+// BadText returns the problem with a string that is to be stored, or "" if there is none. The
+// string may have at most limit bytes.
 func BadText(s string, limit int) string {
 	switch {
 	case len(s) > limit:
@@ -255,7 +260,8 @@ func fieldsOf(raw bson.Raw) fields {
 	return elements
 }
 
-// lookup returns the LAST element of that name, like the Go decoder, or the zero value.
+// lookup returns the LAST element of that name, like the Go decoder. It returns the zero value if
+// there is none.
 func (f fields) lookup(key string) bson.RawValue {
 	end := 1 + len(key) // an element has a type byte, the name, a zero byte and the value
 	for _, e := range slices.Backward(f) {
@@ -270,7 +276,7 @@ func absent(v bson.RawValue) bool {
 	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 }
 
-// integral reads a whole number from an int32, int64 or double. problem is empty on success.
+// integral returns the whole number in an int32, int64 or double. problem is empty on success.
 func integral(v bson.RawValue) (n int64, problem string) {
 	switch v.Type {
 	case bson.TypeInt32:
@@ -289,14 +295,14 @@ func integral(v bson.RawValue) (n int64, problem string) {
 }
 
 // MaxCount is the largest valid fence and rev of a free lock. An acquisition raises both.
-// MaxCountHeld is the limit for a held lock. It is so much larger that a holder can always release
-// its lock.
+// MaxCountHeld is the limit for a held lock. It is larger, so that every holder can release its
+// lock.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
 )
 
-// counter reads a fence or a rev. A missing one is 0.
+// counter returns a fence or a rev; 0 if it is missing.
 func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	if v.Type == 0 {
 		return 0, ""
@@ -317,7 +323,8 @@ func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	}
 }
 
-// bounded reads milliseconds between 1 and MaxTakeover. It returns zero for any other value.
+// bounded returns a duration of 1 ms to MaxTakeover from a number of milliseconds. It returns zero
+// for any other value.
 func bounded(v bson.RawValue) time.Duration {
 	ms, problem := integral(v)
 	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {
@@ -341,12 +348,15 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge returns the result of ping b after it did not match raw, the ping document. raw is nil if
-// there is no document. A nil error acknowledges b: a copy of the request was applied before. The
-// local time distinguishes b from a twin's ping with the same number. The times in Mine distinguish
-// an earlier ping of b's process from a twin's earlier ping.
+// Judge returns the result of ping b, whose filter did not match. raw is the process's ping
+// document, nil if there is none. A nil error means that the document already has ping b: the
+// server received the command twice.
 //
-// Judge does not report that the copy inserted the document. That is harmless, see package pinger.
+// A twin's ping may have the same number as b, but not the same local time. An earlier ping of this
+// process has a local time in Mine, and an earlier ping of a twin does not.
+//
+// Judge does not report whether the first copy of the command inserted the document. Package pinger
+// explains why that is harmless.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	if raw == nil {
 		return Ping{}, ErrNoMatch // removed meanwhile
@@ -367,8 +377,8 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether a ping with that local time may be an earlier ping of b's process: Mine
-// is empty or contains the time.
+// Follows reports whether an earlier ping of b's process may have that local time: Mine is empty or
+// contains the time.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

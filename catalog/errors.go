@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Errors of conditional writes and reads.
+// Errors of reads and of conditional writes.
 var (
-	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. Enter by
-	// TryPlain also returns ErrNotFree for a malformed document. A Snapshot distinguishes the two
-	// cases.
+	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. Enter with
+	// TryPlain also returns ErrNotFree for a malformed document. Only a Snapshot shows which of the
+	// two is the case.
 	ErrNotFree = errors.New("lock is not free")
 	// ErrNoMatch is returned by a conditional write that found no document in the required state.
 	// The store is unchanged.
 	ErrNoMatch = errors.New("document is not as expected")
 	// ErrNotFound is returned by Read when the document does not exist.
 	ErrNotFound = errors.New("no such document")
-	// ErrUnknownOutcome is matched by the error of a write that may have been applied, or may be
-	// applied later.
+	// ErrUnknownOutcome is matched by the error of a write whose outcome is unknown: it may have
+	// been applied, or may be applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrUnavailable is matched by the error of an operation that was not applied because the server
-	// could not be reached, had no primary, was overloaded or accepted no writes.
+	// ErrUnavailable is matched by the error of an operation that was not applied, because the
+	// server could not be reached, had no primary, was overloaded, or did not accept writes.
 	ErrUnavailable = errors.New("server unavailable")
-	// ErrNoTransactions is returned by Transact when the deployment or the configured database does
-	// not support transactions. The store is unchanged.
+	// ErrNoTransactions is returned by Transact when the deployment or the configured database has
+	// no transactions. The store is unchanged.
 	ErrNoTransactions = errors.New("no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("process was condemned")
@@ -34,8 +34,8 @@ var (
 	ErrMalformed = errors.New("malformed document")
 )
 
-// A MalformedError names a document that cannot be interpreted, and its invalid field. Such a
-// document never counts as free and is never taken over.
+// A MalformedError names a document that cannot be interpreted, and the invalid field. The lock in
+// such a document is never free, and its holder is never evicted.
 type MalformedError struct {
 	Collection string // "locks", "lockpings" or "lockhistory"
 	ID         string // the _id; extended JSON if it is not a string
@@ -71,7 +71,7 @@ func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
 // A TwinError reports that the process's ping document has a number or a local time that the
 // process did not write. Either another process has the same id, for example after the restore of a
-// snapshot, or an operator changed the document. The document is unchanged.
+// snapshot, or an operator changed the document. Ping did not change the document.
 type TwinError struct {
 	Process string
 	Sent    int64 // number of the refused ping
@@ -90,7 +90,7 @@ func (e *TwinError) Error() string {
 // Is reports whether target is ErrTwin.
 func (e *TwinError) Is(target error) bool { return target == ErrTwin }
 
-// A PrivilegeError names the privilege that the user of the connection lacks.
+// A PrivilegeError names a privilege that the connection's user lacks.
 type PrivilegeError struct {
 	Namespace string // "config.locks"
 	Action    string // "find, insert, update"

@@ -13,19 +13,22 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// FuzzParse feeds raw bytes to both parsers (F20). No input causes a panic. A malformed document
-// yields no values. A lock is free only if its state is a numeric zero, and held only with a
+// FuzzParse parses any bytes with both parsers (F20). No input causes a panic. The result for a
+// malformed document is zero. A lock is free only if its state is a numeric zero. A held lock has a
 // session.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []bson.D{
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),
 		lock("ts", nil), lock("ts", ts.Hex()), lock("fence", 1.5), lock("_id", int32(5)),
 		lock("x", bson.D{field("y", bson.A{1, "z"})}), ping("seq", "x"), ping("ping", nil),
-		ping("condemned", true), lock("waiters", bson.A{party("x", 1), party("ts", ts)}),
+		ping("condemned", true), lock("waiters", bson.A{participant("x", 1), participant("ts", ts)}),
 		lock("waiters", int32(5)), lock("waiters", bson.A{bson.D{}, 7}), lock("waiters", nil),
-		lock("sharers", bson.A{party("process", nil)}), lock("grants", catalog.GrantLine(ts, 7, "p")),
-		replace(replace(lock("mode", "permit"), "limit", int32(2)), "sharers", bson.A{party("ts", ts)}),
-		replace(replace(lock("state", int32(0)), "limit", 2.0), "waiters", bson.A{party("mode", "x")}),
+		lock("sharers", bson.A{participant("process", nil)}),
+		lock("grants", catalog.GrantLine(ts, 7, "p")),
+		replace(replace(lock("mode", "permit"), "limit", int32(2)), "sharers",
+			bson.A{participant("ts", ts)}),
+		replace(replace(lock("state", int32(0)), "limit", 2.0), "waiters",
+			bson.A{participant("mode", "x")}),
 		lock("grants", "x 1\n"+ts.Hex()+" 9 p"), lock("limit", int64(1)<<40),
 	} {
 		raw := marshal(f, doc)
@@ -64,7 +67,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	for _, p := range slices.Concat(l.Sharers, l.Waiters) {
 		if p.TS.IsZero() || p.Process == "" || p.Limit < 0 || p.Takeover < 0 ||
 			p.Mode != catalog.Exclusive && p.Mode != catalog.Shared && p.Mode != catalog.Permit {
-			t.Errorf("a party without a session or process: %+v", p)
+			t.Errorf("a participant without a session or process: %+v", p)
 		}
 	}
 	shared := l.Mode == catalog.Shared || l.Mode == catalog.Permit
@@ -79,7 +82,7 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 }
 
-// numericZero reports whether the state is a numeric zero. It does not use the parser.
+// numericZero reports whether the state is a numeric zero. It does not call the parser.
 func numericZero(data []byte) bool {
 	elements, err := bson.Raw(data).Elements()
 	if err != nil {
@@ -104,8 +107,8 @@ func numericZero(data []byte) bool {
 	return zero
 }
 
-// An error's text never contains a command's signature or session, even if the quoted command is
-// truncated.
+// An error's text never contains the signature or the session of a command, even if the command in
+// it is truncated.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", ` +
@@ -133,16 +136,16 @@ func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	assert.Equal(t, catalog.Redact(text), text, "taken out: %s, of %s")
 }
 
-// The error for a connection without a user does not ask the operator to grant a privilege.
-func TestPrivilegeError_NoUser_IsNotToldToGrant(t *testing.T) {
+// For a connection without a user, the error does not ask the operator to grant a privilege.
+func TestPrivilegeError_NoUser_DoesNotAskForGrants(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{
 		"command find requires authentication": true, "Command hello requires authentication": true,
 		"not authorized on config to execute command { find: 1 }": false,
 	} {
 		e := &catalog.PrivilegeError{Namespace: "config.locks", Action: "find", Err: errors.New(text)}
-		says := func(words string) bool { return strings.Contains(e.Error(), words) }
-		if e.NoUser() != none || says("has no user") != none || says("grant") == none {
+		has := func(text string) bool { return strings.Contains(e.Error(), text) }
+		if e.NoUser() != none || has("has no user") != none || has("grant") == none {
 			t.Errorf("%s: %v", text, e)
 		}
 	}

@@ -8,26 +8,27 @@ import (
 	"time"
 )
 
-// A Call describes an operation of a store that is about to run.
+// A Call describes an operation that is about to run.
 type Call struct {
 	Op Op
 	// Transition is the argument of Apply; nil for another operation.
 	Transition Transition
 	// PingChange is the argument of ApplyPing; nil for another operation.
 	PingChange PingChange
-	// Names are the names of the locks, or the process id. Names may be empty.
+	// Names are the names of the locks, or one process id. Names may be empty.
 	Names []string
-	// Row is the number of the requested row in a listing, from 0. The command is sent with row 0.
+	// Row is the number of the requested row of a listing, from 0. The request for row 0 sends the
+	// command.
 	Row int
 }
 
-// A Hook runs in place of a call. The function do carries out the operation and returns its error.
-// The hook may call do at most once, in any goroutine. The caller gets the hook's error. If the
-// hook returns an error of its own, the operation has no result.
+// A Hook runs in place of a call. It may call do, which runs the operation and returns the
+// operation's error. It may call do at most once, in any goroutine. The caller gets the hook's
+// error. If that is not do's error, the caller gets no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
-// Intercept returns a store that passes every operation of the given store through a hook. The
-// result is safe for concurrent use if the hook is.
+// Intercept returns a store that passes every operation on store to a hook. The returned store is
+// safe for concurrent use if the hook is.
 func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
 
 type intercepted struct {
@@ -35,8 +36,8 @@ type intercepted struct {
 	hook  Hook
 }
 
-// Through runs the function do, which has a result, through a hook. If do outlives the hook, its
-// result is dropped.
+// Through passes the function do to a hook and returns do's result. If do returns after the hook,
+// its result is dropped.
 func Through[T any](
 	ctx context.Context, hook Hook, c Call, do func(context.Context) (T, error),
 ) (T, error) {
@@ -65,8 +66,8 @@ type both[A, B any] struct {
 
 func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
 
-// rows passes a listing through the hook, row by row. After an error of the hook it closes the
-// cursor in the background, since the close may send a command.
+// rows passes a listing to the hook, one call per row. After an error of the hook it closes the
+// cursor in the background, because closing a cursor may send a command.
 func rows[T any](
 	ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error],
 ) iter.Seq2[T, error] {
@@ -112,7 +113,7 @@ func rows[T any](
 	}
 }
 
-// with binds the argument of an operation.
+// with returns a function that calls do with the argument.
 func with[A, T any](
 	do func(context.Context, A) (T, error), a A,
 ) func(context.Context) (T, error) {
@@ -166,12 +167,12 @@ func (i *intercepted) Prune(ctx context.Context, old []OldPing) (int, error) {
 	return Through(ctx, i.hook, of(OpPrune), with(i.inner.Prune, old))
 }
 
-func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+func (i *intercepted) PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 	int, string, error,
 ) {
 	c := of(OpPruneLocks, after)
 	r, err := Through(ctx, i.hook, c, func(ctx context.Context) (both[int, string], error) {
-		return pair(i.inner.PruneLocks(ctx, before, after, most))
+		return pair(i.inner.PruneLocks(ctx, before, after, limit))
 	})
 	return r.a, r.b, err
 }
@@ -196,12 +197,12 @@ func (i *intercepted) Snapshots(ctx context.Context, names []string) (Looks, err
 	return Through(ctx, i.hook, of(OpSnapshots, names...), with(i.inner.Snapshots, names))
 }
 
-func (i *intercepted) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+func (i *intercepted) HeldOrFree(ctx context.Context, process string, names, always []string) (
 	[]Lock, error,
 ) {
 	c := of(OpHeldOrFree, names...)
 	return Through(ctx, i.hook, c, func(ctx context.Context) ([]Lock, error) {
-		return i.inner.HeldOrFree(ctx, process, names, lines)
+		return i.inner.HeldOrFree(ctx, process, names, always)
 	})
 }
 
@@ -209,7 +210,7 @@ func (i *intercepted) EnterTransaction(ctx context.Context, r Request) (Lock, er
 	return Through(ctx, i.hook, of(OpEnterTransaction, r.Name), with(i.inner.EnterTransaction, r))
 }
 
-// GrantStream opens a stream. It passes the opening and each Next through the hook.
+// GrantStream opens a stream. It calls the hook for the opening and for each Next.
 func (i *intercepted) GrantStream(ctx context.Context, process string) (GrantStream, error) {
 	s, err := Through(ctx, i.hook, of(OpGrantStream, process), with(i.inner.GrantStream, process))
 	if err != nil {

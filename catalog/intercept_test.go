@@ -31,7 +31,7 @@ type operation = func(context.Context) error
 
 func pass(ctx context.Context, _ catalog.Call, do operation) error { return do(ctx) }
 
-// A hook that passes every call through does not change the results.
+// If the hook only calls do, the results are those of the store.
 func TestIntercept_PartialResults(t *testing.T) {
 	c := catalog.Intercept(partial{memcatalog.New(memcatalog.Options{})}, pass)
 	if w, err := c.Prepare(t.Context()); len(w) != 1 || !errors.Is(err, errPart) {
@@ -77,7 +77,7 @@ func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 	return e.Catalog.List(ctx, waited)
 }
 
-// A refused List does nothing, not even before the first row.
+// If the hook refuses a List, the store is not called at all.
 func TestIntercept_EagerList(t *testing.T) {
 	in := make(chan struct{})
 	refuse := errors.New("refused")

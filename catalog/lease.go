@@ -6,13 +6,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Lease is an element of the field leases: the lifetime that a holder set for its lock. It counts
-// only while its session holds the lock, so the next holder never inherits it.
+// A Lease is an element of the field leases. It has the lifetime that a holder chose for its lock.
+// A lease counts only while its session holds the lock.
 type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover
-	// Number rises with every sent renewal. The lease has expired when a contender has seen the
-	// same number for Life.
+	// Number rises with every renewal that is sent. The lease has expired when a contender has read
+	// the same number for the time Life.
 	Number int64
 	At     time.Time // the server's clock at the last renewal; zero when unreadable
 	Local  time.Time // the holder's own clock at the last renewal; zero when absent
@@ -21,22 +21,22 @@ type Lease struct {
 // A Renewal begins or renews a lease.
 type Renewal struct {
 	Session
-	// Number is 1, 2, 3 and so on. Every sent renewal has a new number, even after a failure, so a
-	// delayed renewal does not match after a later one.
+	// Number is 1 for the first renewal, then 2, 3 and so on. A renewal that is sent after a failed
+	// one has a new number. So a delayed renewal does not match after a later one.
 	Number int64
 	Life   time.Duration
 	Local  time.Time // the holder's own clock
 }
 
-// Supersedes reports whether the renewal may replace a lease: it is newer, or a copy of its own
-// command wrote the lease. A twin's renewal with the same number has another local time.
+// Supersedes reports whether the renewal may replace a lease: the renewal has a larger number, or
+// it wrote that lease itself. A twin's renewal with the same number has another local time.
 func (r Renewal) Supersedes(seen Lease) bool {
 	return seen.Number < r.Number ||
 		seen.Number == r.Number && seen.Local.UnixMilli() == r.Local.UnixMilli()
 }
 
-// LeaseOf returns the lease of a session that holds the lock; ok is false without a lease. A manual
-// edit can cause several leases. Then LeaseOf returns the lease with the largest number.
+// LeaseOf returns the lease of a session that holds the lock. ok is false without a lease. If there
+// are several leases, as after a manual edit, LeaseOf returns the one with the largest number.
 func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 	for _, one := range l.Leases {
 		if one.TS == ts && (!ok || one.Number > lease.Number) {
@@ -46,9 +46,9 @@ func (l Lock) LeaseOf(ts bson.ObjectID) (lease Lease, ok bool) {
 	return lease, ok
 }
 
-// parseLeases parses the holders' leases. It ignores an invalid lease: a holder without a lease is
-// judged by its ping. It ignores all leases of a single holder in state 2, since another manager
-// wrote that state, see Lock.Takeover.
+// parseLeases parses the holders' leases. It ignores an invalid lease, so its holder has none. It
+// also ignores the leases of a single holder in state 2, because another manager wrote that state,
+// see Lock.Takeover.
 func (l *Lock) parseLeases(v bson.RawValue) {
 	list, ok := v.ArrayOK()
 	if !ok || !l.Held || l.State > stateOurs && len(l.Sharers) == 0 {

@@ -44,7 +44,7 @@ const (
 	OpEnterTransaction Op = "enter_transaction"
 )
 
-// writes maps every operation to whether it changes documents.
+// writes has every operation. The value reports whether the operation changes documents.
 var writes = map[Op]bool{
 	OpAcquire: true, OpEnter: true, OpLeave: true, OpEvict: true, OpGrantNext: true,
 	OpConfirm: true, OpSeedFence: true, OpRenew: true, OpPutFirst: true, OpRequestYield: true,
@@ -60,6 +60,6 @@ var writes = map[Op]bool{
 // Ops returns all operations, in any order.
 func Ops() []Op { return slices.Collect(maps.Keys(writes)) }
 
-// Writes reports whether the operation changes documents. Without a reply the outcome of such an
-// operation is unknown.
+// Writes reports whether the operation changes documents. If there is no reply to such an
+// operation, its outcome is unknown.
 func (op Op) Writes() bool { return writes[op] }

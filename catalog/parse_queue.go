@@ -10,21 +10,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// parseQueue parses the fields that this module adds to a lock document for its queue.
+// parseQueue parses the fields of a lock document that this module added for the queue.
 func (l *Lock) parseQueue(doc fields) *MalformedError {
 	fail := func(field, problem string) *MalformedError {
 		return &MalformedError{LocksCollection, l.Name, field, problem}
 	}
 	var bad *MalformedError
-	if l.Waiters, bad = parseParties(l.Name, "waiters", doc.lookup("waiters")); bad != nil {
+	if l.Waiters, bad = parseParticipants(l.Name, "waiters", doc.lookup("waiters")); bad != nil {
 		return bad
 	}
-	sharers, bad := parseParties(l.Name, "sharers", doc.lookup("sharers"))
+	sharers, bad := parseParticipants(l.Name, "sharers", doc.lookup("sharers"))
 	if bad != nil {
 		return bad
 	}
 	// A foreign manager writes the fields of one holder and does not change the sharers. So the
-	// sharers count only if the first sharer is the holder in the top-level fields.
+	// sharers are valid only if the top-level fields have the first sharer's session.
 	mode, ok := modeOf(doc.lookup("mode"))
 	several := ok && mode != Exclusive
 	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
@@ -59,7 +59,8 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	return nil
 }
 
-// twice returns the path of a session that occurs twice among the holders and waiters, or "".
+// twice returns the path of a session that occurs twice among the holders and waiters. It returns
+// "" if there is none.
 func (l *Lock) twice() (field string) {
 	if len(l.Sharers)+len(l.Waiters) == 0 {
 		return ""
@@ -89,7 +90,7 @@ func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	return m, ok && (m == Exclusive || m == Shared || m == Permit)
 }
 
-// limitOf reads a number of permits. It returns 0 for an invalid one.
+// limitOf returns a number of permits; 0 for an invalid one.
 func limitOf(v bson.RawValue) int32 {
 	n, problem := integral(v)
 	if problem != "" || n < 1 || n > math.MaxInt32 {
@@ -98,8 +99,8 @@ func limitOf(v bson.RawValue) int32 {
 	return int32(n)
 }
 
-// parseParties parses an array of holders or waiters. Each needs a ts and a process.
-func parseParties(name, field string, v bson.RawValue) ([]Participant, *MalformedError) {
+// parseParticipants parses an array of holders or waiters. Each element needs a ts and a process.
+func parseParticipants(name, field string, v bson.RawValue) ([]Participant, *MalformedError) {
 	if absent(v) {
 		return nil, nil
 	}
@@ -114,7 +115,7 @@ func parseParties(name, field string, v bson.RawValue) ([]Participant, *Malforme
 	if err != nil {
 		return fail(field, "cannot be read: the array is damaged")
 	}
-	parties := slices.Grow([]Participant(nil), len(values))
+	participants := slices.Grow([]Participant(nil), len(values))
 	for i, v := range values {
 		at := field + "." + strconv.Itoa(i)
 		raw, ok := v.DocumentOK()
@@ -125,12 +126,12 @@ func parseParties(name, field string, v bson.RawValue) ([]Participant, *Malforme
 		if key, problem := p.parse(fieldsOf(raw), field == "waiters"); problem != "" {
 			return fail(at+"."+key, problem)
 		}
-		parties = append(parties, p)
+		participants = append(participants, p)
 	}
-	return parties, nil // nil for an empty array
+	return participants, nil // nil for an empty array
 }
 
-// parse parses one participant. Only a waiter has its own mode and limit.
+// parse parses one holder or waiter. Only a waiter has its own mode and limit.
 func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	var ok bool
 	if p.TS, ok = in.lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
@@ -158,16 +159,16 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	doc := fieldsOf(raw)
 	var values []bson.RawValue
-	lines := []string{"waiters"}
+	lists := []string{"waiters"}
 	if held {
-		values, lines = append(values, doc.lookup("process")), append(lines, "sharers")
+		values, lists = append(values, doc.lookup("process")), append(lists, "sharers")
 	}
-	for _, line := range lines {
-		list, _ := doc.lookup(line).ArrayOK() // an invalid or damaged array has no participants
-		parties, _ := list.Values()
-		for _, p := range parties {
-			party, _ := p.DocumentOK()
-			values = append(values, party.Lookup("process"))
+	for _, field := range lists {
+		list, _ := doc.lookup(field).ArrayOK() // an invalid or damaged array has no participants
+		participants, _ := list.Values()
+		for _, p := range participants {
+			element, _ := p.DocumentOK()
+			values = append(values, element.Lookup("process"))
 		}
 	}
 	for _, v := range values {
@@ -191,14 +192,14 @@ func (p *Participant) complete(in fields) {
 }
 
 // GrantLine returns one line of the field grants: session, fence and process. The field is a
-// string, not an array, so that every kind of change event contains the whole field, and a filter
-// can search a process id. A line break in a process id becomes a space, so a process id cannot
-// forge a second grant. This module writes no such process id.
+// string, because every kind of change event contains a string as a whole, and because a filter can
+// search a string for a process id. GrantLine replaces line breaks in the process id by spaces.
+// Otherwise a process id could contain the line of another grant.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
 
-// OneLine returns the form of a process id in a [GrantLine].
+// OneLine returns a process id as a [GrantLine] contains it.
 func OneLine(process string) string { return strings.ReplaceAll(process, "\n", " ") }
 
 // ParseGrants parses the field grants of a lock. It skips invalid lines.
@@ -219,7 +220,7 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield parses a request to yield. It ignores a request for any session but the holder's.
+// parseYield parses a request to yield. It ignores the request if its session is not the holder's.
 func (l *Lock) parseYield(v bson.RawValue) {
 	if !l.Held || len(l.Sharers) > 0 {
 		return

@@ -18,9 +18,9 @@ import (
 
 var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
 
-// party returns an entry of waiters or sharers with one field set to value, or removed if value is
-// missing{}.
-func party(key string, value any) bson.D {
+// participant returns an element of waiters or sharers with its field key set to value. If value is
+// missing{}, the field is absent.
+func participant(key string, value any) bson.D {
 	return replace(bson.D{
 		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),
 		field("takeoverMS", int64(60_000)), field("mode", "permit"), field("limit", int32(3)),
@@ -60,7 +60,7 @@ func TestParseLock_Waiter_FieldsAreUnderstood(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			l, bad := catalog.ParseLock(marshal(t, lock("waiters", bson.A{party(c.key, c.value)})))
+			l, bad := catalog.ParseLock(marshal(t, lock("waiters", bson.A{participant(c.key, c.value)})))
 			want := whole
 			c.change(&want)
 			if bad != nil || len(l.Waiters) != 1 || !reflect.DeepEqual(l.Waiters[0], want) {
@@ -98,8 +98,8 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 			doc = replace(replace(doc, "limit", int32(2)), c.key, c.value)
 			l, bad := catalog.ParseLock(marshal(t, doc))
 			if disagree := c.sharers == 0 && c.key != "state"; disagree {
-				// In state 1, which is ours, such sharers are malformed. In state 2 they are
-				// outdated.
+				// These sharers are malformed in state 1, which only this module writes. In state 2
+				// they are outdated.
 				if bad == nil || bad.Field != "sharers" {
 					t.Fatalf("state 1: %+v, %v", l, bad)
 				}
@@ -129,7 +129,7 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 	}
 }
 
-func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
+func TestParseLock_Limit_OfAQueueWithoutHolders(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -138,11 +138,11 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 		waiters bson.A
 		want    int32
 	}{
-		{"FreeLine", 0, int32(3), bson.A{party("x", 1)}, 3},
-		{"FreeLineDouble", 0, 3.0, bson.A{party("x", 1)}, 3},
-		{"FreeLineLimitLost", 0, "none", bson.A{party("x", 1)}, 3},
+		{"FreeQueue", 0, int32(3), bson.A{participant("x", 1)}, 3},
+		{"FreeQueueDouble", 0, 3.0, bson.A{participant("x", 1)}, 3},
+		{"FreeQueueLimitLost", 0, "none", bson.A{participant("x", 1)}, 3},
 		{"Free", 0, int32(3), nil, 0},
-		{"HeldExclusively", 1, int32(3), bson.A{party("x", 1)}, 0},
+		{"HeldExclusively", 1, int32(3), bson.A{participant("x", 1)}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -154,19 +154,19 @@ func TestParseLock_Limit_OfAFreeLineCounts(t *testing.T) {
 	}
 }
 
-// A process's ping is read once for all its queued sessions.
+// If a process has several queued sessions, its ping is read once.
 func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
 	t.Parallel()
-	waits := func(session byte) bson.D { return party("ts", bson.ObjectID{session}) }
-	doc := lock("waiters", bson.A{party("x", 1), waits(1), waits(2)})
+	waits := func(session byte) bson.D { return participant("ts", bson.ObjectID{session}) }
+	doc := lock("waiters", bson.A{participant("x", 1), waits(1), waits(2)})
 	asked := map[string]int{}
-	look := catalog.SnapshotOf(marshal(t, doc), func(process string) catalog.PingState {
+	snapshot := catalog.SnapshotOf(marshal(t, doc), func(process string) catalog.PingState {
 		asked[process]++
 		return catalog.PingState{}
 	})
-	once := map[string]int{"q": 1, look.Lock.Process: 1}
-	if len(look.Pings) != 2 || !maps.Equal(asked, once) {
-		t.Errorf("asked for %v, and knows of %v", asked, look.Pings)
+	once := map[string]int{"q": 1, snapshot.Lock.Process: 1}
+	if len(snapshot.Pings) != 2 || !maps.Equal(asked, once) {
+		t.Errorf("read the pings of %v, got %v", asked, snapshot.Pings)
 	}
 }
 
@@ -266,9 +266,9 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 // A process id cannot turn one grant into two.
 func TestGrantLine_ProcessWithLineBreaks_IsOneGrant(t *testing.T) {
 	t.Parallel()
-	line := catalog.GrantLine
-	for _, process := range []string{"a\nb", "a\n", "\na", "a\n" + line(ts2, 9, "p"), "a\r\nb"} {
-		got := catalog.ParseGrants("x", line(ts, 7, process)+line(ts2, 8, "q"), "")
+	grantLine := catalog.GrantLine
+	for _, process := range []string{"a\nb", "a\n", "\na", "a\n" + grantLine(ts2, 9, "p"), "a\r\nb"} {
+		got := catalog.ParseGrants("x", grantLine(ts, 7, process)+grantLine(ts2, 8, "q"), "")
 		if len(got) != 2 || got[0].TS != ts || got[0].Process == "p" || got[1].Process != "q" {
 			t.Errorf("%q: %+v", process, got)
 		}

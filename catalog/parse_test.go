@@ -25,7 +25,8 @@ func marshal(t testing.TB, doc bson.D) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// lock returns a held lock document with one field set to value, or removed if value is missing{}.
+// lock returns the document of a held lock with its field key set to value. If value is missing{},
+// the field is absent.
 func lock(key string, value any) bson.D {
 	doc := bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("process", "p"),
@@ -155,9 +156,9 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	}
 }
 
-// The takeoverMS of a lock in state 2 is ignored: MongoDB's own manager keeps this module's old
-// value.
-func TestParseLock_TakeoverLeftByAnother_IsNobodys(t *testing.T) { // F19
+// In state 2 the takeoverMS is ignored. It is from an earlier holder, because MongoDB's own manager
+// does not write it.
+func TestParseLock_TakeoverOfAnEarlierHolder_IsIgnored(t *testing.T) { // F19
 	t.Parallel()
 	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {
 		l, bad := catalog.ParseLock(marshal(t,

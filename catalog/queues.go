@@ -10,27 +10,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is the largest number of waiters in a lock document, see [Lock.RoomFor] for the
-// exception. Further contenders wait inside their processes.
+// MaxWaiters is the largest number of waiters in a lock document; [Lock.RoomFor] has an exception.
+// Other contenders wait in their processes.
 const MaxWaiters = 100
 
 // MaxHolders is the largest number of sessions that hold one lock at a time, shared or by permits.
-// Further sessions wait in the queue. Every grant rewrites and returns the whole document. A holder
-// takes about 270 bytes, and 2.4 KB with the longest strings. So a thousand holders and a full
-// queue stay far below the server's limit of 16 MiB.
+// Further sessions wait in the queue. The limit bounds the document, which every grant rewrites and
+// returns. A holder takes about 270 bytes, or 2.4 KB with the longest strings. The server's limit
+// is 16 MiB per document.
 const MaxHolders = 1000
 
-// A Mode is the way to hold a lock. Only the modes Exclusive and Shared can be used with the same
-// name.
+// A Mode is the way in which a session holds a lock. Exclusive and Shared can be used with the same
+// name. A lock that is held by permits cannot be used in the other modes.
 type Mode string
 
 // The modes, as they are stored in the documents.
 const (
-	// Exclusive allows one holder. The document has no mode, like a document of mongos.
+	// Exclusive allows one holder. The document has no field mode, like a document of mongos.
 	Exclusive Mode = ""
-	// Shared allows up to MaxHolders shared holders at a time.
+	// Shared allows at most MaxHolders holders at a time.
 	Shared Mode = "shared"
-	// Permit allows as many holders as the limit in the document, at most MaxHolders.
+	// Permit allows as many holders as the limit in the document, but at most MaxHolders.
 	Permit Mode = "permit"
 )
 
@@ -45,42 +45,43 @@ type Participant struct {
 	Limit int32
 	// Takeover is the recorded takeover time; zero when absent or out of bounds.
 	Takeover time.Duration
-	// Since is the server's clock when the waiter was queued or the lock was granted; zero when
-	// unknown.
+	// Since is the server's clock when the waiter was queued, or when the holder was granted the
+	// lock. It is zero when unknown.
 	Since time.Time
 	// Fence is the holder's fence; zero for a waiter.
 	Fence int64
 }
 
-// Queues has the operations of waiters. The queue is part of the lock document, so that the command
-// that frees a lock also grants it to the next waiter.
+// Queues has the operations of waiters. The lock document contains the queue, so the command that
+// frees a lock also grants the lock to the next waiter.
 type Queues interface {
 	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock. It
-	// sends one command if the server supports that. The result omits locks without a document. It
-	// contains a malformed document, which is not an error.
+	// sends one command if the server supports that. The result has no entry for a lock without a
+	// document. The entry for a malformed document has its error in LockErr.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads, of the locks in names, those that are free, held by process, or also in
-	// lines. It skips malformed documents. A waiting process polls its grants with HeldOrFree. The
-	// result may omit the informational fields of waiters.
-	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]Lock, error)
+	// HeldOrFree reads those locks in names that are free, that process holds, or whose names are
+	// also in always. It skips malformed documents. A process polls for its grants with HeldOrFree.
+	// The result may omit who, why, since and takeoverMS of waiters.
+	HeldOrFree(ctx context.Context, process string, names, always []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if
 	// the deployment or the database has no change streams.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
-	// EnterTransaction takes a free lock inside the transaction that ctx carries. No other session
-	// can take the lock until the transaction ends. Then the lock is free. Errors:
-	//   - ErrNoTransactions when ctx carries no transaction or the store does not support
+	// EnterTransaction acquires a free lock inside the transaction that ctx carries. No other
+	// session can acquire the lock until the transaction ends. After the transaction the lock is
+	// free. Errors:
+	//   - ErrNoTransactions when ctx carries no transaction, or the store does not support
 	//     transactions;
-	//   - ErrNotFree; the transaction is still active then;
-	//   - other errors, such as a conflict, keep the driver's labels, so that the driver can run
-	//     the transaction again.
+	//   - ErrNotFree; the transaction remains usable;
+	//   - other errors, such as a conflict; they have the driver's labels, so that the driver can
+	//     run the transaction again.
 	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
-// LookAt reads one lock by [Queues.Snapshots]. It returns the zero Snapshot, without the server's
-// clock, for a lock without a document.
+// LookAt returns the snapshot of one lock. For a lock without a document it returns the zero
+// Snapshot.
 func LookAt(ctx context.Context, store interface {
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 }, name string) (Snapshot, error) {
@@ -88,19 +89,19 @@ func LookAt(ctx context.Context, store interface {
 	return seen[name], err
 }
 
-// An EnterMode is the behavior of Enter if the lock is not free.
+// An EnterMode selects what Enter does if the lock is not free.
 type EnterMode int
 
 // The modes of Enter.
 const (
-	// Queue waits at the end of the queue.
+	// Queue adds the request to the end of the queue.
 	Queue EnterMode = iota
-	// Try neither waits nor overtakes waiters.
+	// Try makes Enter return ErrNotFree instead of waiting. It does not overtake waiters.
 	Try
-	// TryPlain takes the lock exclusively if the document does not exist, or is well formed and
-	// free, without waiters and sharers. It sends one command on every server. For another document
-	// Enter returns ErrNotFree, and a Snapshot shows the cause. The fence is not raised to the
-	// clock, see SeedFence.
+	// TryPlain is Try for an exclusive request. It sends one command on every server. It acquires
+	// the lock if the document does not exist, or is well formed, free, and without waiters and
+	// sharers. Otherwise Enter returns ErrNotFree, and a Snapshot shows the cause. TryPlain raises
+	// the fence by 1 only. To raise the fence to the clock, use SeedFence.
 	TryPlain
 )
 
@@ -109,20 +110,20 @@ type Grant struct {
 	Session
 	Process string
 	Fence   int64
-	// Evidence is the reason of the eviction that led to the grant; empty without an eviction.
+	// Evidence is the reason for the eviction that led to the grant; empty without an eviction.
 	Evidence string
 }
 
-// GrantStream is an open stream of grants. Next blocks until there are grants. It returns an error
-// when ctx or the stream ends. Then the caller must close the stream. The stream does not contain
-// grants before its opening: call [Queues.HeldOrFree] after opening a stream.
+// GrantStream is an open stream of grants. Next waits for grants and returns them. It returns an
+// error when ctx is done or the stream has ended. The caller must then close the stream. The stream
+// does not contain earlier grants: after opening a stream, call [Queues.HeldOrFree].
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// SnapshotOf returns the snapshot of a lock document with the pings of its holders and waiters. The
-// function ping returns a process's ping.
+// SnapshotOf returns the snapshot of a lock document. It calls the function ping for the ping of
+// each holder and waiter.
 func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
 	if bad != nil {
@@ -133,30 +134,30 @@ func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 
 // Shown is [SnapshotOf] for a parsed document.
 func (l Lock) Shown(ping func(process string) PingState) Snapshot {
-	look := Snapshot{Lock: &l}
+	snapshot := Snapshot{Lock: &l}
 	holders := l.Holders()
-	if parties := len(holders) + len(l.Waiters); parties > 0 {
-		look.Pings = make(map[string]PingState, parties)
+	if participants := len(holders) + len(l.Waiters); participants > 0 {
+		snapshot.Pings = make(map[string]PingState, participants)
 	}
 	of := func(process string) PingState {
-		state, known := look.Pings[process] // a process may have several sessions
+		state, known := snapshot.Pings[process] // a process may have several sessions
 		if !known && process != "" {
 			state = ping(process)
 		}
 		return state
 	}
-	for _, parties := range [][]Participant{holders, l.Waiters} {
-		for i := range parties {
-			look.Pings[parties[i].Process] = of(parties[i].Process)
+	for _, participants := range [][]Participant{holders, l.Waiters} {
+		for i := range participants {
+			snapshot.Pings[participants[i].Process] = of(participants[i].Process)
 		}
 	}
 	holder := of(l.Process)
-	look.Ping, look.PingErr = holder.Ping, holder.Err
-	return look
+	snapshot.Ping, snapshot.PingErr = holder.Ping, holder.Err
+	return snapshot
 }
 
-// A PingState is a process's ping document, or the error if the document is malformed. Both are nil
-// when the document does not exist.
+// A PingState is a process's ping document, or the error of a malformed document. Both are nil when
+// there is no document.
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
@@ -176,7 +177,7 @@ func PingStateOf(raw bson.Raw) PingState {
 
 // Errors of queueing.
 var (
-	// ErrQueueFull is returned by Enter when the queue has no place for a request, see
+	// ErrQueueFull is returned by Enter when the queue has no room for the request, see
 	// [Lock.RoomFor].
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
@@ -186,7 +187,8 @@ var (
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError reports that a lock is in use with another limit than the requested one.
+// A PermitMismatchError reports that a lock is in use in another mode or with another number of
+// permits.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0 for an exclusive or shared lock
@@ -208,9 +210,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has a place for a request. A queue may have MaxWaiters waiters,
-// or twice as many for a request that was queued before and returns ahead of a later waiter. These
-// bounds limit the document's size.
+// RoomFor reports whether the queue has room for a request. The queue has room for MaxWaiters
+// waiters. For a request that was queued before, and returns to its place ahead of a later waiter,
+// it has room for twice as many.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
@@ -241,9 +243,9 @@ func (l Lock) GrantsOf(process string) []Grant {
 			continue
 		}
 		a := Grant{Session: Session{Name: l.Name, TS: p.TS}, Process: process, Fence: p.Fence}
-		for _, told := range l.Grants {
-			if told.TS == p.TS {
-				a.Evidence = told.Evidence
+		for _, recorded := range l.Grants {
+			if recorded.TS == p.TS {
+				a.Evidence = recorded.Evidence
 			}
 		}
 		grants = append(grants, a)
@@ -251,11 +253,11 @@ func (l Lock) GrantsOf(process string) []Grant {
 	return grants
 }
 
-// SessionsOf returns the sessions of process in the document: holders first, then waiters.
+// SessionsOf returns the sessions of process in the document: first as a holder, then as a waiter.
 func (l Lock) SessionsOf(process string) []HeldSession {
 	var sessions []HeldSession
-	add := func(parties []Participant, waits bool) {
-		for _, p := range parties {
+	add := func(participants []Participant, waits bool) {
+		for _, p := range participants {
 			if p.Process == process {
 				s := Session{Name: l.Name, TS: p.TS}
 				sessions = append(sessions, HeldSession{Session: s, Waits: waits})
@@ -279,8 +281,8 @@ func (l Lock) HeldAs(ts bson.ObjectID, process string) bool {
 // WaitedBy returns the waiter with that session.
 func (l Lock) WaitedBy(ts bson.ObjectID) (Participant, bool) { return find(l.Waiters, ts) }
 
-func find(parties []Participant, ts bson.ObjectID) (Participant, bool) {
-	for _, p := range parties {
+func find(participants []Participant, ts bson.ObjectID) (Participant, bool) {
+	for _, p := range participants {
 		if p.TS == ts {
 			return p, true
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shown wraps an error of a server or a driver. Its text is fit for display: one line of bounded
-// length, redacted by [Redact]. errors.As finds the wrapped error.
+// Shown wraps an error of a server or a driver for display. Its text is one line of at most 600
+// characters, redacted by [Redact]. errors.As finds the wrapped error.
 func Shown(err error) error { return shown{text: Printable(Redact(err.Error()), 600), cause: err} }
 
 type shown struct {
@@ -22,17 +22,16 @@ var (
 	credential = regexp.MustCompile(
 		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
 			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
-	// signed matches the fields that a driver adds to sign a command. A server's error may quote
-	// the command.
+	// signed matches the fields that a driver adds to a command to sign it. A server may quote the
+	// command in its error.
 	signed = regexp.MustCompile(`,?\s*\\?["']?(?:lsid|\$clusterTime|signature)\\?["']?\s*:\s*`)
 )
 
 // RedactUserInfo removes users and passwords from the connection strings in a text.
 func RedactUserInfo(text string) string { return userInfo.ReplaceAllString(text, "${1}xxx@") }
 
-// Redact removes from a server's or driver's text everything that may be a password, and the
-// session and signature of a command. It also removes parts of names that look like a password,
-// such as "pwd:x".
+// Redact removes passwords, sessions and signatures from the text of a server or a driver. It
+// removes everything that looks like a password, even in a name, such as "pwd:x".
 func Redact(text string) string {
 	text = RedactUserInfo(text)
 	text = credential.ReplaceAllString(text, "${1}xxx")
@@ -47,8 +46,8 @@ func Redact(text string) string {
 	}
 }
 
-// valueEnd returns the end of the value at the start of a text: the offset after the closing brace,
-// or before the next field. In a truncated text the value ends with the text.
+// valueEnd returns the length of the value at the start of a text. The value ends with its closing
+// brace, before the next field, or with the text if the text is truncated.
 func valueEnd(text string) int {
 	depth := 0
 	for i, r := range text {

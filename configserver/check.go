@@ -79,8 +79,8 @@ func (t Tally) String() string {
 
 // Check races contenders on scratch documents of a server and counts the winners. Keep locks only
 // on a server with an Atomic report. A bare FerretDB v1 is not atomic: of 100 measured rounds of
-// compare-and-set, 97 had several winners. About as many acquisitions of a released lock had
-// several winners. The first acquisition of a name had one winner, because an _id is unique.
+// compare-and-set, 97 had several winners. Races for a released lock had several winners about as
+// often. Races for a new name had one winner, because an _id is unique.
 //
 // Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
 // or the end of ctx. After an error the check was not carried out and the report is empty. If only

@@ -56,7 +56,7 @@ func parseRequest(f frame) (request, error) {
 		}
 		return request{frame: f, command: name, write: !isRead(name)}, nil
 	default:
-		// OP_COMPRESSED is not served either. No client uses it, because hello offers no compressor.
+		// No client uses OP_COMPRESSED, because hello offers no compressor.
 		return request{}, damaged("opcode %d is not served", f.opCode())
 	}
 }

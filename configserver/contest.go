@@ -168,8 +168,8 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round. last is the document after the round. fence is the fence that the document
-// must have if there was exactly one winner.
+// count adds a round. The parameter last is the document after the round, and fence is the fence
+// that it must have if there was exactly one winner.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

@@ -154,8 +154,8 @@ func checkNested(document bson.Raw, level int) error {
 	return nil
 }
 
-// sequenceSize returns the length of the document sequence at the start of b. A sequence is an
-// int32, its whole length, then a name and the documents.
+// sequenceSize returns the length of the document sequence at the start of b. A sequence begins
+// with its whole length as an int32. A name and the documents follow.
 func sequenceSize(b []byte) (int, error) {
 	if len(b) < 4 {
 		return 0, damaged("sequence of %d bytes", len(b))
@@ -204,8 +204,8 @@ func stripFlags(f frame) (frame, uint32, error) {
 	return f, flags, nil
 }
 
-// parseQuery returns the document of an opQuery: flags, a collection, two int32, the document and
-// possibly a second one.
+// parseQuery returns the document of an opQuery. The document follows the flags, a collection name
+// and two int32. A second document may follow it.
 func parseQuery(f frame) (bson.Raw, error) {
 	rest := f[headerSize:]
 	if len(rest) < 4 {

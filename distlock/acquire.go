@@ -16,9 +16,8 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the least fence of a guard. The fence of a new lock document is smaller: it is raised
-// to the server's clock in milliseconds. So fences rise even after an operator deleted the
-// document.
+// unseeded is the least fence of a guard. A smaller fence, as in a new lock document, is raised to
+// the server's clock in milliseconds. So fences rise even after an operator deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces limits how many times one call starts again because the document changed between two
@@ -82,8 +81,8 @@ func (m *Manager) giveBack(s *session) {
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a TryLock call, without a queue entry. If the call ends first, the
-// session serves another call or is given back.
+// try acquires the lock for a TryLock call, without a queue entry. If the call ends before the
+// server answers, the session serves another call or is given back.
 func (a *agent) try(c *call) {
 	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
@@ -154,9 +153,9 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. If plainly is set and the mode is exclusive, it uses [catalog.TryPlain],
-// which refuses some free locks, for example one in which a foreign manager left shared holders.
-// take without plainly acquires these locks.
+// take sends the session. If plainly is set, it sends an exclusive session by [catalog.TryPlain],
+// which refuses some free locks, for example one in which a foreign manager left shared holders. If
+// plainly is false, it acquires such a lock.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {

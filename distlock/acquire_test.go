@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// TryLock writes all fields of the design, with their types.
+// TryLock writes all fields of the lock document, with their types.
 func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -67,8 +67,9 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	})
 }
 
-// I2: the fence rises even after the document was deleted, because the server's clock seeds it.
-func TestFence_DocumentDeleted_StillRises(t *testing.T) {
+// The fence rises even if the document was deleted. A new document takes its first fence from the
+// server's clock.
+func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
@@ -85,8 +86,8 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) {
 	})
 }
 
-// An acquisition costs one command, and the first of a name costs two. A release costs one. A call
-// that a live holder refuses costs two.
+// An acquisition costs one command, or two if the lock has no document yet. A release costs one
+// command. A refused TryLock costs two.
 func TestCommands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -136,8 +137,8 @@ func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	})
 }
 
-// G1 to G3, G8, G9: invalid input is refused before any I/O, and the error names the remedy.
-func TestTryLock_BadInput_NoIO(t *testing.T) {
+// Invalid arguments are refused before any I/O.
+func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		before := p.store.Total()
@@ -186,8 +187,8 @@ func TestTryLock_BadInput_NoIO(t *testing.T) {
 	})
 }
 
-// I2, I8: if the reply of an applied acquire is lost, TryLock asks the server and gets its guard.
-func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
+// If the reply to an acquire command is lost, TryLock asks the server whether it has the lock.
+func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		p.store.Set(loseReply(fault.Acquire))
@@ -200,7 +201,7 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) {
 	})
 }
 
-// loseReply returns a hook that runs each op and then reports an unknown outcome.
+// loseReply returns a hook that applies each op but reports an unknown outcome.
 func loseReply(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op != op {
@@ -211,9 +212,9 @@ func loseReply(op fault.Op) fault.Hook {
 	}
 }
 
-// I3, I6, hole G3-1: the acquire is applied late, after the caller has returned without a guard.
-// The reaper releases the session within one ping interval.
-func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
+// An acquire command is applied after its caller has returned without a guard. The process releases
+// the lock within a ping interval.
+func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		var late func() error
@@ -240,7 +241,8 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) {
 	})
 }
 
-// If the server does not answer, the late-release list undoes the acquisition afterwards.
+// If a process cannot ask for the outcome of an acquisition, it releases the lock in the
+// background.
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -262,7 +264,7 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	})
 }
 
-// An acquisition that succeeds after the deadline of its guard is released (etcd's PR 11408).
+// A lock is released if its acquisition succeeds after the deadline of its guard (see etcd 11408).
 func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -284,23 +286,21 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// The release runs in the background, after a ping has shown that no twin holds the lock.
-		// Pings are at most 1.1 intervals apart.
+		// The background releases the lock after the next ping, which comes within 1.1 intervals.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
 		w.wantFree("a")
 	})
 }
 
-// breaking breaks a lock and waits until a ping of its first holder finds the loss.
+// breaking breaks a lock, and waits until the next ping of its first holder has detected the loss.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
 	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
-// Every Release of a lost or closed guard returns an error: the lock was not held for the whole of
-// the work. A later Close or acquisition by another process does not change that error.
+// Release of a guard that was lost, or whose Manager was closed, returns the same error each time.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -335,8 +335,8 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	})
 }
 
-// Do returns nil only if the lock was held for the whole of work. Do returns an error if the lock
-// was lost or the Manager was closed during work. It returns the error of work.
+// Do returns an error if the lock was lost, or the Manager closed, while work ran. Otherwise it
+// returns the error of work.
 func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.start(nil)

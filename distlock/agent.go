@@ -101,8 +101,9 @@ func (in *agents) sweep() {
 // idle reports whether the agent has neither calls nor entries nor tries. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call. left is false if the call already has its answer. why is the reason for the
-// wait: that of an entry with the same want, else of any entry, else the last failure, or nil.
+// leave removes a call. It returns false if the call already has its answer. It also returns why
+// the call waited: the reason of an entry, preferably one with the same want, else the last
+// failure, or nil.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -213,8 +214,8 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to a call, if possible to prefer. It returns false if no call can use the
-// session. The caller holds mu.
+// serve gives a session to the call prefer, or to the first other call that can use it. It returns
+// false if no call can use the session. The caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
@@ -245,9 +246,9 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry or a try. err becomes the answer: of a try to its call, of an entry to all
-// calls that wait for an entry. A *PermitMismatchError of an entry goes only to calls with the
-// entry's limit. If err is nil, the calls get no answer.
+// failed ends an entry, or the try of a call. After a try, its call gets the error. After an entry,
+// all calls that wait for an entry get the error, but a *PermitMismatchError goes only to calls
+// with the entry's limit. If err is nil, no call gets an answer.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process sends fewer than 50 entries at a time, however many shared callers it has.
+// A process with many shared callers sends at most 50 commands to enter the queue at a time.
 func TestLock_SharedCrowd_FewEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -44,7 +44,7 @@ func TestLock_SharedCrowd_FewEntries(t *testing.T) {
 	})
 }
 
-// If all commands for one lock fail, a call for another, free lock is not delayed.
+// If all commands for one lock fail, the acquisition of another lock is not delayed.
 func TestLock_CommandsForOneLockFail_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -70,8 +70,8 @@ func TestLock_CommandsForOneLockFail_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// A patient caller gets an entry although two loops of impatient callers with other reasons keep
-// both entries of its process.
+// A patient caller is queued although two loops of impatient callers use both entries of its
+// process.
 func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -105,8 +105,7 @@ func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// A lock can be acquired after the store has swallowed commands. Each of these commands costs one
-// CommandTimeout.
+// A lock can be acquired after two commands of the process got no answer.
 func TestAcquire_CommandsSwallowed_LaterCallsGoOn(t *testing.T) {
 	for name, call := range map[string]func(*distlock.DistributedLock, context.Context,
 		...distlock.Option) (*distlock.TryGuard, error){
@@ -143,7 +142,8 @@ func TestAcquire_CommandsSwallowed_LaterCallsGoOn(t *testing.T) {
 	}
 }
 
-// A lease that cannot begin causes no busy loop, and the lock is free afterwards.
+// An acquisition with a lease causes no busy loop if its commands fail. The lock is free
+// afterwards.
 func TestLease_CannotBegin_NoBusyLoop(t *testing.T) {
 	for name, hook := range map[string]fault.Hook{
 		"unknown":     fault.On(fault.Renew, func(func() error) error { return fault.Lost(fault.Renew) }),
@@ -167,7 +167,8 @@ func TestLease_CannotBegin_NoBusyLoop(t *testing.T) {
 	}
 }
 
-// A wait sends few commands while pings fail, and continues afterwards.
+// A waiter sends few commands while the pings of its process fail. It acquires the lock when they
+// succeed again.
 func TestLock_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

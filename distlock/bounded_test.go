@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// slow delays each command of a process by up to d before and after its execution, at random. Some
-// commands ignore the end of their context.
+// slow delays the commands of a process at random, mostly by less than d. A quarter of the commands
+// ignore the end of their context.
 func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	var mu sync.Mutex
 	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
@@ -41,7 +41,8 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	})
 }
 
-// At whatever instant WaitAtMost ends, the error is documented. No context is cancelled.
+// A wait that WaitAtMost ends returns one of three documented errors, whatever step the call has
+// reached.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	const inTransaction = "in a transaction"
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
@@ -92,9 +93,9 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 							}
 							mu.Lock()
 							ends[of]++
-							told := ends[of] == 1
+							isFirst := ends[of] == 1
 							mu.Unlock()
-							if of == "none of them" && told {
+							if of == "none of them" && isFirst {
 								t.Errorf("after %v: %v", wait, err)
 							}
 							if text := err.Error(); strings.Contains(text, "not sent") ||
@@ -115,8 +116,8 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	}
 }
 
-// If the context of a call ends, the error matches context.DeadlineExceeded and the cause, at every
-// step of the call.
+// If the context of a call ends, the error of the call matches context.DeadlineExceeded and the
+// cause of the context.
 func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 	errWhy := errors.New("why it ended")
 	lease := distlock.Lease(time.Minute)

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// seen returns the row of the listing for the first holder of a lock.
+// seen returns the listing's row for the first holder of a lock.
 func (p *proc) seen(name string) distlock.LockInfo {
 	p.w.t.Helper()
 	for info, err := range p.Inspector().Locks(p.w.t.Context()) {
@@ -28,8 +28,8 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// Break changes nothing if MongoDB's lock manager acquired the lock with the same fence after the
-// operator's read. Only a Break with the new session breaks the lock.
+// MongoDB's lock manager acquires the lock after the operator's read, and keeps the fence. Break
+// with that fence then changes nothing. Break with the new session breaks the lock.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -39,7 +39,7 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 			w.release(g)
 			manager{w}.take("a")
 			if now := op.seen("a"); now.Fence != saw.Fence || now.Session == saw.Session {
-				t.Fatalf("the scene is wrong: %+v", now)
+				t.Fatalf("the setup is wrong: %+v", now)
 			}
 			var waiter <-chan turn
 			if waits {
@@ -66,8 +66,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// If a process breaks its own lock, at most one guard is valid afterwards. The old guard is lost
-// before the command runs, so the next holder's session can be trusted.
+// A process that breaks its own lock loses its guard before the command is sent. So there are never
+// two valid guards.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -96,8 +96,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// A pending acquisition returns no guard if its lock is broken meanwhile, whether its reply comes
-// during the break or afterwards.
+// If a process breaks a lock while its own TryLock waits for the reply, TryLock returns no valid
+// guard.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
@@ -140,11 +140,10 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// A break grants the lock to no dead waiter, even if the only living waiter has just entered behind
-// the dead ones.
+// Break passes over dead waiters, and grants the lock to a living waiter behind them.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
-		"nobody else waits": false, "one lives": true, "their ping was removed": false,
+		"only dead waiters": false, "one lives": true, "their ping was removed": false,
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, dead, other := w.start(nil), w.start(nil), w.start(nil)
@@ -163,7 +162,7 @@ func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 				next = other.queue("a")
 			}
 			if n := len(w.lock("a").Waiters); n < 2 {
-				t.Fatalf("%d wait: the scene is wrong", n)
+				t.Fatalf("%d wait: the setup is wrong", n)
 			}
 			assert.Must(t, other.Break(t.Context(), "a", g.Fence(), "stuck"))
 			if l := w.lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {

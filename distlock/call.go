@@ -121,8 +121,9 @@ func (m *Manager) mayAcquire(name string, once bool) error {
 	return nil
 }
 
-// stopped returns the error of a call that gave up. The error matches cause, and why if it is not
-// nil. When the time of WaitAtMost is up, the error is why or [ErrUnavailable].
+// stopped returns the error of a call that gave up. The parameter why is the last reason to wait,
+// or nil. The error matches cause and why. But when the time of WaitAtMost is up, the error is only
+// that reason, or [ErrUnavailable].
 func (c *call) stopped(ctx context.Context, cause, why error) error {
 	text := acquirePrefix(c.name) + plain(cause)
 	causes := []error{cause}

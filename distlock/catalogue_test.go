@@ -23,10 +23,9 @@ import (
 	"mongodlm/takeover"
 )
 
-// This file tests faults of clocks and outages that no other test of this package covers.
+// The tests in this file use wrong clocks, long outages, and replies that contradict the documents.
 
-// steppedClock is a clock with a wall clock that can be stepped. Its monotonic clock continues
-// unchanged.
+// steppedClock is a clock whose wall clock can be stepped. Its monotonic clock is not affected.
 type steppedClock struct {
 	clock.Clock
 	mu   sync.Mutex // guards wall
@@ -46,9 +45,9 @@ func (c *steppedClock) step(d time.Duration) {
 	c.wall += d
 }
 
-// A6, A7, A10: a forward step of the wall clock counts as elapsed time before any timer fires. A
-// suspension that stops the monotonic clock looks the same. A backward step does not count.
-func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
+// A guard is lost at once if the wall clock steps past its deadline, as after a suspension of the
+// machine. A step back has no effect.
+func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) { // A6, A7, A10
 	for name, c := range map[string]struct {
 		by   time.Duration
 		lost bool
@@ -80,9 +79,9 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) {
 	}
 }
 
-// B5: a holder that recovers while the contender is stopped between its last read and its next
-// write cannot be condemned. The holder keeps the lock.
-func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
+// A holder recovers while the contender is stopped between its last read and its condemning write.
+// The write matches nothing, and the lock document does not change.
+func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) { // B5
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		old := a.mustTry("a")
@@ -112,13 +111,13 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) {
 		}
 		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline had passed before
 		if a.Stats().Processes != 0 {
-			t.Error("the holder's session is over")
+			t.Error("the holder took a new process id")
 		}
 	})
 }
 
-// B10: a guard ends at its deadline even if a ping never returns.
-func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
+// A guard is lost at its deadline even if a ping never returns.
+func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) { // B10
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
@@ -136,9 +135,9 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// D13: processes reconnect at the same instant after an outage that is longer than the takeover
-// time. One of them acquires the lock, and each process sends only the commands of its polls.
-func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
+// A hundred processes reconnect at the same instant, after an outage that is longer than the
+// takeover time. One of them acquires the lock, and none sends more than 60 commands in 30 s.
+func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) { // D13
 	inBubble(t, func(t *testing.T, w *world) {
 		const many, after = 100, 30 * time.Second
 		procs := make([]*proc, many)
@@ -176,8 +175,8 @@ func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) {
 	})
 }
 
-// G8: New returns an error if the client or the context is missing or a deadline has passed.
-func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
+// New returns an error if the client or the context is missing, or if the context has expired.
+func TestNew_NothingToWorkWith_IsAnError(t *testing.T) { // G8
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := distlock.New(t.Context(), distlock.Config{})
 		wantErr(t, err, distlock.ErrConfig)
@@ -193,8 +192,8 @@ func TestNew_NothingToWorkWith_IsAnError(t *testing.T) {
 	})
 }
 
-// H5: a session of another process with the same ts is not accepted as the session of this process.
-func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
+// Verify reports a loss if another process holds the lock under the same ts.
+func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) { // H5
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
@@ -206,9 +205,9 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) {
 	})
 }
 
-// I10, I11, F22: if the server's reply contradicts the document of the next read, the next round
-// acquires the lock. If every reply does so, the number of tries is bounded.
-func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
+// If the server's reply to a write contradicts the next read, TryLock tries again. The number of
+// tries is bounded.
+func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) { // I10, I11, F22
 	for name, c := range map[string]struct {
 		op    fault.Op
 		err   error
@@ -241,8 +240,9 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) {
 	}
 }
 
-// A15, F7: log lines are valid JSON with escaped strings for all values in the documents.
-func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
+// Log lines are valid JSON, and error texts are short lines, even for extreme values in the
+// documents.
+func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) { // A15, F7
 	inBubble(t, func(t *testing.T, w *world) {
 		var lines assert.Log
 		p := w.start(func(cfg *distlock.Config) {
@@ -270,7 +270,7 @@ func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) {
 		}
 		for line := range strings.Lines(lines.String()) {
 			if !json.Valid([]byte(line)) || strings.Contains(line, "\x1b") {
-				t.Errorf("no line of JSON: %q", line)
+				t.Errorf("not JSON: %q", line)
 			}
 		}
 	})

@@ -55,9 +55,9 @@ type Config struct {
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // limit of one command; default 5 s
 	// PruneLocks makes the Manager delete the documents of locks that were not used for 4 days, or
-	// for Takeover if that is longer: up to 10,000 an hour. Use it for generated names, such as one
-	// for each order. Fences still rise, unless the server's clock is set back by 4 days or more. The
-	// connection's user needs the privilege to remove.
+	// for Takeover if that is longer. It deletes up to 10,000 an hour. Use it for generated names,
+	// such as one for each order. Fences still rise, unless the server's clock is set back by 4
+	// days or more. The connection's user needs the privilege to remove.
 	PruneLocks bool
 
 	Tuning

@@ -22,8 +22,8 @@ func wantDeadlock(t *testing.T, err error) {
 	}
 }
 
-// A caller that waits for a lock that it holds gets the error without a command, in each mode that
-// excludes a second acquisition.
+// Lock returns a DeadlockError, without a command, if its context comes from a guard of the same
+// lock and the two modes exclude each other.
 func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -81,8 +81,8 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	})
 }
 
-// A deadlock of two processes is not detected. It ends when the first bounded wait ends, and then
-// the other process acquires the lock.
+// A deadlock of two processes is not detected. It ends when one wait times out and its process
+// releases its lock.
 func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

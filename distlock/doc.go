@@ -2,10 +2,10 @@
 // in config.locks and config.lockpings, without that lock's known defects. A [Manager] is one
 // process with its heartbeat. A [DistributedLock] is a named lock. A [TryGuard] is a held lock.
 //
-// Use a separate database (Config.Database: "distlock") unless the program runs a cluster. In
-// database config, servers refuse change streams, and most servers refuse transactions. Defer the
-// release. Pass the guard's context to the work. Test errors with [errors.Is]. [ErrHeld] is not a
-// failure.
+// Use a separate database (Config.Database: "distlock") unless the locks must exclude a cluster's
+// own operations. In database config, servers refuse change streams, and most refuse transactions.
+// Defer the release. Pass the guard's context to the work. Test errors with [errors.Is]. [ErrHeld]
+// is not a failure.
 //
 // # Guarantees
 //

@@ -155,8 +155,8 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 
 // findRoom waits while the queue is full, or while silent processes use the lock with another
 // limit. It reads the lock, evicts dead processes and pauses until the session may be sent again.
-// again is set from the second refusal on: then findRoom pauses at least once. Errors: those of
-// wait; a *PermitMismatchError when a living process uses another limit; errors of the read.
+// If again is set, the session was refused before, and findRoom pauses at least once. Errors: those
+// of wait; a *PermitMismatchError when a living process uses another limit; errors of the read.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -191,7 +191,7 @@ func (e *entry) fullness(err error, view watch.View) error {
 	return held
 }
 
-// pause waits while the session may not be queued. If the session is granted the lock during the
+// pause waits before the session is sent again. If the session is granted the lock during the
 // pause, pause returns the lock.
 func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
 	grant, err := e.wait(s, w, d)
@@ -290,8 +290,8 @@ func grantedLock(g catalog.Grant) catalog.Lock {
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 
-// A backoff makes pauses with jitter. The first pause is least, and each further one is longer by
-// half, up to most.
+// A backoff makes pauses with jitter. The field least is the first pause. Each further pause is
+// longer by half, but not longer than the field most.
 type backoff struct{ least, most, last time.Duration }
 
 func (b *backoff) next(m *Manager) time.Duration {

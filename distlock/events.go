@@ -92,7 +92,7 @@ func subjectOf(evidence string) string {
 	return process
 }
 
-// A background emits the events of pings, late releases, condemnations and evictions.
+// A background receives the reports of the pinger and of package watch, and emits their events.
 type background struct {
 	*emitter
 	process func() string
@@ -303,7 +303,7 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns the kind of Err in one word, as a label, or "" if Err is nil.
+// Cause returns the kind of Err as a short label, or "" if Err is nil.
 //
 //   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
 //     heartbeat"

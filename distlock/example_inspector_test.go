@@ -9,7 +9,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// An Inspector reads the locks for an operator's tool. It can hold no lock.
+// An Inspector lists and breaks locks for an operator. It cannot hold a lock.
 func ExampleInspector() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

@@ -13,8 +13,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// The processes of a deploy start concurrently. One process runs the migrations and renews its
-// lease after each. If it dies or hangs, the next process in the queue runs them.
+// Twenty processes start at the same time. One of them runs the migrations, and renews its lease
+// before each. If it dies or hangs, the next process in the queue runs them.
 func ExampleLease() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

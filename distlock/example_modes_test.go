@@ -87,7 +87,7 @@ func ExamplePermits() {
 	// Output: true 3 5
 }
 
-// LockAll acquires either all locks or none, for any order of the names.
+// LockAll acquires all of the locks or none. The order of the names does not matter.
 func ExampleManager_LockAll() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -107,7 +107,7 @@ func ExampleManager_LockAll() {
 	// <nil>
 }
 
-// The holder of a guard may enter again; the last release frees the lock.
+// Reenter returns another guard of a held lock. The last release frees the lock.
 func ExampleTryGuard_Reenter() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)

@@ -11,7 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Do acquires a lock, works and releases the lock. It returns an error if the lock was lost.
+// Do acquires a lock, calls a function and releases the lock. It returns an error if the lock was
+// lost meanwhile.
 func ExampleManager_Do() {
 	ctx := context.Background()
 	manager, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})

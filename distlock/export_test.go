@@ -8,7 +8,8 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// These functions and errors are used only by elections.
+// ErrNotHeld, ErrNotQueued, RequestYield and PutFirst are used by elections. They are not in the
+// public API.
 var (
 	ErrNotHeld   = leading.ErrNotHeld
 	ErrNotQueued = leading.ErrNotQueued
@@ -22,11 +23,10 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return internals{}.PutFirst(ctx, g, waiter)
 }
 
-// Grace is the additional time for a command on a store that does not notice the end of its
-// context.
+// Grace is the additional time for a command whose store ignores the end of its context.
 const Grace = grace
 
-// KindsOfCommands is the number of kinds of commands that [Stats] counts.
+// KindsOfCommands is the number of kinds in the map Commands of [Stats].
 var KindsOfCommands = len(newSentCommands()) - len(kinds)
 
 // InTime exposes inTime to tests.

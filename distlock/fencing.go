@@ -258,8 +258,8 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	return nil
 }
 
-// evictDead evicts dead processes. If holders or waiters remain, it returns a *PermitMismatchError
-// if they use [Permits] and one of them pings, else a *HeldError.
+// evictDead evicts dead processes. If living holders or waiters remain, it returns a *HeldError, or
+// a *PermitMismatchError if one of them uses [Permits] and is not silent.
 func (c *call) evictDead(ctx context.Context, view watch.View) error {
 	_, err := c.m.judge.EvictDead(ctx, view, len(view.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fenced adds the fence to a filter and an update, and refuses unsuitable updates.
+// Fenced adds the fence to a filter and to an update. It refuses an update that it cannot extend.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -66,9 +66,9 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// B2: another process takes the lock over while its holder is stopped in a transaction. The
-// holder's commit fails, and its guard is lost.
-func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
+// The lock is taken over while its holder is in a transaction. The commit fails, and the guard is
+// lost.
+func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) { // B2
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		g := a.mustTry("a")
@@ -87,7 +87,8 @@ func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) {
 	})
 }
 
-// Each outcome of a transaction leaves the guard in the right state.
+// InTransaction returns the error of its work, an unknown outcome, or the end of its context. None
+// of them ends the guard.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -117,7 +118,7 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
-// The context of work ends at the guard's deadline.
+// The context of a transaction's work ends at the guard's deadline.
 func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -134,8 +135,8 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	})
 }
 
-// A call that waits for another transaction of its guard returns when its context or the guard
-// ends.
+// A second transaction of a guard waits for the first. The wait ends with its context or with the
+// guard.
 func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -162,9 +163,8 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// A nested transaction of the same lock does not wait for itself. With the context of work it is
-// refused immediately, for every guard of the acquisition. With another context it waits until that
-// context ends.
+// A transaction inside another transaction of the same lock is refused if it uses the context of
+// the outer work. With another context it waits until that context ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -196,8 +196,7 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Fenced is refused for a lock with several holders, because their fences cannot separate stale
-// holders from valid ones. A single permit is equivalent to a lock.
+// Fenced refuses a lock that may have several holders. A lock with a single permit has only one.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -214,7 +213,7 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	})
 }
 
-// The transaction of a reader that was evicted meanwhile fails. The other reader's succeeds.
+// If one of two readers is evicted, only its transaction fails.
 func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -225,8 +224,8 @@ func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	})
 }
 
-// LockInTransaction returns no fence. A commit raises the next holder's fence. An abort leaves the
-// document and its fence unchanged.
+// A commit of LockInTransaction raises the fence of the next holder. An abort leaves the lock
+// document unchanged.
 func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -250,7 +249,7 @@ func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	})
 }
 
-// If the work fails and the lock is lost, the error contains both, as with Do.
+// If the work fails and the lock is lost, InTransaction returns both errors.
 func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

@@ -16,15 +16,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// manager simulates MongoDB's own lock manager, as measured:
-//   - Its id never changes.
-//   - It writes its six fields and keeps the fields of this package.
-//   - Its ping has no seq, and is deleted at an orderly stop.
+// manager writes documents like MongoDB's own lock manager:
+//   - Its process id never changes.
+//   - It sets its six fields of a lock document and keeps all others.
+//   - Its ping has no seq. An orderly stop deletes the ping.
 type manager struct{ w *world }
 
 const managerID = "ConfigServer"
 
-// put replaces a document with the result of change.
+// put changes a stored document, or inserts it.
 func (m manager) put(collection, id string, change func(bson.M)) {
 	m.w.t.Helper()
 	doc := bson.M{"_id": id}
@@ -52,7 +52,7 @@ func (m manager) ping() {
 
 func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
 
-// aMinute sets a takeover time far below the minimum for MongoDB's lock manager.
+// aMinute sets a takeover time of a minute, which is too short for MongoDB's lock manager.
 func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
 
 // refused tries every ten seconds for the given time and requires ErrHeld each time.
@@ -63,9 +63,8 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// Rule 4: a lock of MongoDB's lock manager is taken over only after it was watched for
-// ForeignTakeover. That holds even if the document still has fields of this package, and if the
-// manager stopped or never pinged. No contender writes to the manager's ping.
+// A contender watches a lock of MongoDB's lock manager for ForeignTakeover before it takes the lock
+// over. It does not write to the manager's ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours  bool // the document has fields of this package
@@ -100,7 +99,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
-			// The manager pings again with its old id: it was not condemned.
+			// The manager was not condemned, so it can hold the lock again under its old id.
 			assert.Must(t, g.Release())
 			own.take("a")
 			own.ping()
@@ -112,16 +111,15 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	}
 }
 
-// mark condemns the manager's ping as older versions did.
+// mark condemns the manager's ping, as older versions of this package did.
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
 	})
 }
 
-// Rule 3: a holder of this package without a ping document is condemned after its own takeover
-// time. The contender inserts a condemned document with a ping field, so that MongoDB's lock
-// manager can read it. The next contender need not watch.
+// A holder of this package whose ping document is missing is condemned after its own takeover time.
+// The contender inserts a condemned ping document for it. The next contender takes over at once.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
@@ -141,17 +139,16 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// R5: MongoDB's lock manager cannot be condemned. Before a takeover the contender reads twice more,
-// the second time with a linearizable read. The contender takes nothing over if either read shows a
-// change.
-func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
+// Before a contender takes over a lock of MongoDB's lock manager, it reads the lock again, twice.
+// It takes nothing over if either read shows a change.
+func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	for name, c := range map[string]struct {
 		before fault.Op // the step that the change precedes
 		change func(manager)
 	}{
-		"pings before the second look":      {fault.Hello, manager.ping},
-		"takes anew before the second look": {fault.Hello, func(m manager) { m.take("a") }},
-		"takes anew before the read":        {fault.Read, func(m manager) { m.take("a") }},
+		"pings before the second read":      {fault.Hello, manager.ping},
+		"takes anew before the second read": {fault.Hello, func(m manager) { m.take("a") }},
+		"takes anew before the last read":   {fault.Read, func(m manager) { m.take("a") }},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, own := w.start(aMinute), manager{w}
@@ -176,14 +173,13 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !changed {
-				t.Errorf("no %s after the look", c.before)
+				t.Errorf("no %s after the first read", c.before)
 			}
 		})
 	}
 }
 
-// A waiter of this package without a ping is not treated as MongoDB's lock manager. It is evicted
-// after the takeover time in its entry.
+// A waiter without a ping document is evicted after the takeover time in its queue entry.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

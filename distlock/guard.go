@@ -243,7 +243,7 @@ func (h *holding) reportLoss() {
 	h.report(EventLost, 0, lost)
 }
 
-// report sends an event of a guard to the Observer. took is the duration of the release.
+// report sends an event of a guard to the Observer. For a release, took is its duration.
 func (h *holding) report(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
@@ -375,8 +375,8 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// This guard need not block the call. Another Manager may use another store, the server
-			// refuses another limit, and a lost guard may no longer have the lock.
+			// This guard need not block the call. Another Manager may use another store. The server
+			// refuses a call with another limit. A lost guard may no longer have the lock.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

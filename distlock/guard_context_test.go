@@ -28,7 +28,7 @@ func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	}
 }
 
-// collect collects garbage until three more pings were acknowledged.
+// collect runs the garbage collector until three more pings are acknowledged.
 func collect(m *distlock.Manager) {
 	for pings := m.Stats().Pings + 3; m.Stats().Pings < pings; {
 		runtime.GC()
@@ -36,9 +36,9 @@ func collect(m *distlock.Manager) {
 	}
 }
 
-// A guard that is dropped without Release is released once nothing references it, its context or a
-// derived context, even if the first guard was released before. The test uses real time, because
-// the garbage collector does not use virtual time.
+// A guard that is dropped without Release is released when nothing references it, its context or a
+// derived context. The test uses real time, because the garbage collector does not use virtual
+// time.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -65,7 +65,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 			if ctx != nil {
 				collect(m)
 				if ctx.Err() != nil || !held("a") {
-					t.Errorf("a lock of which somebody has a %T was given back: %v", ctx, context.Cause(ctx))
+					t.Errorf("released although a %T is referenced: %v", ctx, context.Cause(ctx))
 				}
 			}
 			runtime.KeepAlive(ctx)
@@ -77,10 +77,10 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	}
 }
 
-// key is a key of context values.
+// key is the key of a context value.
 type key struct{}
 
-// A goroutine that has only the channel of a guard's context is notified of the release.
+// A goroutine that keeps only the Done channel of a dropped guard is notified of the release.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -101,7 +101,7 @@ func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	<-told // the test's time limit bounds this wait
 }
 
-// A function that waits for the end of a guard's context keeps the lock held.
+// A function that was registered with context.AfterFunc keeps the lock held.
 func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -112,13 +112,13 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	}()
 	collect(m)
 	if !held("a") {
-		t.Error("given back although a function waits for its end")
+		t.Error("released although a function waits for the end of its context")
 	}
 	_ = m.Close(t.Context())
 	<-ended
 }
 
-// Guards that were acquired together and dropped together are released together.
+// Guards of one LockAll are released together, when nothing references any of them.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -141,7 +141,7 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	runtime.KeepAlive(last)
 }
 
-// A guard's context and its derived contexts end with the error of the acquisition's context.
+// A guard's context and its child contexts end with the error of the acquisition's context.
 func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

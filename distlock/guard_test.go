@@ -19,10 +19,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// D2, I4: a holder that is cut off loses its guard at the deadline, before a takeover is allowed.
-// Err, the context and its cause report the loss. R4: the guard stays lost when the network is
-// back.
-func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
+// A holder that is cut off loses its guard at the deadline. Err and the context report the loss.
+// The guard stays lost when the network is back.
+func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) { // D2, I4, R4
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g := p.mustTry("a")
@@ -44,9 +43,9 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) {
 	})
 }
 
-// R4: if the deadline of a guard passes while Verify waits for its reply, the guard stays lost,
-// although the reply shows its session.
-func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
+// If the deadline passes while Verify waits for its reply, the guard is lost, although the reply
+// shows its session.
+func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) { // R4
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
 		g := p.mustTry("a")
@@ -71,9 +70,8 @@ func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) {
 	})
 }
 
-// K5, K6: the guard's context ends with its parent context. The lock is held until Release, which
-// still works.
-func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {
+// The guard's context ends with its parent context, but the lock is held until Release.
+func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) { // K5, K6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -90,7 +88,7 @@ func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) {
 	})
 }
 
-// Release tries three times, with pauses of 2 and 4 s. Then the late-release list frees the lock.
+// Release tries three times, with pauses of 2 s and 4 s. Then the background frees the lock.
 func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -105,7 +103,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 		wantErr(t, err, distlock.ErrReleaseFailed)
 		wantErr(t, err, distlock.ErrUnavailable)
 		if strings.Contains(err.Error(), "catalog: ") {
-			t.Errorf("it names a package that nobody called: %v", err)
+			t.Errorf("it names a package that the caller does not know: %v", err)
 		}
 		assert.Equal(t, time.Since(start), 6*time.Second, "took %v, want pauses of 2 s and 4 s (%v)")
 		p.store.Set(nil)
@@ -115,7 +113,7 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	})
 }
 
-// A failed release is tried again after every ping, even if the reaper's read fails.
+// A failed release is repeated after each ping, even if the read of the process's sessions fails.
 func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -130,8 +128,9 @@ func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// I6: if the reply of a release is lost, the retry returns nil and does not affect the new holder.
-func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
+// If the reply of a release is lost, the retry returns nil. It does not release the lock of the
+// next holder.
+func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
 		g := p.mustTry("a")
@@ -145,14 +144,14 @@ func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) {
 			return apply()
 		})
 		if err := g.Release(); err != nil {
-			t.Errorf("release: %v, want nil: it can only have been us", err)
+			t.Errorf("release: %v, want nil: only this guard can have released it", err)
 		}
 		assert.NoErr(t, next.Verify(t.Context()), "new holder")
 	})
 }
 
-// Hole H8: the holder of a broken lock finds the loss with its next ping at the latest.
-func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
+// The holder of a broken lock detects the loss with its next ping at the latest.
+func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) { // H8
 	inBubble(t, func(t *testing.T, w *world) {
 		p, op := w.start(nil), w.start(nil)
 		g := p.mustTry("a")
@@ -171,8 +170,8 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// F12: Check and the next ping find the loss when the lock document was deleted.
-func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
+// Verify detects that the lock document was deleted, and so does the next ping.
+func TestGuard_DocumentDeleted_IsLost(t *testing.T) { // F12
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		g, g2 := p.mustTry("a"), p.mustTry("b")
@@ -180,7 +179,7 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) {
 		w.mem.Remove(catalog.LocksCollection, "b")
 		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 		if g2.Err() != nil {
-			t.Fatal("lost before anybody asked")
+			t.Fatal("lost before a command showed the loss")
 		}
 		time.Sleep(pingTime*11/10 + time.Second)
 		synctest.Wait()
@@ -199,8 +198,8 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	})
 }
 
-// C6: a panic in work releases the lock and propagates.
-func TestDo_Panic_Releases(t *testing.T) {
+// A panic in the function of Do releases the lock and propagates.
+func TestDo_Panic_Releases(t *testing.T) { // C6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		func() {
@@ -214,8 +213,8 @@ func TestDo_Panic_Releases(t *testing.T) {
 	})
 }
 
-// Several goroutines may release one guard concurrently. All wait for one release, each within its
-// context, and return its result. The wait does not stop the virtual clock of a test.
+// Several goroutines may release one guard concurrently. They wait for one release and return its
+// result. Each wait ends with its own context.
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -244,8 +243,8 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	})
 }
 
-// A Release during Close returns when Close ends, even if the store hangs. Its error reports that
-// the lock may still be held.
+// Release returns when a concurrent Close ends, even if the store hangs. Its error reports that the
+// lock may still be held.
 func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -259,7 +258,7 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 		time.Sleep(2 * distlock.Grace)
 		synctest.Wait()
 		if len(ended) == 0 {
-			t.Fatal("Release goes on after Close")
+			t.Fatal("Release has not returned after Close")
 		}
 		for _, err := range []error{<-ended, g.Release()} {
 			wantErr(t, err, distlock.ErrClosed)
@@ -269,8 +268,8 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	})
 }
 
-// All methods refuse a released or nil guard, even if another guard of the same acquisition holds
-// the lock.
+// All methods of a released or nil guard return an error, even while another guard of the same
+// acquisition holds the lock.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -302,7 +301,8 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	})
 }
 
-// A logger's panic leaves no lock held. Close neither ends the program nor hides the panic.
+// If the logger panics, TryLock and Close still leave no lock held. The panic reaches the caller of
+// TryLock.
 func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var panics atomic.Bool

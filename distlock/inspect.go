@@ -36,7 +36,7 @@ type Inspector struct {
 	close   func(context.Context) error                     // closes the Inspector's store
 }
 
-// NewInspector opens the store of cfg. It also uses Database, CommandTimeout, Logger, Observer and
+// NewInspector opens the store of cfg. It uses cfg's Database, CommandTimeout, Logger, Observer and
 // Host. No I/O. Errors: *ConfigError; the cause of ctx.
 func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 	if err := cfg.Validate(); err != nil {
@@ -147,7 +147,8 @@ type LockInfo struct {
 }
 
 // Gone reports whether a waiter is passed over, because its process is condemned or has missed two
-// pings. Without a ping document or a known ping interval, the takeover time counts.
+// pings. If there is no ping document, or no ping interval in it, Gone returns true after the
+// takeover time.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -292,12 +293,12 @@ func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 // plus one command later. Make sure that the holder is dead or stopped, or that the protected
 // resource checks the fence. A guard of the Inspector's own Manager is lost immediately.
 //
-// It returns a row for each process that was granted the lock, one row that is not Held if the lock
-// is free now, and no row if other holders remain.
+// It returns a row for each process that was granted the lock. Otherwise it returns one row
+// that is not Held, or no row if other holders remain.
 //
-// Errors: as Locks; as [New] for the server; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption] for
-// two sessions, and for a why that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown];
-// *MalformedError.
+// Errors: as Locks; those of [New] for an unfit server; [ErrFenceMismatch]; [ErrBadName];
+// [ErrBadOption] for two sessions, and for a why that is empty or longer than 1,016 bytes;
+// [ErrOutcomeUnknown]; *MalformedError.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {
@@ -401,10 +402,10 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 }
 
 // removeSilent removes the waiters that are gone, so that the break grants none of them the lock.
-// Each needs one command. If alone is false, other holders remain after the break. Exclusive
-// waiters then stay, because they are not granted the lock. removeSilent returns the number of
-// remaining waiters, and the processes that were granted the lock. It ignores errors: the break
-// that follows reports its own.
+// Each removal takes one command. The parameter alone is false if other holders remain after the
+// break. Exclusive waiters then stay, because the break does not grant them the lock. removeSilent
+// returns the number of remaining waiters, and the processes that were granted the lock. It ignores
+// errors: the break that follows reports its own.
 func (i *Inspector) removeSilent(ctx context.Context, read catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(read) {

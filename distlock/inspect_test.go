@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// inspector returns an Inspector and its separate store.
+// inspector returns an Inspector, and its store, which counts the commands.
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	w.t.Helper()
 	store := fault.Wrap(w.mem)
@@ -22,7 +22,7 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// An Inspector sends only the requested commands. It writes no ping and leaves no document.
+// An Inspector sends a command only when one of its methods is called. Holder costs one command.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -31,7 +31,7 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 		w.wantWaiting(next)
 		i, store := w.inspector()
 		time.Sleep(time.Hour)
-		assert.Equal(t, store.Total(), 0, "%d commands of an Inspector that was asked nothing, want %d")
+		assert.Equal(t, store.Total(), 0, "%d commands of an unused Inspector, want %d")
 		holders, waiters, err := i.Holder(t.Context(), "job")
 		if err != nil || store.Total() != 1 {
 			t.Errorf("%v, %d commands, want 1", err, store.Total())
@@ -57,8 +57,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// Holder returns the holder of a lock. It returns nil for a free or never acquired lock, although
-// the document still names the last holder. An invalid name is an error.
+// Holder returns the holder of a lock, or nil if the lock is free or was never acquired. An invalid
+// name is an error.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -69,7 +69,7 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 			case err != nil:
 				t.Error(err)
 			case g == nil && h != nil:
-				t.Errorf("%q is held by %+v, want nobody", name, h)
+				t.Errorf("%q is held by %+v, want no holder", name, h)
 			case g != nil && (h == nil || !h.Held || h.Session != g.Session() || h.Process != a.Process()):
 				t.Errorf("%q: %+v, want %v", name, h, g.Session())
 			}
@@ -87,7 +87,8 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// An Inspector returns a clear error if the lock is missing or malformed, and after Close.
+// An Inspector returns no holders for a missing lock, and an error for a malformed one. After Close
+// its methods return ErrClosed.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -126,7 +127,7 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// Invalid calls of PutFirst return a clear error and change nothing.
+// Invalid calls of PutFirst return an error and change nothing.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

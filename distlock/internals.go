@@ -49,9 +49,9 @@ func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 // reads, or while the caller handles a value, Watch yields only the last. The fence shows how many
 // acquisitions were left out.
 //
-// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. The watch
-// continues, and always yields the next snapshot. The error that ends the watch is yielded last:
-// the cause of ctx, ErrClosed, ErrBadName.
+// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. Then the
+// watch continues with the next successful read. The error that ends the watch is yielded last: the
+// cause of ctx, ErrClosed, ErrBadName.
 func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo, error] {
 	m := in.m
 	return func(yield func(*LockInfo, error) bool) {
@@ -94,11 +94,12 @@ func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo,
 
 // RequestYield asks the holder to release the lock: see LockInfo.YieldBy and YieldWhy. The request
 // in the lock document names the holder's session, so a later holder does not receive it. A request
-// replaces an earlier one. why is at most 1 KiB of valid UTF-8 without NUL. RequestYield sends a
-// read and a compare-and-set.
+// replaces an earlier one. The parameter why is at most 1 KiB of valid UTF-8 without NUL.
+// RequestYield sends a read and a compare-and-set.
 //
 // Errors: ErrNotHeld when the lock is free, shared or held by permits; ErrBadName; ErrBadOption;
-// ErrOutcomeUnknown: ask again; ErrUnavailable; ErrClosed; *MalformedError.
+// ErrOutcomeUnknown, after which the caller may ask again; ErrUnavailable; ErrClosed;
+// *MalformedError.
 func (in internals) RequestYield(ctx context.Context, name, why string) error {
 	m := in.m
 	if err := checkName(name); err != nil {
@@ -120,12 +121,14 @@ func (in internals) RequestYield(ctx context.Context, name, why string) error {
 }
 
 // PutFirst moves a waiter to the front of the queue, so that the release of this guard grants the
-// lock to that waiter. waiter is its session, as in LockInfo. Of several calls, the last one
-// counts. The release does not wait for a waiter that has left the queue. PutFirst sends a read and
-// a compare-and-set. With the context of InTransaction's work it is part of the transaction.
+// lock to that waiter. The parameter waiter is the session of that waiter, as in LockInfo. Of
+// several calls, the last one counts. The release does not wait for a waiter that has left the
+// queue. PutFirst sends a read and a compare-and-set. With the context of InTransaction's work it
+// is part of the transaction.
 //
 // Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a permit;
-// ErrOutcomeUnknown: call it again; ErrUnavailable; *MalformedError; *LostError.
+// ErrOutcomeUnknown, after which PutFirst may be called again; ErrUnavailable; *MalformedError;
+// *LostError.
 func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error {
 	if err := g.Err(); err != nil {
 		return err

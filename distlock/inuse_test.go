@@ -15,11 +15,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// whileClosing runs Do in a process while another process waits for the lock, and closes the
-// process after 2 s. Parameter within is the time limit of Close. Parameter work is the time that
-// the function runs after its context has ended.
+// whileClosing closes a process that runs Do while another process waits for the lock. Parameter
+// within is the time limit of Close. Parameter work is the time for which the function runs after
+// its context has ended. The durations in the results count from the start.
 func whileClosing(t *testing.T, w *world, within, work time.Duration) (
-	p *proc, told, closed, did, next time.Duration, closing, doing error,
+	p *proc, ended, closed, did, next time.Duration, closing, doing error,
 ) {
 	t.Helper()
 	p, b := w.start(nil), w.start(nil)
@@ -31,7 +31,7 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 		doing = p.Do(context.Background(), "a", func(ctx context.Context, g *distlock.TryGuard) error {
 			close(began)
 			<-ctx.Done()
-			told = time.Since(start)
+			ended = time.Since(start)
 			wantErr(t, context.Cause(ctx), distlock.ErrClosed)
 			wantErr(t, g.Err(), distlock.ErrClosed)
 			time.Sleep(work)
@@ -65,21 +65,21 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	<-over
 	<-got
 	assert.Equal(t, <-freed, 2*time.Second,
-		"a guard in whose hands nothing runs was freed after %v, want at once (%v)")
+		"a guard without a function was released after %v, want at once (%v)")
 	_ = plain.Release()
-	return p, told, closed, did, next, closing, doing
+	return p, ended, closed, did, next, closing, doing
 }
 
-// Close releases no lock while Do runs a function under it. Close waits, the heartbeat continues,
-// and the lock is granted when the function returns.
+// Close waits while Do runs a function under a lock. The heartbeat continues, and the lock is
+// granted to the next waiter when the function returns.
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
-		p, told, closed, did, next, closing, doing := whileClosing(t, w, time.Hour, work)
+		p, ended, closed, did, next, closing, doing := whileClosing(t, w, time.Hour, work)
 		const end = 2*time.Second + work
-		if told != 2*time.Second || closed != end || did != end || next != end {
-			t.Errorf("told at %v, Close returned at %v, Do at %v, the next held it at %v; want 2s and "+
-				"three times %v", told, closed, did, next, end)
+		if ended != 2*time.Second || closed != end || did != end || next != end {
+			t.Errorf("the context ended at %v, Close at %v, Do at %v, the next held it at %v; want "+
+				"2s and three times %v", ended, closed, did, next, end)
 		}
 		assert.NoErr(t, closing, "Close")
 		wantErr(t, doing, distlock.ErrClosed)
@@ -89,14 +89,14 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// Close returns within its context even if a function still runs, and names the lock that stays
-// held. No other process acquires that lock before the takeover time after the last ping.
+// Close returns when its context ends, even if a function still runs. Its error names the lock that
+// stays held. Another process acquires that lock after the takeover time.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
-			_, told, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
-			if told != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
-				t.Errorf("told at %v, Close returned at %v, Do at %v", told, closed, did)
+			_, ended, closed, did, next, closing, doing := whileClosing(t, w, 10*time.Second, work)
+			if ended != 2*time.Second || closed != 12*time.Second || did != 2*time.Second+work {
+				t.Errorf("the context ended at %v, Close at %v, Do at %v", ended, closed, did)
 			}
 			if next < 15*time.Minute || next > 17*time.Minute {
 				t.Errorf("the next held it at %v, want the takeover time after the last ping", next)
@@ -111,7 +111,7 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// Do does not call its function if Close has already released the lock.
+// Do does not call its function if Close has released the lock before.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {
@@ -134,10 +134,10 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	})
 }
 
-// A function of Do that closes its Manager does not wait for itself:
-//   - With the function's context, Close releases the lock immediately, in any goroutine.
-//   - With another context, Close runs in another goroutine. It returns after one command limit and
-//     names the lock.
+// Close that is called by a function of Do does not wait for that function:
+//   - With the function's context, it releases the lock immediately, in any goroutine.
+//   - With another context, it returns after one command timeout, with an error that names the
+//     lock.
 func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	other := context.Background()
 	for name, c := range map[string]struct {
@@ -190,8 +190,8 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// A function closes its Manager with its context. Close waits for another function of the guard,
-// but not for the calling function, which holds two locks.
+// A function that holds two locks closes its Manager with its context. Close waits for another user
+// of the outer guard, but not for the function itself.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

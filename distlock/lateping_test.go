@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// latePings simulates a silent network. The pings that it swallows stay pending until the test
-// delivers them, after their callers have returned.
+// latePings simulates a network that loses pings. A lost ping is applied when the test calls
+// deliver, after its caller has returned.
 type latePings struct {
 	catalog.Catalog
 	mu     sync.Mutex // guards the fields below
@@ -36,7 +36,7 @@ func (l *latePings) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Ping
 	return l.Catalog.Ping(ctx, b)
 }
 
-// silence swallows all pings for the duration d.
+// silence loses all pings for the duration d.
 func (l *latePings) silence(d time.Duration) {
 	l.mu.Lock()
 	l.silent = true
@@ -47,7 +47,7 @@ func (l *latePings) silence(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// deliver applies the pending pings in reverse order and returns their number.
+// deliver applies the lost pings in reverse order and returns their number.
 func (l *latePings) deliver() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,29 +59,28 @@ func (l *latePings) deliver() int {
 	return n
 }
 
-// startLate starts a process that pings every 5 s over a latePings network.
+// startLate starts a process that pings every 5 s through a latePings.
 func (w *world) startLate() (*proc, *latePings) {
-	line := &latePings{}
+	network := &latePings{}
 	p := w.start(func(c *distlock.Config) {
-		line.Catalog, c.Catalog = c.Catalog, line
+		network.Catalog, c.Catalog = c.Catalog, network
 		c.Ping = 5 * time.Second
 	})
-	return p, line
+	return p, network
 }
 
-// D1, D4, I7: no guard is lost if pings are lost for 14 s and applied later: immediately, after the
-// next ten pings, after ten minutes or after an hour.
-func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
+// A guard is not lost if pings are lost for 14 s and applied later, even an hour later.
+func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 	for name, later := range map[string]time.Duration{
 		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
 		"after 10 min": 10 * time.Minute, "after an hour": time.Hour,
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
-			p, line := w.startLate()
+			p, network := w.startLate()
 			g := p.mustTry("a")
-			line.silence(14 * time.Second)
+			network.silence(14 * time.Second)
 			time.Sleep(later)
-			if n := line.deliver(); n < 2 {
+			if n := network.deliver(); n < 2 {
 				t.Fatalf("%d pings were lost, want some", n)
 			}
 			time.Sleep(time.Minute)
@@ -94,9 +93,9 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A12, H2: if two processes share one id and one session, the second to ping loses its guard.
-// Neither its release nor its Close frees the lock of the first.
-func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
+// Two processes share one id and one session. The second to ping loses its guard. Neither its
+// release nor its Close frees the lock of the first.
+func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
 		lost, closed := p.mustTry("a"), p.mustTry("b")
@@ -116,14 +115,13 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) {
 			}
 		}
 		if w.mem.Document(catalog.PingsCollection, twin.Process) == nil {
-			t.Error("the twin's ping is gone")
+			t.Error("the twin's ping was removed")
 		}
 	})
 }
 
-// I6: a session is no ghost if its acquisition is pending during the reaper's read. Its lock stays
-// held, and its guard is valid.
-func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
+// A session is not released as a ghost while its acquisition is pending.
+func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
@@ -143,7 +141,7 @@ func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) {
 	})
 }
 
-// A session that is released during the reaper's read is no ghost.
+// A session does not count as a ghost while its release is pending.
 func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -168,8 +166,7 @@ func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	})
 }
 
-// Close finds the session that a late copy of an enter command creates, even if the acquisition has
-// succeeded.
+// Close releases a session that a late copy of an enter command has created.
 func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

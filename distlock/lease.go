@@ -108,8 +108,9 @@ func (l *lease) over(c clock.Clock) error {
 	return nil
 }
 
-// renewed extends the lease, counted from sent. It does nothing if the lease has already expired,
-// because a lost guard stays lost. Only one goroutine at a time may call it, see [holding.apart].
+// renewed makes the lease count from sent, the time at which the renewal was sent. It does nothing
+// if the lease has already expired, because a lost guard stays lost. Only one goroutine at a time
+// may call it, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
@@ -146,8 +147,8 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
-// keep renews the lease until ctx or the guard ends, three times in the time for which a renewal is
-// trusted.
+// keep renews the lease until ctx or the guard ends. It sends three renewals in the time for which
+// one is trusted.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)
@@ -203,7 +204,7 @@ func (h *holding) renew(ctx context.Context) error {
 }
 
 // watchLease ends the guard's context when the lease expires, and reports the loss, even if the
-// context has already ended. It ends with the guard.
+// context has already ended. It returns when the guard ends.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
 	// The timer fires at least once per ping interval, because the timer of a suspended machine is

@@ -21,7 +21,7 @@ const (
 )
 
 // A job that hangs loses its guard at the lease's deadline, although its process pings. A waiter
-// acquires the lock soon after the lease has ended. The process keeps its other locks.
+// acquires the lock soon after the lease has expired. The process keeps its other locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -62,8 +62,7 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// A lease that is renewed in time is never taken over, however many waiters wait and however long.
-// Each renewal costs one command.
+// A lease that is renewed in time is never taken over. Each renewal costs one command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -88,7 +87,7 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	})
 }
 
-// A renewed lease counts from the send of its renewal:
+// The time of a lease counts from the send of its renewal:
 //   - A slow reply shortens the remaining time.
 //   - A reply after the deadline makes the renewal fail.
 //   - An unknown outcome does not change the deadline.
@@ -154,8 +153,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// A contender that arrives long after a lease expired does not watch for the lease's whole life.
-// The takeover rule's witnesses shorten the watch to three ping intervals.
+// A contender that arrives long after a lease expired takes over after three ping intervals. It
+// does not watch for the duration of the lease.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -168,8 +167,8 @@ func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	})
 }
 
-// The lock of a dead process is taken over after the takeover time or the lease's life, whichever
-// is shorter.
+// The lock of a dead process is taken over after the shorter of the takeover time and the duration
+// of the lease.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	for name, c := range map[string]struct{ life, least, most time.Duration }{
 		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
@@ -188,8 +187,7 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	}
 }
 
-// A waiter's lease counts from the return of its Lock call, not from its entry in the queue or the
-// grant.
+// The lease of a waiter begins when its Lock call returns.
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -209,8 +207,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	})
 }
 
-// Sharers have separate leases. Only the sharer that hangs is evicted. It does not block the other
-// callers of its process either.
+// Holders of a semaphore have separate leases. Only the holder that hangs is evicted. A waiter of
+// the same process gets its permit.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -232,8 +230,8 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	})
 }
 
-// Leases and renewals that are out of bounds are refused. The error of a lease that is too short
-// for the server gives that reason.
+// Leases and renewals out of bounds are refused. The error for a lease that is too short names the
+// round-trip time.
 func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -264,7 +262,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// The next renewal of a broken lock returns ErrLockLost, the cause with which the context ends.
+// Renew of a broken lock returns ErrLockLost. The context ends with the same cause.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -295,7 +293,7 @@ func TestInspector_ShowsLeases(t *testing.T) {
 }
 
 // The first renewal of a lease also counts from its send. If its outcome is unknown, the lock is
-// released. Both are true for a single try and for a queued waiter.
+// released.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -325,8 +323,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// If a job hangs after its context has ended, and its lease expires, the loss is reported
-// immediately, before the job returns.
+// If a lease expires after its context has ended, the loss is reported immediately, although the
+// guard is not released yet.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// hangs are the ways in which a store hangs. An obedient store ends a command at the end of its
-// context or at its own limit, like the driver. A deaf store ignores the context for 20 s.
+// hangs has two hooks that hang. The obedient one returns when its context ends or after
+// CommandTimeout, like the driver. The deaf one ignores its context for 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
 	grace time.Duration // the time that a call may take after the end of its context
@@ -41,8 +41,8 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// asking is one call of the API on the lock "a". Another process holds that lock if held is set.
-// The calling process holds the lock own.
+// asking is one call of the API. Another process holds the lock "a" if held is set. The calling
+// process holds the lock "own".
 type asking struct {
 	name string
 	held bool
@@ -70,7 +70,7 @@ func tries(opts ...distlock.Option) asked {
 	}
 }
 
-// waits are the calls that WaitAtMost bounds.
+// waits are the calls that accept WaitAtMost.
 var waits = []asking{
 	{"Lock", false, acquires()},
 	{"Lock of a held lock", true, acquires()},
@@ -90,7 +90,7 @@ var waits = []asking{
 		}},
 }
 
-// asks are the calls that only their context bounds.
+// asks are the other calls. Only their context bounds them.
 var asks = []asking{
 	{"TryLock", false, tries()},
 	{"TryLock of a held lock", true, tries(distlock.Shared())},
@@ -122,9 +122,8 @@ var asks = []asking{
 	}},
 }
 
-// Every call returns when its context or the time of WaitAtMost ends, whichever command hangs and
-// even if the store does not notice the end. The effects of the call are then undone in the
-// background.
+// Every call returns when its context ends or after WaitAtMost, whichever command hangs. The
+// background then undoes the effects of the call.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -150,8 +149,8 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// ask makes one call on a server that hangs after a number of commands for locks. The reply of
-// the last command before the hang is lost. The server recovers a minute later.
+// ask makes one call on a server that hangs after a number of commands. The reply to the last of
+// these commands is lost. The server recovers a minute later.
 func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -203,9 +202,8 @@ func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Durat
 	})
 }
 
-// Close returns before its context ends even if calls are pending, and names the locks that may
-// still be held. Then all pending calls return an error, including reads, a release that pauses and
-// calls with a context that never ends.
+// Close returns within its context although calls are pending, and names the locks that may still
+// be held. All pending calls then return an error.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -223,12 +221,12 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				return refused.Release()
 			}
 			var under sync.Map
-			// One of two renewals waits.
+			// The calls in asks are made twice, so that one renewal waits for another.
 			for i, a := range slices.Concat(waits, asks, asks, []asking{release}) {
 				under.Store(i, a.name)
 				go func() {
 					if err := a.call(context.Background(), p, own, nil); err == nil {
-						t.Errorf("%s says that all is well", a.name)
+						t.Errorf("%s returned no error", a.name)
 					}
 					under.Delete(i)
 				}()
@@ -249,7 +247,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 			time.Sleep(2 * hang.grace)
 			synctest.Wait()
 			under.Range(func(_, name any) bool {
-				t.Errorf("%s goes on after Close", name)
+				t.Errorf("%s has not returned after Close", name)
 				return true
 			})
 			time.Sleep(time.Minute) // until the hanging commands end
@@ -257,8 +255,8 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	}
 }
 
-// Close with an ended context still releases the locks, for example in "defer manager.Close(ctx)"
-// with the context of the work. Without a reply, Close takes at most one command timeout.
+// Close with an ended context still releases the locks, as in "defer manager.Close(ctx)". Without a
+// reply, it returns after at most one CommandTimeout.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -273,13 +271,13 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 		assert.NoErr(t, p.Close(ended), "close")
 		wantErr(t, <-waited, distlock.ErrClosed)
 		if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
-			t.Error("a lock or a place in a line was not given back")
+			t.Error("a lock or a queue entry was not released")
 		}
 		if w.mem.Document(catalog.PingsCollection, id) != nil {
 			t.Error("the ping document is still there")
 		}
 	})
-	runInBubble(t, "that of a guard, which Close ends", func(t *testing.T, w *world) {
+	runInBubble(t, "context of a guard", func(t *testing.T, w *world) {
 		p := w.start(nil)
 		all := assert.Value(p.LockAll(t.Context(), []string{"a", "b"}))(t)
 		if err := p.Close(all.Context()); err != nil || w.lock("a").Held || w.lock("b").Held {
@@ -305,7 +303,7 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 }
 
 // Do releases the lock although its context has ended. If the server does not answer, Do returns
-// one command limit later.
+// one CommandTimeout later.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
@@ -350,7 +348,7 @@ func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 		assert.Equal(t, time.Since(start), 100*time.Millisecond, "closing again took %v, want 100ms (%v)")
 		wantErr(t, err, context.DeadlineExceeded)
 		if err := <-first; err == nil {
-			t.Error("the first Close says that all is well")
+			t.Error("the first Close returned no error")
 		}
 	})
 }

@@ -34,9 +34,9 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
 // if the reply came too late; the error of an expired ctx.
 //
-// Round trips: one when the lock is free, two when it is held (four on the embedded server). The
-// first try that finds the holder silent adds one, a takeover four, a foreign holder three reads, a
-// name's first acquisition one.
+// Round trips: one when the lock is free, two when it is held (four on the embedded server). A
+// name's first acquisition adds one, the first try at a silent holder adds one, a takeover adds
+// four, a foreign holder adds three.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -52,9 +52,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // a process with one caller by at most three turns.
 //
 // Waiting behind a live holder costs no command: one change stream, or one periodic read, serves
-// all callers of a process. Entries of a process that missed two pings are passed over. Those of a
-// process that lost its heartbeat go to the end. A process polls while [catalog.MaxWaiters] entries
-// are queued.
+// all callers of a process. Entries of a process that missed two pings are passed over. A process
+// that lost its heartbeat goes to the end. A process polls while [catalog.MaxWaiters] entries are
+// queued.
 //
 // Temporary errors, such as a server that does not answer, are logged once while the call waits. A
 // malformed document, a missing privilege or another number of permits ends the wait.
@@ -63,9 +63,9 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 // guard of this lock. Other deadlocks are not detected: [WaitAtMost] bounds a wait. When ctx ends,
 // the error matches ctx.Err(), its cause and the last reason to wait.
 //
-// Round trips: one to acquire the lock or queue an entry, and three to remove an entry that is no
-// longer needed. On the embedded server each of them costs two or three. The release of a shared
-// lock or a permit costs two if this process has not entered that lock before.
+// Round trips: one to acquire the lock or queue an entry, on the embedded server two or three. The
+// removal of an entry that is no longer needed costs three, on the embedded server two. The release
+// of a shared lock or a permit costs two if this process has not entered that lock before.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// LockAll with a lease waits without a limit and renews its acquired locks meanwhile. The leases
-// begin when LockAll returns.
+// LockAll with a lease renews the locks that it has acquired while it waits for the others. The
+// leases begin when LockAll returns.
 func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -57,7 +57,7 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	})
 }
 
-// If the server hangs, the release of ten locks takes as long as the release of one.
+// If the server hangs, the release of ten locks takes as long as that of one.
 func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)

@@ -17,8 +17,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// J4: 10,000 held locks cost one ping and one read per interval, and no goroutine.
-func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
+// 10,000 held locks cost at most three commands per ping interval, and no goroutine.
+func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) { // J4
 	if testing.Short() {
 		t.Skip("left out by -short: ten thousand locks take long")
 	}
@@ -45,8 +45,8 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) {
 	})
 }
 
-// K1: Close ends all contexts with ErrClosed, releases all locks and removes the ping document.
-func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
+// Close ends all contexts with ErrClosed, releases all locks and removes the ping document.
+func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		var guards []*distlock.TryGuard
@@ -71,8 +71,8 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) {
 	})
 }
 
-// K3: an acquisition during Close returns ErrClosed. Its lock is released before Close returns.
-func TestClose_DuringAcquire_GivesBack(t *testing.T) {
+// An acquisition that is pending during Close returns ErrClosed. Close releases its lock.
+func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
@@ -89,8 +89,8 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) {
 	})
 }
 
-// A waiter enters the queue with one command and sends only one read a ping interval while the
-// holder lives. It has the lock at the instant of the release.
+// A waiter sends one command to enter the queue, and one read per ping interval while the holder
+// lives. It has the lock at the instant of the release.
 func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -101,9 +101,9 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		got := assert.Value(b.Lock("a").Lock(t.Context()))(t)
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
-		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the line, want %d")
-		// A ping, a reaper's read, a hello and a waiter's read are four commands per interval,
-		// which is at least 27 s.
+		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
+		// An interval has four commands: a ping, a hello, a read of the process's sessions and a
+		// read of the lock. It lasts at least 27 s.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
@@ -113,9 +113,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	})
 }
 
-// I7: a waiter acquires a dead holder's lock within the takeover time, one poll and two round
-// trips.
-func TestLock_HolderDies_TakesOver(t *testing.T) {
+// A waiter acquires a dead holder's lock within the takeover time and one poll.
+func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		a.mustTry("a")
@@ -128,7 +127,7 @@ func TestLock_HolderDies_TakesOver(t *testing.T) {
 	})
 }
 
-// WaitAtMost and the context bound a wait, and the error names the holder.
+// A wait ends after WaitAtMost or with its context. The error names the holder.
 func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -156,7 +155,8 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// New refuses a host name with several lines, so the id of a process is a single line.
+// New refuses a host name with control characters, because the host name is a part of the process
+// id.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
@@ -171,7 +171,7 @@ func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	}
 }
 
-// New reports all contradictions together, with the names of the fields.
+// Validate reports all contradictions together, with the names of the fields.
 func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	err := distlock.Config{
@@ -216,9 +216,8 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	}
 }
 
-// G11: a malformed connection string is a ConfigError, not a temporary error, and no error of New
-// contains a password.
-func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
+// A malformed connection string is a ConfigError. No error of New contains the password.
+func TestNew_BadURI_NoPasswordInTheError(t *testing.T) { // G11
 	t.Parallel()
 	for uri, malformed := range map[string]bool{
 		"mongodb://user:s3cr%zzet@host/": true, "s3cret": true, "mongodb://": true,
@@ -240,8 +239,8 @@ func TestNew_BadURI_NoPasswordInTheError(t *testing.T) {
 	}
 }
 
-// Documents of free locks are deleted after a time, if requested. Held, waited-for and young locks
-// keep their documents. Fences rise across the deletion.
+// PruneLocks deletes the documents of locks that were free for days. The next fence of such a lock
+// is still larger.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		runInBubble(t, fmt.Sprint(on), func(t *testing.T, w *world) {

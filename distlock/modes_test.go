@@ -49,7 +49,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// Only the dead reader is evicted, by the takeover rule. The living reader keeps its lock.
+// Only the dead reader is evicted. The living reader keeps its lock.
 func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -70,9 +70,8 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// There are never more guards than permits, and the calls get them in order. A call with another
-// number of permits gets an error that contains both numbers. The other number is valid once no
-// holder uses the old one.
+// There are never more guards than permits, and waiters get them in order. A caller with another
+// limit gets an error with the recorded limit. Another limit may be used when no holder is left.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -89,7 +88,7 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 			var limit *distlock.PermitMismatchError
 			if !errors.As(err, &limit) || limit.Recorded != 2 ||
 				!errors.Is(err, distlock.ErrPermitMismatch) {
-				t.Errorf("asked otherwise: %v", err)
+				t.Errorf("another limit or mode: %v", err)
 			}
 		}
 		w.release(one)
@@ -107,7 +106,8 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	})
 }
 
-// A lock is free after as many releases as acquisitions. Each guard counts once.
+// A lock is free after as many releases as acquisitions. A second release of one guard has no
+// effect.
 func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -120,7 +120,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 		inner, err := outer.Reenter()
 		assert.Must(t, err)
 		if a.store.Total() != before || inner.Fence() != outer.Fence() {
-			t.Error("entering again asked the server, or has another fence")
+			t.Error("Reenter sent a command, or has another fence")
 		}
 		w.release(inner)
 		w.release(inner) // a second release has no effect
@@ -146,7 +146,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	})
 }
 
-// LockAll acquires either all locks or none, and releases the acquired locks after a failure.
+// LockAll acquires all locks or none. After a failure it releases the locks that it has acquired.
 func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -175,13 +175,13 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 				t.Errorf("%q: %v", names, err)
 			}
 			if a.store.Total() != before {
-				t.Errorf("%q: the server was asked", names)
+				t.Errorf("%q: a command was sent", names)
 			}
 		}
 	})
 }
 
-// Users that concurrently acquire the same locks in different orders all succeed.
+// LockAll causes no deadlock between callers that name the same locks in different orders.
 func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
@@ -207,7 +207,7 @@ func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	})
 }
 
-// The loss of one lock ends the contexts of all locks that LockAll acquired with it.
+// If one lock of LockAll is lost, the common context ends.
 func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -221,8 +221,8 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// A listing contains all known facts about holders and waiters, and reports malformed documents. A
-// break grants the lock to the next waiter.
+// Locks and Waiters list all facts about holders and waiters, and report malformed documents. Break
+// grants the lock to the next waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -21,7 +21,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// interruptedClock calls a function before one of its readings, to simulate an event between two
+// interruptedClock calls a function before one of its readings. It simulates an event between two
 // steps of a call.
 type interruptedClock struct {
 	steppedClock
@@ -49,13 +49,13 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	for _, life := range lives {
 		if !slices.Contains([]string{"acquired ", "acquired lost ", "acquired released ",
 			"acquired lost released "}, life) {
-			t.Errorf("one session is told as %q", life)
+			t.Errorf("the events of one session are %q", life)
 		}
 	}
 }
 
-// A guard is reported as lost or released only after its acquisition is reported, even if the
-// Manager is closed or the guard expires between two steps of the acquisition.
+// A guard's loss or release is reported only after its acquisition, even if the Manager is closed
+// or the guard expires between two steps of the acquisition.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
@@ -82,10 +82,10 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 				_ = p.Close(context.Background())
 				events := d.take()
 				wantLives(t, events)
-				told := slices.ContainsFunc(events,
+				reported := slices.ContainsFunc(events,
 					func(e distlock.Event) bool { return e.Kind == distlock.EventAcquired })
-				if told != (err == nil) {
-					t.Errorf("told as acquired: %t, and the call says %v", told, err)
+				if reported != (err == nil) {
+					t.Errorf("reported as acquired: %t, and the call returned %v", reported, err)
 				}
 			})
 		}
@@ -98,8 +98,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// If a holder releases the lock just before its eviction, the next acquisition reports no takeover
-// and no previous holder.
+// If a holder releases the lock just before its eviction, the next acquisition is no takeover. Its
+// event names no previous holder.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -130,8 +130,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// LockAll reports the outcome of each requested name like Lock, even of a name for which no time is
-// left, or which its caller already holds.
+// LockAll reports the outcome for each name, even for a name that its caller already holds, or for
+// which no time is left.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

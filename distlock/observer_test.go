@@ -58,7 +58,7 @@ func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
 	}), d
 }
 
-// wantEvents compares events with strings of a kind and a cause, such as "lost no ping".
+// wantEvents compares the kind and the cause of each event with strings such as "lost no ping".
 func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	t.Helper()
 	events := d.take()
@@ -72,7 +72,8 @@ func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	return events
 }
 
-// An event contains the facts about its guard and the time that the guard was held.
+// An event contains the facts about its guard. A release also has the time for which the guard was
+// held.
 func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -91,7 +92,8 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	})
 }
 
-// A refused try, an expired wait and a grant are different outcomes. Waits count from the call.
+// A refused try, an expired wait and a grant are different events. The waiting time counts from the
+// call.
 func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
@@ -120,7 +122,7 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	})
 }
 
-// The contender reports the previous holder and the rule of its takeover. The old holder reports
+// After a takeover, the contender reports the previous holder and the rule. The old holder reports
 // its loss and the cause.
 func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -146,7 +148,7 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 		})
 		if len(events) != 2 || events[0].Kind != distlock.EventCondemned ||
 			events[1].Kind != distlock.EventTakenOver {
-			t.Fatalf("the contender tells %+v", events)
+			t.Fatalf("the contender reports %+v", events)
 		}
 		for _, e := range events {
 			if e.Previous != process || e.Rule == "" || !strings.Contains(e.Evidence, e.Rule) {
@@ -154,22 +156,21 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		told := oldDiary.take()
-		lost := slices.IndexFunc(told,
+		reported := oldDiary.take()
+		lost := slices.IndexFunc(reported,
 			func(e distlock.Event) bool { return e.Kind == distlock.EventLost })
-		if lost < 0 || told[lost].Cause() != "no ping" || told[lost].Session != g.Session() ||
-			told[lost].Held < holdTime {
-			t.Errorf("the old holder tells %+v", told)
+		if lost < 0 || reported[lost].Cause() != "no ping" || reported[lost].Session != g.Session() ||
+			reported[lost].Held < holdTime {
+			t.Errorf("the old holder reports %+v", reported)
 		}
-		if n := slices.IndexFunc(told,
+		if n := slices.IndexFunc(reported,
 			func(e distlock.Event) bool { return e.Kind == distlock.EventPingFailed }); n < 0 {
 			t.Error("no ping failed")
 		}
 	})
 }
 
-// An expired lease, an operator's break and a release after the loss are reported with their
-// causes.
+// An expired lease, a break and a release after the loss are reported with their causes.
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -190,8 +191,7 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	})
 }
 
-// The event of a break by an Inspector without a Manager names the Inspector's host and process
-// number.
+// An Inspector without a Manager reports a break under its host name and process number.
 func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, d := w.start(nil).mustTry("a"), &diary{}
@@ -206,7 +206,7 @@ func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	})
 }
 
-// The removal of a dead waiter is an event with fence 0.
+// The eviction of a dead waiter is an event with fence 0.
 func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, dead := w.start(nil).mustTry("a"), w.start(nil)
@@ -231,7 +231,7 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	})
 }
 
-// A release that succeeds late is a separate event with the same session.
+// A release by the background is a separate event of the same session.
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -269,7 +269,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	}
 }
 
-// The panic of an observer or a logger breaks no lock, and other observers still get the event.
+// A panic of an observer breaks no lock, and other observers still get the event.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -288,7 +288,7 @@ func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 			!strings.Contains(log.String(), "an observer panicked") {
 			t.Errorf("the log has %d lines: %s", n, log.String())
 		}
-		assert.Equal(t, len(d.take()), 6, "the other observer was told of %d events, want %d")
+		assert.Equal(t, len(d.take()), 6, "the other observer got %d events, want %d")
 	})
 }
 
@@ -310,7 +310,7 @@ func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// All events of a guard have the context of its acquisition, because a release has no context.
+// ObserveContext gets the context of the acquisition with each event of a guard.
 func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := &traced{}
@@ -328,7 +328,8 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	})
 }
 
-// acquireRelease returns the functions that the allocation test measures.
+// acquireRelease returns a function that acquires and releases a lock, and one that closes the
+// Manager.
 func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	m, err := distlock.New(context.Background(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
@@ -343,9 +344,9 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	}, func() { _ = m.Close(context.Background()) }
 }
 
-// An observer that stores nothing adds no allocation to an acquisition and its release, because an
-// event is a value. The test runs alone, because it counts all allocations of the program. A ping
-// in real time can affect only one of the three rounds.
+// An observer that stores nothing adds no allocation to an acquisition and its release. The test
+// runs alone, because it counts all allocations of the program. It uses the smallest of three
+// counts, because a ping may allocate as well.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")

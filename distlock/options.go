@@ -36,12 +36,12 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records the reason in the lock document: at most 1 KiB of valid UTF-8 without NUL. In mongos
-// it is the argument of lock_try.
+// Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8 without
+// NUL. In mongos it is an argument of lock_try.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
-// Label names the caller inside its process, in the field who: at most 128 bytes without a colon,
-// default "go". mongos wrote the thread's name.
+// Label sets the caller's name in the field who. It is at most 128 bytes without a colon; its
+// default is "go". mongos wrote the thread's name.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take

@@ -201,8 +201,8 @@ func (t *ownedSessions) drop(h *holding) {
 }
 
 // Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
-// returns the sessions of the guards that are trusted under term. Owns returns true even for a
-// session that ends before swept is called.
+// returns the sessions of the guards that are trusted under term. Until swept is called, Owns also
+// returns true for the sessions that end meanwhile.
 func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped

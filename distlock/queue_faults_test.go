@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A waiter finds its grant although the stream of notices breaks or is silent: by the poll after
-// the break, or by the read of the next interval.
+// A waiter finds its grant within a ping interval, although the grant stream breaks or reports
+// nothing.
 func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
 		"the stream dies with the notice": func(_ context.Context, apply func() error) error {
@@ -50,8 +50,8 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	}
 }
 
-// A waiter that dies in the queue is evicted by the takeover rule, and never earlier. Living
-// waiters keep their places.
+// A waiter that dies in the queue is evicted after the takeover time, even if it was granted the
+// lock. Living waiters keep their places.
 func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -63,7 +63,7 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 		died := time.Now()
 		w.release(g) // granted to the dead waiter
 		if l := w.lock("a"); l.Process != dead.Process() {
-			t.Fatalf("held by %q, want the first in line", l.Process)
+			t.Fatalf("held by %q, want the first waiter", l.Process)
 		}
 		g = w.wantTurn(second)
 		took := time.Since(died)
@@ -81,8 +81,7 @@ func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	})
 }
 
-// endsAtTheGrant is a context that ends when an agent, to serve its call, asks whether it has
-// ended.
+// endsAtTheGrant is a context that ends at the first call of Err after armed is set.
 type endsAtTheGrant struct {
 	context.Context
 	armed atomic.Bool
@@ -104,8 +103,8 @@ func (c *endsAtTheGrant) Err() error {
 	}
 }
 
-// A context that ends at the instant of the grant loses nothing: the call returns its guard, or the
-// next call of the process or the next waiter has the lock immediately.
+// If a context ends at the instant of the grant, either the call returns its guard, or the next
+// waiter gets the lock at once.
 func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -131,14 +130,13 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 				w.release(w.wantTurn(next))
 			}
 			if took := time.Since(start); took > pingTime+5*time.Second {
-				t.Fatalf("round %d: the next in line waited %v", i, took)
+				t.Fatalf("round %d: the next waiter waited %v", i, took)
 			}
 		}
 	})
 }
 
-// A waiter that gives up without a server leaves no entry that blocks other waiters for longer than
-// an interval.
+// If a waiter gives up without a server, its entry is removed soon after the server is back.
 func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -158,7 +156,7 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	})
 }
 
-// freeByHand sets the state to 0 and keeps all other fields, like MongoDB's own lock manager.
+// freeByHand sets only the state to 0, like MongoDB's own lock manager.
 func (w *world) freeByHand(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -171,8 +169,8 @@ func (w *world) freeByHand(name string) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
-// If a foreign program frees the lock or removes its document, the waiters notice within an
-// interval.
+// If another program frees the lock or removes its document, a waiter acquires the lock within a
+// ping interval.
 func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, notices := range []bool{true, false} {
@@ -201,8 +199,7 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// A process whose heartbeat expired while it waited ignores a grant made to it in that time. It
-// joins the end of the queue.
+// A waiter ignores a grant that it gets after its heartbeat has expired. It queues again.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

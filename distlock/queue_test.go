@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// withoutNotices makes a process poll its grants, as it does without change streams.
+// withoutNotices makes a process poll its grants, as on a deployment without change streams.
 func (p *proc) withoutNotices() *proc {
 	p.store.Set(fault.On(fault.GrantStream, func(func() error) error {
 		return catalog.ErrNoGrantStream
@@ -24,7 +24,7 @@ func (p *proc) withoutNotices() *proc {
 	return p
 }
 
-// turn is the result of one waiting call of Lock.
+// turn is the result of one call of Lock, and its duration.
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
@@ -86,8 +86,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// Waiters of all processes are served in the order of their calls with rising fences, by notices or
-// by polling.
+// Waiters of all processes are served in the order of their calls, with rising fences. This holds
+// with a grant stream and with polling.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
@@ -206,7 +206,7 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		w.release(reader)
 		w.release(w.wantTurn(writer))
 
-		// MongoDB's lock manager leaves a released lock free, although there is a queue.
+		// MongoDB's lock manager leaves a released lock free, although waiters are queued.
 		g := a.mustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")

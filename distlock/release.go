@@ -65,9 +65,9 @@ func (h *holding) broken() error {
 	return err
 }
 
-// release ends the guard and frees the document once. If another call has started the release, it
-// waits for that one. In both cases it returns at the latest when ctx ends. why becomes the cause
-// of the guard's context.
+// release ends the guard and frees the document once. If another call has started the release, this
+// call waits for it. In both cases release returns at the latest when ctx ends. The parameter why
+// becomes the cause of the guard's context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil
@@ -253,8 +253,9 @@ func sideBySide(n int, do func(i int)) {
 // runs under it. See [internals.Use]. Close ends the guard, but does not release its lock before
 // the function has returned.
 
-// use marks the guard as in use by a function, until done is called. Call err after use, not
-// before. Then either Close sees the function, or the function does not begin.
+// use marks the guard as in use by a function, until done is called. After use, the caller checks
+// h.err before the function begins. So either Close sees the function, or the function does not
+// begin.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -54,7 +54,7 @@ func goroutines() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
-// proc is one process: its Manager and its store, where tests inject faults.
+// proc is one process: its Manager, and its store, into which tests inject faults.
 type proc struct {
 	*locktest.Proc
 	store *fault.Catalog
@@ -76,8 +76,8 @@ func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
 	return &proc{Proc: p, store: p.Store, w: w}
 }
 
-// kill permanently disconnects a process from the server. Other processes cannot distinguish that
-// from SIGKILL.
+// kill cuts a process off from the server permanently. Other processes cannot distinguish this from
+// its death.
 func (p *proc) kill() {
 	p.Kill()
 	for _, fellow := range p.fellows {
@@ -94,7 +94,7 @@ func (p *proc) mustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return p.MustTry(name, opts...)
 }
 
-// Break breaks a lock like an operator.
+// Break breaks a lock as an operator would.
 func (p *proc) Break(
 	ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID,
 ) error {

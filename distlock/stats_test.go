@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Stats counts the locks that a process holds, waits for or has yet to release, without a command.
+// Stats counts the locks that a process holds, waits for or has yet to release. It sends no
+// command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -72,8 +73,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// Until trust ends, the ping's age and the remaining trust add up to the hold time. A clock that is
-// behind appears as skew.
+// The age of the last ping and the remaining time of trust add up to the hold time. A clock that is
+// an hour behind has a skew of an hour.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -94,8 +95,8 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	})
 }
 
-// Every command is counted once, under its own name. A listing is one command, for any number of
-// rows.
+// Stats counts each command once, under its own name. A listing counts as one command, for any
+// number of rows.
 func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -125,9 +126,7 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	})
 }
 
-// OldestWait omits standbys, because they wait as long as another holder of the lock lives. It
-// omits them everywhere: in the document, outside of a full queue and at the head of their
-// process's queue. Other calls count.
+// OldestWait does not count callers of Standby, which wait for as long as another holder lives.
 func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -140,16 +139,16 @@ func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 				t.Errorf("%d wait, for %v at most; want %d, %v", s.Waiting, s.OldestWait, waiting, oldest)
 			}
 		}
-		stand := func(n int) {
+		standBy := func(n int) {
 			for range n {
 				go func() { _, _ = p.Internal(leading.Key{}).Standby("a").Lock(ctx) }()
 			}
 			synctest.Wait()
 		}
-		stand(1)
+		standBy(1)
 		time.Sleep(time.Hour)
 		want(1, 0)
-		stand(120) // more than the document can contain
+		standBy(120) // more than the document can contain
 		time.Sleep(time.Hour)
 		want(121, 0)
 		mine, leave := context.WithCancel(ctx)

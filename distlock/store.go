@@ -167,13 +167,14 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is the most by which a command ends before its limit. So the command's own error arrives
-// within the limit.
+// grace is the longest time between the end of a command and the limit of its operation. The
+// command's own error can arrive in that time.
 const grace = 50 * time.Millisecond
 
-// prompt returns a store that counts its operations. An operation returns when its context ends.
-// Its command continues until its limit, or until life ends, because a cancelled command closes its
-// connection. A write that is not answered in time has an unknown outcome.
+// prompt returns a store that counts its operations. An operation returns when its context ends,
+// but its command continues: a cancelled command closes its connection. The command ends when limit
+// has passed, or when the context life ends. A write that is not answered in time has an unknown
+// outcome.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -204,12 +205,12 @@ func prompt(
 	})
 }
 
-// A sending carries out a call.
+// A sending is a function that carries out a call.
 type sending = func(context.Context) error
 
 // asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads the
-// stream of grants, which has no limit, or is part of a transaction, in which the driver allows one
-// command at a time.
+// stream of grants, and may wait without a limit. Or it is part of a transaction, in which the
+// driver allows one command at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -219,9 +220,9 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime runs do(command) and returns its error. It waits for do until ctx ends, or until grace
-// after the end of command. end is called when do has returned, which may be later. If do panics in
-// time, inTime panics.
+// inTime runs do(command) and returns its error. It returns earlier if ctx ends, or if the context
+// command has ended and do has not returned within grace after that. The function end is called
+// when do has returned. If do panics in time, inTime panics.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()

@@ -15,9 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// There is at most one guard at a time, and no session is left. The test combines impatient and
-// patient callers, TryLock, cancelled contexts, lost replies, late copies and slow servers in three
-// processes.
+// Callers in three processes use one lock while commands are delayed, lost or applied late. No two
+// guards that exclude each other are valid at a time, and no session is left at the end.
 func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	for seed := range 5 {
 		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
@@ -56,7 +55,7 @@ func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	}
 }
 
-// A storm disturbs the commands of several processes, and counts the users of their lock.
+// storm disturbs the commands of several processes, and counts the holders of their lock.
 type storm struct {
 	*dice
 	over            atomic.Bool
@@ -94,7 +93,8 @@ func (s *storm) blow(_ context.Context, call fault.Call, apply func() error) err
 	return err
 }
 
-// visit makes one call with random options, and uses the lock if the call succeeds.
+// visit makes one call with random options. If the call succeeds, visit checks who else holds the
+// lock, and releases it.
 func (s *storm) visit(t *testing.T, p *proc) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.millis(400)+time.Millisecond)
 	defer cancel()

@@ -24,7 +24,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// until tries with pauses until it acquires the lock, and returns the guard and the elapsed time.
+// until tries, with pauses, until it acquires the lock. It returns the guard and the elapsed time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
 	p.w.t.Helper()
 	start := time.Now()
@@ -40,9 +40,9 @@ func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuar
 	return nil, 0
 }
 
-// C1, I4: a dead holder's lock is taken over after the takeover time, and not before the holder's
-// own deadline. The fence rises, the evidence names the dead holder, and its ping is condemned.
-func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
+// A dead holder's lock is taken over after the takeover time, when the holder has passed its own
+// deadline. The fence rises, the guard has evidence, and the holder's ping is condemned.
+func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		lost := a.mustTry("a")
@@ -67,7 +67,7 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) {
 	})
 }
 
-// A live holder is never taken over, for any duration of the wait and any wrong clock.
+// A live holder is never taken over, however long a contender tries.
 func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -80,7 +80,7 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	})
 }
 
-// Rule 2: the lock of a holder that died hours ago is taken over after three ping intervals.
+// The lock of a holder that died hours ago is taken over after three ping intervals.
 func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -95,8 +95,8 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	})
 }
 
-// D5: a watch with a gap starts anew.
-func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
+// A gap between two reads restarts the watch.
+func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
 		a.mustTry("a")
@@ -118,8 +118,8 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) {
 	})
 }
 
-// A16: an election restarts the watch.
-func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
+// A new primary restarts the watch.
+func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
 		a.mustTry("a")
@@ -140,9 +140,9 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) {
 	})
 }
 
-// B1, G2-1: process A is stopped until process B has taken over, and then continues. A's context
-// has ended. A's release returns ErrLockLost and does not change B's document by a byte.
-func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
+// A holder that is stopped during a takeover finds its guard lost when it continues. Its release
+// returns ErrLockLost and does not change the document.
+func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		old := a.mustTry("a")
@@ -160,8 +160,8 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) {
 	})
 }
 
-// A takeover begins by condemning the holder. A holder that returns before the takeover's write
-// cannot renew. It finds the loss with its next ping, and acquires the lock under a new id.
+// A condemned holder that returns detects the loss with its next ping. It then acquires locks under
+// a new process id.
 func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -182,8 +182,8 @@ func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// C4: a contender that finds the holder condemned does not wait again.
-func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
+// A contender that finds the holder condemned takes the lock over at once.
+func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
 		a.mustTry("a")
@@ -200,13 +200,13 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) {
 		}
 		assert.MustEqual(t, b.store.Count(fault.Evict), 1,
 			"b tried to evict %d times, want once: the test proves nothing (%d)")
-		assert.NoErr(t, assert.Err(c.try("a")), "the first look of a third process")
+		assert.NoErr(t, assert.Err(c.try("a")), "the first try of a third process")
 	})
 }
 
-// I8: if the reply of an applied condemnation or eviction is lost, the contender reads again and
-// acquires the lock, also from the queue.
-func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
+// If the reply to a condemnation or an eviction is lost, the contender reads again and acquires the
+// lock.
+func TestTryLock_EvictReplyLost_Acquires(t *testing.T) { // I8
 	for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
 		runInBubble(t, string(op), func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)
@@ -224,8 +224,8 @@ func TestTryLock_EvictReplyLost_Acquires(t *testing.T) {
 	}
 }
 
-// H1: exactly one of two contenders that take over at the same instant wins, in 500 rounds.
-func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
+// If two contenders take over at the same instant, exactly one of them acquires the lock.
+func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) { // H1
 	inBubble(t, func(t *testing.T, w *world) {
 		b, c := w.start(nil), w.start(nil)
 		for round := range 500 {
@@ -245,8 +245,8 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) {
 	})
 }
 
-// plantDead inserts a lock with a dead, condemned holder, so that the next read takes the lock
-// over.
+// plantDead inserts a lock with a condemned holder. The next contender takes it over at its first
+// read.
 func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()
 	long := time.Now().Add(-time.Hour)
@@ -262,8 +262,7 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	assert.Must(t, err)
 }
 
-// Rule 3: a holder without a ping document is watched.
-// Rule 4: MongoDB's lock manager is watched for at least 15 minutes and not condemned.
+// A lock of a foreign holder is watched for 15 minutes. The holder's ping is not changed.
 func TestTryLock_ForeignHolders(t *testing.T) {
 	const foreign = 15 * time.Minute
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
@@ -287,7 +286,7 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 			_, err := p.try("a")
 			if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" ||
 				h.TakeoverIn < foreign-time.Minute {
-				t.Errorf("told %+v", h)
+				t.Errorf("the error has %+v", h)
 			}
 			g, took := p.until("a", 10*time.Second, foreign+time.Minute)
 			if took < foreign || took > foreign+20*time.Second ||
@@ -319,9 +318,9 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	})
 }
 
-// G2-8: many waiters of one process read the same dead holder, and their replies overtake each
-// other. The lock is taken over after the takeover time.
-func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
+// Several waiters of one process read the same dead holder. Its locks are taken over after the
+// takeover time although the replies arrive out of order.
+func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
 		for i := range 10 {
@@ -355,10 +354,10 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) {
 	})
 }
 
-// A1, A2: the clock of one process is wrong by far more than the takeover time. A live holder's
-// document does not change by a byte, and a dead holder's lock is taken over after the takeover
-// time. (In 2011 a mongos took a live holder's lock because its clock was ahead.)
-func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) {
+// The clock of one process is wrong by more than the takeover time. A live holder keeps its lock. A
+// dead holder's lock is taken over after the takeover time. (In 2011 a mongos took a live holder's
+// lock because its clock was ahead.)
+func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) { // A1, A2
 	for name, by := range map[string]struct{ holder, contender time.Duration }{
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},
 		"holder ahead": {48 * time.Hour, 0}, "holder behind": {-48 * time.Hour, 0},

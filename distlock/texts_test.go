@@ -11,8 +11,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An acquisition's error is one sentence without repetitions. It names the holder and contains the
-// number of held permits.
+// The error of an acquisition repeats nothing. It names the holder, and the number of held permits.
 func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -52,7 +51,7 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 				"acquire \"", "while waiting", "deadline exceeded", a.Process(), "distlock: ",
 			} {
 				if n := strings.Count(err.Error(), once); n > 1 {
-					t.Errorf("%q stands %d times in\n%s", once, n, err)
+					t.Errorf("%q occurs %d times in\n%s", once, n, err)
 				}
 			}
 		}

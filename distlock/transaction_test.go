@@ -17,9 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Concurrent access to the lock makes a transaction's work run at most once more. The test uses a
-// waiter that enters and leaves every 300 ms, changing readers, a request to yield, and
-// transactions of another reader.
+// A transaction runs its work at most twice, although other callers change the lock document.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {
@@ -94,8 +92,8 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	}
 }
 
-// A renewal with the context of work belongs to the transaction. It is invisible before the commit,
-// and counts from its send afterwards. It causes no further run.
+// A renewal with the context of work is part of the transaction. It takes effect with the commit,
+// and counts from its send.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -173,8 +171,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// A renewal with another context does not disturb the transaction. It waits for the end of the
-// transaction for at most one command limit.
+// A renewal with another context waits for the end of the transaction, for at most one
+// CommandTimeout. It does not disturb the transaction.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -201,8 +199,8 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	})
 }
 
-// A holder that hangs after it has written the lock document in a transaction blocks other sessions
-// only for the server's time limit of transactions. Its writes are undone.
+// A holder hangs in a transaction that has written the lock document. It blocks other sessions only
+// until the server's time limit for transactions.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -228,14 +226,13 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 		close(hang)
 		wantErr(t, <-done, distlock.ErrLockLost)
 		if !bytes.Equal(w.doc("a"), before) {
-			t.Errorf("the transaction came through: %v", w.doc("a"))
+			t.Errorf("the transaction was committed: %v", w.doc("a"))
 		}
 		w.release(next)
 	})
 }
 
-// If another process takes the lock over between two runs, the first write of the next run finds
-// that. The work does not run again.
+// If the lock is taken over between two runs of the work, the work does not run again.
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

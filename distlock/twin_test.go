@@ -19,10 +19,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// snapshot is the store of a process that was restored from a snapshot of another machine. The
-// restored process pings under the original's id with the next numbers, and holds the original's
-// lock by its session. Because its Manager is new, snapshot replaces the Manager's first id and its
-// guard's session in commands.
+// snapshot makes a new process act like a copy of another process. The copy pings under the
+// original's id, with the next ping numbers, and holds the original's lock under the same session.
+// For that, snapshot replaces the new process's id and session in each command.
 type snapshot struct {
 	catalog.Catalog
 	of   catalog.Lock // at the time of the snapshot
@@ -32,12 +31,11 @@ type snapshot struct {
 	mine bson.ObjectID
 }
 
-// behind is the error of a restored machine's clock. Two processes with one id cannot be
-// distinguished if they ping in the same millisecond of their clocks. Then one of them continues at
-// random. This error prevents that.
+// behind is how far the copy's clock is behind. Without it, the two processes might ping in the
+// same millisecond of their clocks, and could not be distinguished.
 const behind = time.Hour
 
-// restore starts a process from a snapshot of a present holder, and returns the process and its
+// restore starts a copy of the process that holds a guard. It returns the copy and the copy's
 // guard.
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
 	*proc, *distlock.TryGuard,
@@ -147,8 +145,9 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 	return s.Catalog.ApplyPing(ctx, c)
 }
 
-// nobodyBut fails if another process acquires the lock within d, or the holder loses it.
-func (w *world) nobodyBut(holder *distlock.TryGuard, other *proc, d time.Duration) {
+// staysWith checks for the duration d that the holder's guard is valid and that another process
+// cannot acquire the lock.
+func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
 		assert.Must(w.t, holder.Err(), "the twin has lost its lock")
@@ -186,10 +185,9 @@ func slowly(ops ...fault.Op) fault.Hook {
 	}
 }
 
-// A12, H7: a process that finds a twin releases no session of the twin. Each read of the old
-// process takes 4 s, so the work of one ping still runs when a later ping has found the twin and a
-// user has released the lost guard.
-func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
+// A process that finds a twin releases no session of the twin, even if its commands are slow. Each
+// read takes 4 s, so the work after one ping still runs when a later ping finds the twin.
+func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
 			old, third := w.start(often), w.start(often)
@@ -198,17 +196,17 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) {
 			releaseWhenLost(g)
 			time.Sleep(20*time.Second + time.Duration(phase)*time.Second)
 			_, kept := w.restore(g, often)
-			w.nobodyBut(kept, third, 2*time.Minute)
+			w.staysWith(kept, third, 2*time.Minute)
 			wantErr(t, g.Err(), catalog.ErrTwin)
 			assert.NoErr(t, old.Close(t.Context()), "close")
-			w.nobodyBut(kept, third, time.Minute)
+			w.staysWith(kept, third, time.Minute)
 		})
 	}
 }
 
-// H7: a twin's session is not released even if the old process already has it on its late-release
-// list. The first try found no server, and the next try follows the ping that finds the twin.
-func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
+// A process does not release its twin's session, even if the release is queued already. The first
+// try found no server. The next try follows the ping that finds the twin.
+func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
 		g := old.mustTry("a")
@@ -223,8 +221,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 		}
 		twin, kept := w.restore(g, often)
 		fresh := twin.mustTry("b") // a ghost for the reaper of the old process
-		w.nobodyBut(kept, third, time.Minute)
-		w.nobodyBut(fresh, third, time.Minute)
+		w.staysWith(kept, third, time.Minute)
+		w.staysWith(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
 			t.Errorf("%d ghosts, %d late releases, %d ids given up, want 1, 0, 1", s.Ghosts, s.Late,
 				s.Processes)
@@ -232,9 +230,9 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) {
 	})
 }
 
-// A12: a process that wakes after its deadline frees no session of its twin. Its clock ends its
-// guards before a ping could find the twin. Then its users release the guards, or it is closed.
-func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
+// A process that wakes after its deadline frees no session of its twin, whether its users release
+// their guards or it is closed.
+func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
 		"it is closed":      func(p *proc, _ *distlock.TryGuard) { _ = p.Close(context.Background()) },
@@ -257,16 +255,16 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			wantErr(t, g.Err(), distlock.ErrLockLost)
 			go wake(old, g)
-			w.nobodyBut(kept, third, 30*time.Second)
+			w.staysWith(kept, third, 30*time.Second)
 			close(suspended)
-			w.nobodyBut(kept, third, 2*time.Minute)
+			w.staysWith(kept, third, 2*time.Minute)
 		})
 	}
 }
 
-// A12: a process that was cut off frees no session of its twin, although its ping number is larger
-// than the twin's when the network is back.
-func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
+// A process that was cut off frees no session of its twin, although its ping number is larger than
+// the twin's.
+func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
 			old, third := w.start(nil), w.start(nil)
@@ -278,8 +276,8 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 			fresh := twin.mustTry("b") // a ghost for the reaper of the old process
 			time.Sleep(cut)
 			old.store.Set(nil)
-			w.nobodyBut(kept, third, 40*time.Second)
-			w.nobodyBut(fresh, third, 40*time.Second)
+			w.staysWith(kept, third, 40*time.Second)
+			w.staysWith(fresh, third, 40*time.Second)
 			if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
 				t.Errorf("the old one: %d ids given up, %d ghosts, want 1, 0", s.Processes, s.Ghosts)
 			}
@@ -287,8 +285,7 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) {
 	}
 }
 
-// A guard that was lost by the clock is released after the next acknowledged ping of the same id.
-// No extra ping is sent.
+// A guard that was lost at its deadline is released after the next acknowledged ping.
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
@@ -302,13 +299,12 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 		p.store.Set(nil)
 		time.Sleep(6 * time.Second)
 		if synctest.Wait(); w.lock("a").Held || p.Stats().Processes != 0 {
-			t.Error("not given back although a ping was acknowledged")
+			t.Error("not released although a ping was acknowledged")
 		}
 	})
 }
 
-// If a twin is found while a release is retried, the release stops and returns ErrLockLost, because
-// the session in the document is the twin's.
+// If a twin is found while a release is retried, the release returns ErrLockLost.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -319,10 +315,10 @@ func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 		wantErr(t, err, distlock.ErrLockLost)
 		wantErr(t, err, catalog.ErrTwin)
 		if errors.Is(err, distlock.ErrReleaseFailed) {
-			t.Errorf("it says that it goes on: %v", err)
+			t.Errorf("it says that the release continues: %v", err)
 		}
 		old.store.Set(nil)
-		w.nobodyBut(kept, third, time.Minute)
+		w.staysWith(kept, third, time.Minute)
 		assert.Equal(t, old.Stats().Late, 0, "%d late releases, want %d")
 	})
 }

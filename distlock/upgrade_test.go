@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shardedConfig simulates a config server that is also a shard. An upgrade would empty its
-// collections.
+// shardedConfig simulates a config server that is also a shard. An upgrade of that server would
+// delete its collections.
 type shardedConfig struct{ *memcatalog.Catalog }
 
 func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
@@ -27,8 +27,8 @@ func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
 
 func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
 
-// New warns of an upgrade that would delete the collections. The server decides whether a config
-// server may have a separate database.
+// New accepts a separate database on a config server, and warns of an upgrade that would delete its
+// collections.
 func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -42,14 +42,14 @@ func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	}
 }
 
-// deniedStore may not create indexes. It has an index that deletes locks.
+// deniedStore may not create indexes. It reports an index that deletes locks.
 type deniedStore struct{ catalog.Catalog }
 
 func (deniedStore) Prepare(context.Context) ([]string, error) {
 	return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
 }
 
-// A process that may not create indexes is still warned of an index that deletes locks.
+// A process that may not create indexes still warns of an index that deletes locks.
 func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var out assert.Log

@@ -8,10 +8,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// If the next candidate died before the leader resigned, handed over or left, a living candidate
-// leads next. After two missed pings the dead candidate is passed over, and no observer sees it
-// lead. A candidate that died a moment ago counts as alive: without a hand-over it is elected, and
-// replaced after the takeover time.
+// A candidate that has missed two pings is passed over when the leader resigns, hands over or
+// leaves. A candidate that died just before is elected, and replaced after the takeover time.
 func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 	ways := map[string]func(t *testing.T, a, c *run) error{
 		"resign": func(t *testing.T, a, _ *run) error { return a.e.Resign(t.Context()) },
@@ -46,7 +44,7 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 				leaders, _ := stop()
 				for _, l := range leaders {
 					if l.Process == b.p.Process() && bound == reading {
-						t.Error("observers are told that a dead candidate leads")
+						t.Error("an observer received a dead candidate as the leader")
 					}
 				}
 				if len(b.led()) > 0 {

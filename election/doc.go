@@ -1,7 +1,7 @@
 // Package election elects a leader among processes. It runs a function in the process that holds a
 // lock of package distlock. When that process gives the lock up, the next in the queue runs its
-// function. An [Election] is the lock's name, a candidate is a process that waits for the lock, and
-// a term is one holding of the lock.
+// function. An [Election] has the name of the lock. A candidate is a process that waits for the
+// lock, and a term is the time for which a process holds it.
 //
 // # Limits
 //

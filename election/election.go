@@ -19,8 +19,8 @@ const label = "election"
 
 // A Func is the work of a leader. Its context ends with the leadership or with the context of Run.
 // [context.Cause] then matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
-// [distlock.ErrClosed], or is the cause of Run's context. It should return soon after that. Its
-// return ends the term.
+// [distlock.ErrClosed], or is the cause of Run's context. The function should return soon after
+// that. Its return ends the term.
 type Func func(ctx context.Context, leader *Leadership) error
 
 // An Election is a name for which candidates run. Make it with [New]. It holds no lock before Run.
@@ -44,12 +44,12 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
-// Run runs a candidate until ctx ends. The candidate waits in the queue of the lock, first come,
-// first served, even while the server is unavailable. Run calls fn for every term that the
-// candidate wins, and releases the lock only after fn has returned. It logs an error of fn, and the
-// candidate queues again after a pause, see [Backoff]. A panic in fn is a *[PanicError], logged
-// with its stack. Run also logs if fn still runs half of Config.Margin after the end of its
-// context.
+// Run runs a candidate until ctx ends. The candidate waits in the queue of the lock, which is first
+// come, first served. It continues to wait while the server is unavailable. Run calls fn for every
+// term that the candidate wins, and releases the lock only after fn has returned. It logs an error
+// of fn, and the candidate queues again after a pause, see [Backoff]. A panic in fn is a
+// *[PanicError], logged with its stack. Run also logs if fn has not returned when half of
+// Config.Margin has passed since the end of its context.
 //
 // When ctx has ended and fn has returned, Run returns the error of fn in the last term, or nil. A
 // *distlock.ReleaseError is joined to it. Run ignores an error that only reports the end of the
@@ -126,7 +126,7 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 }
 
 // ending returns the result of Run after the error err. Without Once, the end of ctx is not an
-// error, and Run returns last, the error of the last term.
+// error, and the result is the error of the last term.
 func (o options) ending(ctx context.Context, err, last error) error {
 	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
 		return last
@@ -168,10 +168,11 @@ func (e *Election) IsLeader() bool {
 }
 
 // Resign ends the term of this Election. It ends the context of the function, waits for the
-// function, and releases the lock to the next candidate. This candidate goes to the end of the
-// queue. Resign returns nil if the leadership was held until the release. If ctx ends first, Resign
-// returns its cause, and the term ends when the function returns. The function itself should return
-// instead of calling Resign. With the function's context, Resign returns [ErrResigned].
+// function, and releases the lock to the next candidate. The candidate that resigned goes to the
+// end of the queue. Resign returns nil if the leadership was held until the release. If ctx ends
+// first, Resign returns its cause, and the term ends when the function returns. The function itself
+// should return instead of calling Resign. If the function calls Resign with its own context,
+// Resign does not wait and returns [ErrResigned].
 //
 // Errors: [ErrNotLeader] if there is no term; a *distlock.LostError; a *distlock.ReleaseError.
 // Round trips: those of [distlock.TryGuard.Release].
@@ -187,7 +188,7 @@ func (e *Election) Resign(ctx context.Context) error {
 }
 
 // Handover ends the term of this Election as Resign does, and lets a chosen candidate lead next:
-// the first in the queue that has the text to as its process id or metadata. It moves the candidate
+// the first in the queue whose process id or metadata equals the argument. It moves the candidate
 // to the front of the queue, and then ends the context of the function. The release of the lock
 // grants it to the candidate. Handover returns nil if a reading afterwards shows that the candidate
 // leads.

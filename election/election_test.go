@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A function that returns early resigns, and the next candidate leads immediately. The same
-// candidate queues again after the pause, behind the others.
+// If the function of a leader returns early, the leader resigns and the next candidate leads at
+// once. The old leader queues again after a pause, behind the others.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -48,7 +48,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 			begun = time.Now()
 			l := a.wantLeader()
 			if pause := time.Since(begun); pause < 800*time.Millisecond || pause > 2*time.Second {
-				t.Errorf("stands again after %v", pause)
+				t.Errorf("queues again after %v", pause)
 			}
 			l.finish <- nil
 		}
@@ -58,7 +58,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	})
 }
 
-// terms counts the begun and ended terms and the other events of leaders.
+// terms counts the terms of an election that began and ended, and all other events.
 type terms struct{ begun, ended, others atomic.Int64 }
 
 func (n *terms) Observe(e distlock.Event) {
@@ -90,9 +90,9 @@ func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	})
 }
 
-// The leader keeps the lock while its function runs, whoever ends the term (kubernetes pull
-// requests 127675 and 139991: the lease was released while the old leader's work still ran). The
-// delay is logged once.
+// A leader keeps the lock while its function runs, even after a resignation or the end of its
+// context. The delay is logged once. (Kubernetes pull requests 127675 and 139991: the lease was
+// released while the old leader's work still ran.)
 func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
 	for way, end := range map[string]func(r *run){
 		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
@@ -110,7 +110,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 			b := w.stand(w.start())
 			end(a)
 			if !closed(l.ctx.Done()) {
-				t.Fatal("the context goes on")
+				t.Fatal("the context has not ended")
 			}
 			time.Sleep(10 * takeoverTime)
 			b.wantNone()
@@ -118,7 +118,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 				t.Errorf("a candidate counts as a call that has waited for %v", s.OldestWait)
 			}
 			if l.leader.Err() != nil || w.lock().TS != l.leader.Session() {
-				t.Errorf("it leads no more: %v", l.leader.Err())
+				t.Errorf("it does not lead any more: %v", l.leader.Err())
 			}
 			assert.Equal(t, strings.Count(log.String(), "ignores the end of its context"), 1,
 				"logged %d times, want %d")
@@ -147,9 +147,8 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	})
 }
 
-// A leader that is paused past its deadline detects the loss before another candidate leads. Its
-// function is not called again for the old term. It queues again only when the old function has
-// returned, and then gets a larger fence.
+// A leader that is cut off past its deadline detects the loss before another candidate leads. It
+// queues again only when its function has returned.
 func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -167,7 +166,7 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		old.finish <- errors.New("late")
 		time.Sleep(time.Minute)
 		if len(w.lock().Waiters) != 1 || next.leader.Err() != nil {
-			t.Errorf("it does not stand again: %+v", w.lock())
+			t.Errorf("it does not queue again: %+v", w.lock())
 		}
 		_ = b.quit()
 		if again := a.wantLeader().obey(); again.leader.Fence() <= next.leader.Fence() {
@@ -176,15 +175,15 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-// ended returns a context that ends a second later, after the call that uses it has begun.
+// ended returns a context that ends after a second.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Second, cancel)
 	return ctx
 }
 
-// No function is called for a term that was lost before it began, because the reply with the grant
-// came after the deadline.
+// The function is not called for a term that is lost before it begins. Here the grant arrives after
+// the deadline.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -203,8 +202,8 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// A candidate whose context ends leaves the queue. A leader whose context ends resigns. Both return
-// the cause.
+// A candidate leaves the queue when its context ends, and a leader resigns. Run returns the
+// function's error, but not the end of the context.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -236,8 +235,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
-// If the context ends in the instant of the election, the function is not called, and the lock is
-// free afterwards.
+// If the context ends at the instant of the election, the function is not called. The lock is free
+// afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -292,8 +291,8 @@ func (f calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A panic is an error of the term, and leads to a pause that grows. A function that calls
-// runtime.Goexit gives up leadership, too.
+// A panic ends the term with an error, and the pauses between terms grow. A function that calls
+// runtime.Goexit also gives up leadership.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -321,7 +320,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 			!strings.Contains(panicked.Stack, "election_test") {
 			t.Errorf("%v", err)
 		}
-		// The Error method of the first error panics, and the Unwrap method of the second.
+		// The Error method of the first value panics, and the Unwrap method of the second.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
 			err = p.lead(t.Context(), func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)
@@ -347,7 +346,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 					t.Error(err)
 				}
 				if !w.lock().Held {
-					t.Error("the function's own release gave leadership up")
+					t.Error("the function's own release ended the term")
 				}
 				return want
 			}
@@ -374,7 +373,8 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	})
 }
 
-// Resign does not wait for a function that calls it with the function's context.
+// A call of Resign by the leader's function, with the function's context, does not wait for the
+// function.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		e := election.New(w.start().Manager, name)

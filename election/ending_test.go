@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run returns nil when its caller stops it at any stage, like Run of singleton and of claim. It
-// also returns nil when the function returns the error of the context.
+// Run returns nil if its context ends, at any stage. The function may return the error or the cause
+// of the context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -28,7 +28,7 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 		}
 		wantErr(t, election.Run(ended, p.Manager, name, fn), nil)
 		if err := election.Run(ended, p.Manager, name, fn, election.Once()); err == nil {
-			t.Error("who wants one term and had none is told that all is well")
+			t.Error("no error although there was no term")
 		}
 		leads, waits := w.stand(p), w.stand(w.start())
 		leads.wantLeader().obey()
@@ -51,9 +51,8 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// The error of the function is logged, with the stack of a panic. Run returns the error, however
-// the term ended: by itself, by Resign, or with the context of Run. A later term without an error
-// clears it.
+// The error of the function is logged, and a panic with its stack. Run returns the error of the
+// last term, however the term ended.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")
 	for how, end := range map[string]func(r *run){

@@ -11,8 +11,8 @@ import (
 	"mongodlm/election"
 )
 
-// Two processes are candidates. The first leads until a process requests that it yields, and then
-// the second leads.
+// Two processes are candidates. The first leads until it is asked to yield, and then the second
+// leads.
 func Example() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

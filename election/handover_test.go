@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Handover makes the named candidate lead although it is not the next. The write that ends the old
-// term also begins the candidate's term.
+// Handover makes the named candidate lead, although it is not the next. One write ends the old term
+// and begins the new one.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -45,8 +45,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	})
 }
 
-// Handover to a candidate that is gone, silent or unknown fails, and the leader continues
-// undisturbed.
+// Handover fails if the candidate has left, is silent or is unknown. The leader continues.
 func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -74,8 +73,8 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// A candidate that died a moment ago is elected by a hand-over, because its death is not visible.
-// It never leads, and another candidate leads after the takeover time.
+// A hand-over to a candidate that has just died succeeds, because its death is not visible yet.
+// Another candidate leads after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -95,7 +94,8 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	})
 }
 
-// A candidate that gives up while the old function ends is passed over, and Handover reports this.
+// If the candidate gives up before the hand-over, the next candidate leads and Handover returns an
+// error.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -112,8 +112,8 @@ func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	})
 }
 
-// A request to yield reaches the leader within a reading. A request for a former term never reaches
-// the next leader, even if the document still has it.
+// A request to yield reaches the leader with its next read. A request to an earlier leader does not
+// reach the next one, even if the document still has it.
 func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -125,21 +125,21 @@ func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 		<-asked
 		took, why := time.Since(begun), l.leader.YieldReason()
 		if took > reading || why != "a better one is there" || l.ctx.Err() != nil {
-			t.Errorf("asked after %v: %q", took, why)
+			t.Errorf("requested after %v: %q", took, why)
 		}
 		l.finish <- nil
 		next := b.wantLeader()
 		quiet := next.leader.YieldRequested()
 		time.Sleep(10 * reading)
 		if closed(quiet) || next.leader.YieldReason() != "" {
-			t.Error("the next leader was asked, too")
+			t.Error("the request reached the next leader, too")
 		}
 		assert.Must(t, other.RequestYield(t.Context(), "late"))
 		next.finish <- nil // returns before the request is read
 		last := a.wantLeader().obey()
 		time.Sleep(10 * reading)
 		if closed(quiet) || closed(last.leader.YieldRequested()) {
-			t.Error("a request was told after its term")
+			t.Error("a request was received after its term")
 		}
 		_ = b.quit()
 		_ = a.quit()

@@ -12,9 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A Manager that is closed during the leader's function releases the lock only after the function
-// has returned. If the function outlasts the context of Close, the lock stays held until the
-// takeover, and the error of Close names it.
+// Close waits for the function of a leader before it releases the lock. If the context of Close
+// ends first, the lock stays held until a takeover, and the error names it.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -27,7 +26,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			closing := time.Now()
 			context.AfterFunc(l.ctx, func() {
-				assert.Equal(t, time.Since(closing), 0, "the function is told %v after Close began, want %v")
+				assert.Equal(t, time.Since(closing), 0, "the context ended %v after Close began, want %v")
 				time.Sleep(c.work)
 				l.finish <- nil
 			})

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// IsLeader returns false once the leader may not be trusted: after a loss, even if the function
-// still runs, after a resignation, and outside a term. It sends no command.
+// IsLeader returns false outside of a term, and after a loss or a resignation, even while the
+// function still runs. It sends no command.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {
@@ -54,8 +54,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	})
 }
 
-// IsLeader returns false in a process that was suspended, even before a timer of the process has
-// run.
+// IsLeader returns false in a process that was suspended, even before one of its timers fires.
 func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &suspended{Clock: clock.System()}

@@ -13,9 +13,9 @@ import (
 
 const lease = 2 * time.Minute
 
-// Under a lease a leader that hangs loses its leadership although its process pings. Its context
-// ends, and another candidate leads within two lifetimes of the lease and a ping interval. The old
-// leader queues again only after its function has returned.
+// A leader that hangs loses its lease although its process pings. Its context ends, and another
+// candidate leads within twice the duration of the lease and a ping interval. The old leader queues
+// again when its function returns.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start(), election.Lease(lease))
@@ -47,7 +47,7 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 		}
 		old.finish <- nil
 		time.Sleep(time.Minute)
-		assert.Equal(t, len(w.lock().Waiters), 1, "%d stand after the function has returned, want %d")
+		assert.Equal(t, len(w.lock().Waiters), 1, "%d are queued after the function, want %d")
 	})
 }
 
@@ -70,8 +70,7 @@ func TestLease_OutOfBounds_Refused(t *testing.T) {
 
 func never2(context.Context, *election.Leadership) error { panic("it leads") }
 
-// If the server is slow for a minute and no lease can begin, the candidates still stay in the
-// election.
+// Candidates stay in the election although no lease can begin while the server is slow.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second
@@ -91,7 +90,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 		for _, r := range all {
 			r.wantNone()
 			if closed(r.over) {
-				t.Fatalf("it stands no longer: %v", r.err)
+				t.Fatalf("it has left the election: %v", r.err)
 			}
 			r.p.heal()
 		}
@@ -100,7 +99,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 		case <-all[1].started:
 		case <-all[2].started:
 		case <-time.After(2 * time.Minute):
-			t.Error("the server is quick again, and nobody leads")
+			t.Error("the server is quick again, and no candidate leads")
 		}
 	})
 }

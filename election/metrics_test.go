@@ -9,8 +9,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The Observer of a Manager learns the number of terms, and whether its process leads. It learns of
-// a loss immediately.
+// The Observer of a Manager gets the number of terms, and whether the process leads. It is notified
+// of a loss immediately.
 func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := func() (*run, *metricstest.Kept) {

@@ -14,39 +14,39 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// told records the leaders that one candidate received.
-type told struct {
+// received keeps the leaders that were reported to one candidate.
+type received struct {
 	mu  sync.Mutex // guards the field all
 	all []election.Leader
 }
 
-func (n *told) note(l election.Leader) {
+func (n *received) note(l election.Leader) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, l)
 }
 
-func (n *told) leaders() []election.Leader {
+func (n *received) leaders() []election.Leader {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.all)
 }
 
-func (n *told) of() (by []string) {
+func (n *received) of() (by []string) {
 	for _, l := range n.leaders() {
 		by = append(by, l.Metadata)
 	}
 	return by
 }
 
-// Every candidate, even the leader, gets one call for each new leader, within one reading. There is
-// no call while there is no leader, after a request to yield, or after a server outage.
+// Each new leader is reported once to every candidate, also to the leader itself. Nothing is
+// reported after a request to yield or after an outage.
 func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var runs []*run
-		var heard []*told
+		var heard []*received
 		for _, who := range []string{"a", "b", "c"} {
-			n := &told{}
+			n := &received{}
 			heard = append(heard, n)
 			runs = append(runs, w.stand(w.start(), election.Metadata(who), election.OnNewLeader(n.note)))
 			time.Sleep(time.Second)
@@ -56,7 +56,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 			time.Sleep(reading)
 			for i, n := range heard {
 				if got := n.of(); !slices.Equal(got, who) {
-					t.Errorf("%d was told of %q, want %q", i, got, who)
+					t.Errorf("%d received %q, want %q", i, got, who)
 				}
 			}
 		}
@@ -74,27 +74,27 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		want("a", "b")
 		all := heard[2].leaders()
 		if all[1].Fence <= all[0].Fence || all[1].Nobody || all[1].Process == "" {
-			t.Errorf("told %+v", all)
+			t.Errorf("received %+v", all)
 		}
 		_ = runs[2].quit()
 		_ = runs[1].quit()
 		runs[0].wantLeader()
 		time.Sleep(reading)
 		if got := heard[2].of(); len(got) != 2 {
-			t.Errorf("told after Run has returned: %q", got)
+			t.Errorf("received after Run has returned: %q", got)
 		}
 	})
 }
 
-// A function that hangs does not keep the candidate from leading or ending. A function that panics
-// does not end the program: the panic is logged, and the function receives the next leader.
+// If the function of OnNewLeader hangs, the candidate can still lead and end. If it panics, the
+// panic is logged, and the next leader is reported.
 func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
 		hang := make(chan struct{})
 		defer close(hang)
 		a := w.stand(w.start(), election.OnNewLeader(func(election.Leader) { <-hang }))
-		n := &told{}
+		n := &received{}
 		b := w.stand(w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }),
 			election.OnNewLeader(func(l election.Leader) { n.note(l); panic("ouch") }))
 		first := a.wantLeader().obey()
@@ -106,7 +106,7 @@ func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 		time.Sleep(reading)
 		if got := n.of(); len(got) != 2 || strings.Count(log.String(), "ouch") < 2 ||
 			!strings.Contains(log.String(), "newleader_test.go") {
-			t.Errorf("told of %d leaders, log:\n%s", len(got), &log)
+			t.Errorf("received %d leaders, log:\n%s", len(got), &log)
 		}
 		assert.NoErr(t, a.quit())
 	})

@@ -183,7 +183,8 @@ func candidateOf(one distlock.LockInfo) Candidate {
 	return c
 }
 
-// cutLast splits the field who at its last colon. The part behind the colon is random.
+// cutLast splits the text of the lock's field "who" at its last colon. The part behind the colon is
+// random.
 func cutLast(who string) (head, random string, ok bool) {
 	at := strings.LastIndexByte(who, ':')
 	if at < 0 {

@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// watch collects the results of an observer, until the returned function is called.
+// watch collects the results of Observe until the returned function is called.
 func watch(e *election.Election) func() (leaders []election.Leader, errs []error) {
 	var leaders []election.Leader
 	var errs []error
@@ -40,8 +40,8 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 	}
 }
 
-// An observer receives every leader, with its metadata, and every absence of a leader (which etcd's
-// Observe never reports), once and within a reading.
+// Observe reports every leader with its metadata, and every time without a leader, once each. (The
+// Observe of etcd does not report that there is no leader.)
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o, p := w.start(), w.start()
@@ -51,9 +51,10 @@ func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 		l := a.wantLeader()
 		time.Sleep(reading)
 		b := w.stand(w.start(), election.Metadata("b:1"))
-		line, err := a.e.Candidates(t.Context())
-		if err != nil || len(line) != 1 || line[0].Metadata != "b:1" || line[0].Process != b.p.Process() {
-			t.Errorf("candidates %+v, %v", line, err)
+		candidates, err := a.e.Candidates(t.Context())
+		if err != nil || len(candidates) != 1 || candidates[0].Metadata != "b:1" ||
+			candidates[0].Process != b.p.Process() {
+			t.Errorf("candidates %+v, %v", candidates, err)
 		}
 		if err := b.e.RequestYield(t.Context(), "x"); err != nil { // does not change the leader
 			t.Error(err)
@@ -73,18 +74,18 @@ func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 		if len(errs) != 1 {
 			t.Errorf("errors %v, want the end only", errs)
 		}
-		var told []string
+		var received []string
 		for _, l := range leaders {
-			told = append(told, fmt.Sprint(l.Metadata, l.Nobody))
+			received = append(received, fmt.Sprint(l.Metadata, l.Nobody))
 		}
-		if fmt.Sprint(told) != fmt.Sprint([]string{"true", "a:1false", "b:1false", "true"}) {
-			t.Errorf("told %q", told)
+		if fmt.Sprint(received) != fmt.Sprint([]string{"true", "a:1false", "b:1false", "true"}) {
+			t.Errorf("received %q", received)
 		}
 		if leaders[2].Fence != leaders[1].Fence+1 || leaders[2] != now || leaders[2].Since.IsZero() {
 			t.Errorf("%+v", leaders)
 		}
 		if now, err = a.e.Leader(t.Context()); err != nil || !now.Nobody {
-			t.Errorf("nobody leads: %+v, %v", now, err)
+			t.Errorf("want no leader: %+v, %v", now, err)
 		}
 	})
 }
@@ -112,18 +113,18 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 		}
 		for i, stop := range stops {
 			if leaders, _ := stop(); len(leaders) != 1 || leaders[0].Nobody != (i%50 > 0) {
-				t.Fatalf("observer %d was told %+v", i, leaders)
+				t.Fatalf("observer %d received %+v", i, leaders)
 			}
 		}
 		lots = many.store.Count(fault.Look)
 		time.Sleep(time.Hour)
 		assert.Equal(t, many.store.Count(fault.Look)-lots, 0,
-			"%d commands although nobody observes, want %d")
+			"%d commands although there is no observer, want %d")
 	})
 }
 
-// An observer survives a server that does not answer, a document that cannot be parsed, and a name
-// that is used in another way. It receives each problem once, and the leader again afterwards.
+// Observe continues after an outage, a malformed document, and a lock in another mode. It reports
+// each problem once, and then the leader again.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()
@@ -153,7 +154,7 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 		leaders, errs := stop()
 		if len(leaders) != 5 || !leaders[0].Nobody || leaders[1] != leaders[2] ||
 			leaders[1] != leaders[3] || !leaders[4].Nobody {
-			t.Errorf("told %+v", leaders)
+			t.Errorf("received %+v", leaders)
 		}
 		if len(errs) != 4 {
 			t.Fatalf("errors %v", errs)
@@ -167,8 +168,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	})
 }
 
-// The name is a lock's name. The holder of a plain lock appears without metadata and may be asked
-// to yield. All methods refuse a shared lock and a semaphore.
+// An election uses an ordinary lock of the same name. A holder of that lock is reported without
+// metadata, and may be asked to yield. A shared lock and a semaphore are refused.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)

@@ -26,13 +26,13 @@ type optionFunc func(*options)
 func (f optionFunc) apply(o *options) { f(o) }
 
 // Metadata sets a public text of this candidate and leader, such as its address: at most 1 KiB of
-// valid UTF-8 without NUL. It is stored in the lock document as the lock's why. Default empty.
+// valid UTF-8 without NUL. It is stored in the field "why" of the lock document. Default empty.
 func Metadata(text string) Option { return optionFunc(func(o *options) { o.metadata = text }) }
 
 // Backoff sets the pause after a term that the function ended. After the pause the candidate queues
-// again. The pause starts at first and doubles with every consecutive failed term, up to most. It
-// varies randomly by a fifth. Default 1 s and 1 min. There is no pause after a resignation, a
-// hand-over or a loss.
+// again. The first pause is the argument first. It doubles with every consecutive failed term, up
+// to the argument most, and varies randomly by a fifth. The defaults are 1 s and 1 min. There is no
+// pause after a resignation, a hand-over or a loss.
 func Backoff(first, most time.Duration) Option {
 	return optionFunc(func(o *options) { o.first, o.most = first, most })
 }
@@ -44,8 +44,8 @@ func Once() Option { return optionFunc(func(o *options) { o.once = true }) }
 // its work makes progress. It must do so at least once in d minus the margin of [distlock.Lease],
 // by default in three quarters of d. Otherwise its context ends with [distlock.ErrLeaseExpired].
 // Another candidate leads after it has watched the unchanged lease for d, even if the function
-// still runs. This candidate queues again when its function has returned. d is 1 ms to 7 days. By
-// default there is no lease.
+// still runs. The former leader queues again when its function has returned. The duration d must be
+// 1 ms to 7 days. By default there is no lease.
 //
 // A lease costs one more command for a term, and one for each renewal. If the server is too slow
 // for d, no term begins, see [distlock.Lease]. Run logs that, and the candidate queues again after

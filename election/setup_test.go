@@ -29,7 +29,7 @@ const (
 	never        = 2 * time.Hour
 )
 
-// A world is one server and its processes, in virtual time.
+// world is one server and its processes, in virtual time.
 type world struct {
 	*locktest.World
 	t   *testing.T
@@ -77,13 +77,13 @@ func (p *proc) kill() {
 
 func (p *proc) heal() { p.store.Set(nil) }
 
-// lead runs an election with the function do.
+// lead calls election.Run with the function do.
 func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
 	fn := func(context.Context, *election.Leadership) error { return do() }
 	return election.Run(ctx, p.Manager, name, fn, opts...)
 }
 
-// A run is one call of Run with a function that the test controls.
+// run is one call of Run with a function that the test controls.
 type run struct {
 	w       *world
 	p       *proc
@@ -99,15 +99,15 @@ type run struct {
 	fences []int64
 }
 
-// leading is one call of the function.
+// leading is one running call of the function.
 type leading struct {
 	ctx    context.Context
 	leader *election.Leadership
 	finish chan error // the result for the function to return
 }
 
-// stand runs a candidate of p until the end of the test. Its function returns only when the test
-// decides, even after the end of its context.
+// stand runs a candidate of p until the end of the test. The candidate's function returns only when
+// the test decides, even after the end of its context.
 func (w *world) stand(p *proc, opts ...election.Option) *run {
 	w.t.Helper()
 	r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),

@@ -16,17 +16,19 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while its Err
-// is nil. Under a [Lease] the function must call its Renew. Its Release does not end the term;
-// return from the function instead. Do not use a Leadership after its function has returned.
+// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while its
+// method Err returns nil. Under a [Lease] the function must call the method Renew. The method
+// Release does not end the term; return from the function instead. Do not use a Leadership after
+// its function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
 // YieldRequested returns a channel that is closed when [Election.RequestYield] has asked this
-// leader to resign. It never closes after the term. The first call of YieldRequested starts the
-// readings of the lock: one command about every Config.PollMax, for all elections of the process.
+// leader to resign. The end of the term does not close it. The first call of YieldRequested starts
+// the readings of the lock: one command about every Config.PollMax, for all elections of the
+// process.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
@@ -141,8 +143,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context with the cause why. A later call does not change the cause. stop
-// returns false if the function has returned.
+// stop ends the function's context, with its argument as the cause. Only the first call sets the
+// cause. The result is false if the function has returned.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -37,8 +37,8 @@ func (b *bundle) plantLock(
 	return s
 }
 
-// Two prunings an interval apart delete old pings, and later prunings are rare. Young pings and the
-// pings of holders stay (SERVER-1880).
+// The first two prunings, one interval apart, delete old pings. Later prunings are rare. Young
+// pings and those of holders stay (SERVER-1880).
 func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
@@ -66,8 +66,8 @@ func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	})
 }
 
-// One wrong reading of the server's clock deletes no ping of a living process. The pruner's reading
-// may be days ahead, or the reading in the ping may be days behind.
+// One wrong reading of the server's clock deletes no ping of a living process. Either the pruner's
+// reading is days ahead, or the ping's is days behind.
 func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	}
 }
 
-// Pings are on time even while the chores hang.
+// Pings are on time even while the other work of the pinger hangs.
 func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
@@ -123,8 +123,8 @@ func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 	})
 }
 
-// Reap releases only ghosts: sessions in the store without a guard, a current attempt or a queued
-// release.
+// Reap releases only ghosts. A ghost is a session in the store that belongs to no guard, no pending
+// acquisition and no queued release.
 func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock() // so that the first chores find the sessions with their owners
@@ -149,7 +149,7 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	})
 }
 
-// plantPlace adds a waiter of a process to the queue of an existing lock.
+// plantPlace queues a waiter of a process for an existing lock.
 func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session {
 	t.Helper()
 	r := catalog.Request{
@@ -160,9 +160,8 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 	return r.Session
 }
 
-// Within a ping, the reaper removes a queue entry without an attempt in the process. A command that
-// is applied after its caller has gone leaves such an entry. Entries of current attempts, of queued
-// releases and of other processes stay. Reaping costs one read per ping for any number of guards.
+// Within a ping interval, Reap removes a queue entry that belongs to no acquisition of the process.
+// It keeps all other entries. It costs one read per ping, for any number of guards.
 func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock()
@@ -196,8 +195,8 @@ func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	})
 }
 
-// A guard that is missing in the store is reported, even if another session of the process has
-// replaced it. Other guards are not reported.
+// Reap reports a guard whose session is missing in the store, even if another session of the
+// process has replaced it.
 func TestReap_GuardGone_IsReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -221,7 +220,7 @@ func TestReap_GuardGone_IsReported(t *testing.T) {
 	reap(b.owner.guarded[1])
 }
 
-// Indexes that cannot be created are tried again, and the failure stops nothing.
+// If the indexes cannot be created, the pinger tries again.
 func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {

@@ -14,9 +14,9 @@
 //   - No ping was acknowledged for the hold time (takeover - margin). The time counts from the SEND
 //     of the last acknowledged ping, by the larger of the monotonic and the wall clock.
 //   - The reply to a ping shows that a contender condemned the process.
-//   - The reply shows that the ping document differs from the last ping of this process. Two
-//     processes share one id, for example after the restore of a snapshot, or an operator edited or
-//     removed the document.
+//   - The reply shows that the ping document differs from the last ping of this process. The cause
+//     is a second process with the same id, for example after the restore of a snapshot, or an
+//     operator who edited or removed the document.
 //   - The pinger is closed.
 //
 // A ping that is acknowledged too late begins a new term. Guards belong to the term in which they
@@ -50,14 +50,14 @@
 //   - The removed document was condemned. Then the process had been silent for the takeover time,
 //     and all its guards are lost by its own clock. The next ping begins a new term under the old
 //     id. Later acquisitions have new sessions, which no earlier eviction names.
-//   - The process has closed, or has taken a new id. Then the document protects no guard. Its last
-//     change restarts the watch of a contender once.
+//   - The process has closed, or has taken a new id. Then the document protects no guard. The
+//     delayed ping only restarts a contender's watch of the process, once.
 //
 // # Limits
 //
 // While a term lasts, the takeover rule lets no contender take the locks of the process, as long as
-// clock rates differ by less than takeover : hold time. An operator may still break a lock by hand.
-// The process detects that after its next ping.
+// the clocks of contender and holder differ in rate by less than the factor takeover / hold time.
+// An operator may still break a lock by hand. The process detects that after its next ping.
 //
 // # Cost
 //

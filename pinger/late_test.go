@@ -21,8 +21,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// Late releases are repeated once per interval while the store contains the session, and then
-// dropped.
+// ReleaseLater repeats a release once per interval, until the server has answered.
 func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := b.plantLock(t, "a", "process-1", 1, 1)
@@ -46,10 +45,10 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
-// G2-6: each pinger has its own list of releases. A pinger of another cluster never gets an entry,
-// not even while the entry's own server refuses it. In mongos, the pinger of each cluster served
-// one common list, and dropped an entry that matched nothing in its cluster.
-func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
+// Each pinger has its own list of releases. An entry never reaches the pinger of another cluster.
+// In mongos, the pingers of all clusters shared one list, and dropped an entry that matched nothing
+// in their own cluster.
+func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		one, other := setup(t, nil), setup(t, nil)
@@ -83,7 +82,8 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) {
 	})
 }
 
-// Close tries the late releases once more, removes the ping and names the locks that stay held.
+// Close tries the late releases once more, and removes the ping. Its error names the locks that
+// stay held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.start(t)
@@ -103,8 +103,8 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	})
 }
 
-// If the removal of the ping document has an unknown outcome, for example over a broken connection,
-// Close tries once more. Then it reports no error that would need a user's action.
+// If the outcome of removing the ping document is unknown, Close tries once more. It reports no
+// error.
 func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, applied := range []bool{false, true} {
@@ -129,10 +129,9 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// A doubt belongs to the process id under which the command was sent. If the id ends before Close,
-// or by the last ping of Close, Close cannot find the lock that a late command acquires under the
-// id, and reports that. Sessions under a twin's id belong to the twin. The doubt never passes to
-// the next id.
+// Doubt records that a command with an unknown outcome was sent under a process id. If that id was
+// given up, Close reports that the command may still acquire a lock. Locks under the id of a twin
+// belong to the twin, so Close reports nothing for them.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
@@ -189,8 +188,7 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
-// The pinger forgets a ghost when the term that found it is over. The process id, which may be used
-// for years, then keeps nothing of the ghost.
+// The pinger keeps no reference to a term that is over, even if it found a ghost in that term.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		var away atomic.Bool
@@ -225,8 +223,8 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	})
 }
 
-// At most 16 commands at a time release many sessions. A command that finds the server away stops
-// the others, and all sessions stay queued.
+// At most 16 releases are sent at a time. If the server is away, few are sent, and all sessions
+// stay queued.
 func TestReleaseSoon_Crowd_FewCommands(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		synctest.Wait() // the chores of the first ping

@@ -13,7 +13,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// twin sends a ping under the first id of the process, as a clone of the process would.
+// twin sends a ping under the first id of the process, as a copy of the process would.
 func (b *bundle) twin(t *testing.T, n int64) error {
 	t.Helper()
 	local := time.Now().Add(-time.Hour) // its clock differs
@@ -37,10 +37,9 @@ func (b *bundle) seq(t *testing.T) int64 {
 	return p.Seq
 }
 
-// I7: no number is sent twice. After a ping that was refused, lost or applied without a reply, the
-// next ping has another number. A new process id begins with 1. A lost reply does not count as a
-// twin.
-func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
+// No ping number is sent twice. After a ping without a reply, the next ping has a new number. A new
+// process id begins with 1.
+func TestLockPinger_LostPings_NumbersRise(t *testing.T) { // I7
 	t.Parallel()
 	b := setup(t, nil)
 	b.ping(t)
@@ -78,8 +77,8 @@ func TestLockPinger_LostPings_NumbersRise(t *testing.T) {
 	}
 }
 
-// D14: a request that arrives twice is one ping, whichever of the two answers returns.
-func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) {
+// A ping that arrives twice counts once, whichever reply returns.
+func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) { // D14
 	t.Parallel()
 	b := setup(t, nil)
 	b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -96,9 +95,9 @@ func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) {
 	}
 }
 
-// A12, H2: of two processes with one id, the second one to ping gives the id up. The first one
-// keeps the document: the second one does not remove it, not even when it closes.
-func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
+// If two processes have one id, the second to ping gives the id up. It does not remove the ping
+// document, not even when it closes.
+func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, H2
 	t.Parallel()
 	t.Run("the twin", func(t *testing.T) {
 		t.Parallel()
@@ -112,7 +111,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 			t.Errorf("the first one's term: %v", err)
 		}
 	})
-	t.Run("we", func(t *testing.T) {
+	t.Run("this process", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, nil)
 		b.ping(t)
@@ -127,14 +126,14 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 		})
 		_ = b.p.Ping(t.Context())
 		if err := term.Err(); !errors.Is(err, pinger.ErrForked) || !errors.Is(err, catalog.ErrTwin) {
-			t.Errorf("our term: %v, want ErrForked by a twin", err)
+			t.Errorf("own term: %v, want ErrForked by a twin", err)
 		}
 		b.close(t)
 		if now := b.mem.Document(catalog.PingsCollection, "process-1"); !slices.Equal(document, now) {
 			t.Errorf("the twin's document was touched:\nbefore %v\nafter  %v", document, now)
 		}
 	})
-	t.Run("we, after we have lost some", func(t *testing.T) {
+	t.Run("this process, after lost pings", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, nil)
 		b.ping(t)
@@ -149,13 +148,13 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) {
 		assert.Must(t, b.twin(t, 2))
 		b.ping(t) // its number is larger
 		if err := term.Err(); !errors.Is(err, catalog.ErrTwin) || b.seq(t) != 2 {
-			t.Errorf("our term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))
+			t.Errorf("own term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))
 		}
 	})
 }
 
-// A process with many unanswered pings recognises the ping in the store if that is the last
-// acknowledged one or a recent one. If it is older, the process only loses its id.
+// A process with many unanswered pings keeps its id if the ping in the store is its last
+// acknowledged one or one of its last 63. Otherwise it gives the id up.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100
@@ -191,9 +190,9 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	}
 }
 
-// F12: a process whose document was removed gives up its id. It also removes the document that its
-// own ping has made again.
-func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) {
+// A process whose ping document was removed gives up its id. It also removes the document that its
+// next ping has created.
+func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) { // F12
 	t.Parallel()
 	b := setup(t, nil)
 	for range 3 {

@@ -19,7 +19,7 @@ type beat struct {
 	sent    int64     // number of the last ping that was sent; no number is sent twice
 	known   bool      // a ping was acknowledged, so the document exists
 	failing bool      // a series of failed pings lasts
-	// mine has the values that the field local of the ping document may have: the send times of the
+	// The field local of the ping document must be one of the times in mine: the send times of the
 	// last acknowledged ping and of all later pings.
 	mine []time.Time
 }
@@ -154,8 +154,8 @@ func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.releaseAgain() // or forget the releases, if there is a twin
 	p.beat = beat{failing: old.failing}
 	if errors.Is(cause, errRemoved) {
-		// The last ping created this document. The process does not use the old id again, so it
-		// removes the document.
+		// The last ping created the ping document again, under the old id. This process sends no further
+		// ping under that id, so it removes the document.
 		if err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: old.process}); err != nil {
 			p.log.Debug().Err(err).Str("process", old.process).Msg("old ping not removed")
 		}

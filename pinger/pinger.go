@@ -21,9 +21,9 @@ import (
 type Owner interface {
 	// TermBegan is called with every new term, before the next ping.
 	TermBegan(t *Term)
-	// Sweep is called after an acknowledged ping of t, before the sessions in the store are read.
-	// The owner releases the guards that callers have dropped. It returns the sessions of its
-	// guards that are trusted under t. The function swept is called after the last call of Owns.
+	// Sweep is called after an acknowledged ping of term t, before the sessions in the store are read.
+	// Sweep releases the guards that callers have dropped, and returns the sessions of the guards that
+	// are trusted under t. The pinger calls the returned function after the last call of Owns.
 	Sweep(t *Term) (guarded []catalog.Session, swept func())
 	// Owns reports whether an attempt or an unreleased guard has the session, or had it at any time
 	// since Sweep. It is called after Sweep and before swept.

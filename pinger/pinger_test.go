@@ -33,7 +33,7 @@ const (
 	hold     = takeover - margin
 )
 
-// owner is the guard table of a process. Tests set its sessions.
+// owner is the table of a process's guards. Tests set its sessions.
 type owner struct {
 	mu       sync.Mutex // guards the fields
 	terms    []*pinger.Term
@@ -81,13 +81,13 @@ type bundle struct {
 	skew  *atomic.Int64 // of the server's clock
 }
 
-// setup makes a pinger over a store in memory. It does not start it.
+// setup returns a pinger over a store in memory, which is not started yet.
 func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	return setupBy(t, clock.System(), change)
 }
 
-// setupBy does what setup does, with a given clock.
+// setupBy is setup with a given clock.
 func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	skew := new(atomic.Int64)
@@ -138,9 +138,9 @@ func (b *bundle) close(t *testing.T) {
 	assert.NoErr(t, b.p.Close(context.Background()), "close")
 }
 
-// H12: the process acquires no lock before the store has a ping of it. A Start whose first ping is
-// refused, or whose reply is lost, has started no term, and may be repeated.
-func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
+// If the first ping is refused or its reply is lost, Start fails and no term begins. Start may be
+// repeated.
+func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) { // H12
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		for _, lost := range []bool{false, true} {
 			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -162,8 +162,7 @@ func TestLockPinger_FirstPingNotAcknowledged_NothingBegins(t *testing.T) {
 	})
 }
 
-// One process pings once per interval for all its locks, and each ping extends the deadline from
-// its SEND time.
+// A process pings once per interval, and each ping extends its term.
 func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		time.Sleep(time.Hour)
@@ -176,8 +175,8 @@ func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
 	})
 }
 
-// R3: the deadline counts from the send of the acknowledged ping, however late the reply is.
-func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) {
+// The deadline counts from the send of the acknowledged ping, however late the reply is.
+func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) { // R3
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
@@ -197,8 +196,8 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) {
 	})
 }
 
-// B4, R4: a reply after the deadline does not revive the term. It begins another term.
-func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
+// A reply after the deadline does not revive the term. It begins a new one.
+func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, func(c *pinger.Config) { c.Limit = time.Hour })
@@ -217,9 +216,9 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) {
 	})
 }
 
-// D2, A10: without an acknowledged ping the term is over by the clock at the hold time, even before
-// any timer has run. It stays over when the server is back.
-func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
+// A term without an acknowledged ping is over at the hold time, even before a timer has fired. It
+// stays over when the server is back.
+func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -241,9 +240,8 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) {
 	})
 }
 
-// A12, F17, H2: a changed document means a twin, an edit or a removal. The process id is over, and
-// the process takes a new one.
-func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
+// If anything else has changed the ping document, the process gives up its id and takes a new one.
+func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) { // A12, F17, H2
 	t.Parallel()
 	for name, harm := range map[string]func(b *bundle){
 		"a twin pinged": func(b *bundle) { b.twin(t, 4) },
@@ -277,7 +275,7 @@ func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) {
 	}
 }
 
-// A condemned process detects that by the reply to its next ping and takes a new id.
+// A condemned process takes a new id at its next ping.
 func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -297,9 +295,9 @@ func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	}
 }
 
-// A panic in one tick is logged, and the next tick comes (mongos lost its ping thread for good,
-// H16).
-func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
+// A panic in one ping is logged, and the next ping follows. (In mongos a panic ended the ping
+// thread.)
+func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) { // H16
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		var panics atomic.Int32 // of the chores, which begin with the first ping, and of pings
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -317,8 +315,8 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) {
 	})
 }
 
-// B8: the delay of the loop itself is measured, for example in a paused process.
-func TestLockPinger_LateLoop_IsMeasured(t *testing.T) {
+// The pinger measures the delay of its loop, for example in a process that was paused.
+func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := &lateClock{Clock: clock.System()}
@@ -335,8 +333,8 @@ func TestLockPinger_LateLoop_IsMeasured(t *testing.T) {
 	})
 }
 
-// lateClock is the clock of a machine that was stopped: the monotonic clock continued, the timers
-// did not.
+// lateClock is the clock of a machine that was stopped. Its monotonic clock continued, but its
+// timers did not.
 type lateClock struct {
 	clock.Clock
 	mu    sync.Mutex

@@ -19,8 +19,9 @@ type silentPing struct {
 	again bool          // a later pruning has read the same state
 }
 
-// note replaces the documents in s by old, the documents that this pruning has read. It returns
-// those that have been unchanged for the time least and for the ping interval of their process.
+// note stores the documents that the present pruning has read, in place of those of the last one.
+// It returns the documents that have been unchanged for at least the given time, and for the ping
+// interval of their process.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	maps.Copy(before, s)
@@ -84,8 +85,8 @@ const (
 )
 
 // pruneLocks deletes the documents of free locks that were not acquired for the prune age. Each
-// call handles a part of them. It starts with the first name greater than after, and returns the
-// value of after for the next call.
+// call handles a part of the names, in their order. The argument after is the last name of the part
+// before. The result is this argument for the next call.
 func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

@@ -99,8 +99,8 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // session. It sends one read. For 10,000 held locks the reply has 1.5 MB and takes 14 ms to decode
 // (measured).
 //
-// Reap must follow an acknowledged ping of t. That ping shows that no twin has the same process id.
-// Reap acts only while t lasts, because a later ping may find a twin.
+// Reap must follow an acknowledged ping of term t. That ping shows that no twin has the same
+// process id. Reap acts only while t lasts, because a later ping may find a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -112,9 +112,9 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		p.releaseAgain()
 		return err
 	}
-	// The owner records an attempt BEFORE it sends the attempt, and is asked AFTER the reply. So a
-	// new acquisition is never taken for a ghost. known has the guards and the queued releases from
-	// before the read, which may have been released since.
+	// The owner records an attempt BEFORE it sends the attempt, and is asked AFTER the reply. So a new
+	// acquisition is never taken for a ghost. The map known has the guards and the queued releases
+	// from before the read. They may have been released since then.
 	known := make(map[catalog.Session]bool, len(before)+len(listed))
 	for _, s := range slices.Concat(before, listed) {
 		known[s] = true
@@ -175,9 +175,9 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	return p.lastReap(ctx, now) && settled, true
 }
 
-// lastReap sends a ping and then reaps. The ping finds a twin if there is one. lastReap reports
-// whether no ghost of the id stays held. It succeeds if the ping finds a twin, because the sessions
-// then belong to the twin. It fails if the ping ends the id for another reason.
+// lastReap sends a ping, which finds a twin if there is one, and then reaps. It returns true if no
+// ghost of the id can stay held. It also returns true if the ping finds a twin, because the
+// sessions then belong to the twin. It returns false if the ping ends the id for another reason.
 func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {

@@ -184,9 +184,9 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the given sessions after a read of the reaper, which found the sessions in
-// stored. If a session may never have been in its lock and is missing in stored, checkReleases
-// drops it instead.
+// checkReleases retries the given sessions after a read of the reaper. The argument stored has the
+// sessions that the read found. If a session may never have been in its lock, and the read did not
+// find it, checkReleases drops it instead.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()

@@ -98,8 +98,8 @@ func (t *Term) Deadline() time.Time {
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew lets the term last for the hold time after sent. It returns false if the term is already
-// over, because a lost term never returns (R4 in docs/safety.md).
+// renew extends the term until the hold time has passed since the ping was sent. It returns false
+// if the term is over, because a term that has ended is never renewed (R4 in docs/safety.md).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +111,7 @@ func (t *Term) renew(sent clock.Reading) bool {
 	return true
 }
 
-// end ends the term with cause, unless it is already over.
+// end ends the term for the given cause, unless the term is already over.
 func (t *Term) end(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

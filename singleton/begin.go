@@ -56,14 +56,14 @@ type BegunSlot struct {
 // programs with a scheduler; other programs call [RunSlots]. The record has the name of the guard.
 // No slot begins twice.
 //
-// Function choose returns the slot to begin, as [LatestSlot] does. Its arguments are the time of
-// the latest slot, or zero if there was none, and the server's clock. The slot must be later than
-// last.
+// The function choose returns the slot to begin, as [LatestSlot] does. It is called with the time
+// of the latest slot, or zero if there was none, and with the server's clock. It must return a slot
+// that is later than the latest one.
 //
 // BeginSlot returns when ctx ends. Errors: the error of choose; [ErrNotDue]; the errors of
-// [RunSlots]. BeginSlot tries three times if the store does not answer. After its failure, the
-// record may name a slot as running although no process runs the slot. Each try sends three
-// commands.
+// [RunSlots]. BeginSlot tries three times if the store does not answer the write that begins the
+// slot. After a failure of BeginSlot, the record may name a slot as running although no process
+// runs the slot. Each try sends three commands.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -95,8 +95,8 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
-// begin makes one try to begin a slot. tried is the slot of an earlier try, or zero. begin returns
-// the slot that it has tried, or zero.
+// begin makes one try to begin a slot, and returns the slot. If it returns an error and zero,
+// BeginSlot must not try again. The argument tried is the slot of an earlier try, or zero.
 func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
 	if err := r.enter(ctx, t); err != nil {
@@ -139,8 +139,8 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	}
 }
 
-// End records the end of the slot, with an error or without. It does not release the guard. If
-// another holder has started a slot, End does not change the record. It sends one command.
+// End records the end of the slot, and its error if err is not nil. It does not release the guard.
+// If another holder has started a slot, End does not change the record. It sends one command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
 	took := b.r.clock.Now().Mono - b.t.read.Mono

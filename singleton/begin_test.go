@@ -15,8 +15,7 @@ func hourly(last, now time.Time) (time.Time, error) {
 	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
 }
 
-// begin acquires the lock, begins and ends a slot, and releases the lock. The slot ends with the
-// error over.
+// begin acquires the lock, begins a slot, ends the slot with the error over, and releases the lock.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (
 	time.Time, error) {
 	p.w.t.Helper()
@@ -31,8 +30,8 @@ func (p *process) begin(choose func(last, now time.Time) (time.Time, error), ove
 	return slot.Time, slot.End(over)
 }
 
-// Of many callers the first begins the slot. The settings can stop a slot. An hour later the next
-// slot begins.
+// If many callers begin a slot, one of them succeeds. The next slot begins an hour later. No slot
+// begins while the settings stop the schedule.
 func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ps := []*process{w.start(0), w.start(time.Hour), w.start(-time.Hour)}
@@ -69,7 +68,7 @@ func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	})
 }
 
-// The slot is begun once, and its caller gets it, whichever reply is lost.
+// A slot is begun once, and its caller gets it, whichever reply is lost.
 func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	for lost := range 4 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -89,8 +88,8 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	}
 }
 
-// BeginSlot reports why no slot begins: a schedule that never fires or does not rise, a choice that
-// is not later, or a missing argument.
+// BeginSlot reports why no slot begins: the schedule never fires, the choice fails or is not later
+// than the last slot, or an argument is missing.
 func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -5,24 +5,25 @@
 //
 // # Limits
 //
-// The loss of the lock does not stop a round. It ends the context of the round, and the guard must
-// fence the round's writes, see package distlock. A process that was paused in a round continues it
-// afterwards, even while the new holder runs the next round. To stop, the round must check its
-// context.
+// The loss of the lock does not stop a round. It ends the context of the round. The round must
+// fence its writes with the guard, see package distlock. A process that was paused in a round
+// continues it afterwards, even while the new holder runs the next round. To stop, the round must
+// check its context.
 //
 // Close of the Manager ends the context of a round and waits for it within the context of Close,
 // see [distlock.Manager.Close]. A round that continues keeps the lock until a takeover.
 //
-// If its process dies, a slot may be incomplete. By default it is not repeated. With Slots.Rerun it
-// has up to MaxAttempts attempts, until one returns.
+// If a process dies while it runs a slot, the work of that slot may be incomplete. By default the
+// slot is not repeated. With Slots.Rerun the slot has up to MaxAttempts attempts, until one
+// returns.
 //
 // # Why the slot and not the lock
 //
 // A scheduler may take a lock for each run. A quick job then releases the lock before the next
 // process's timer fires, and the job runs once for each process (gocron issue 841). Here one
 // process keeps the lock, and a document has the time of the latest slot. The holder advances that
-// time before the slot runs, by a compare-and-set under the lock's fence. A slot is due by the
-// server's clock; the clocks of the processes do not matter.
+// time before the slot runs, by a compare-and-set under the lock's fence. The server's clock
+// determines when a slot is due; the clocks of the processes do not matter.
 //
 // # The documents
 //

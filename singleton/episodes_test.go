@@ -39,8 +39,7 @@ func (r *rounds) all() []time.Time {
 	return slices.Clone(r.at)
 }
 
-// Settings that cannot be parsed are read again after at most 10 s, by loops and by schedules, even
-// if they were wrong for long.
+// Loops and schedules read malformed settings again after at most 10 s.
 func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		w.settings("a", e("stopped", "yes"))
@@ -56,8 +55,7 @@ func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	})
 }
 
-// A step of the server's clock during a round, as after an election, does not change a loop's
-// interval.
+// A step of the server's clock during a round does not change the interval of a loop.
 func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	for name, by := range map[string]time.Duration{"back": -time.Hour, "ahead": time.Hour} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -85,8 +83,7 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	}
 }
 
-// If the end of a round could not be recorded, it is recorded when the store answers, before the
-// next round.
+// If the end of a round could not be recorded, it is recorded when the store answers again.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -105,7 +102,7 @@ func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	}
 }
 
-// A store that does not answer is logged once an episode.
+// A store that does not answer is logged once per outage.
 func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -124,8 +121,8 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	})
 }
 
-// A loop with the name of a schedule does not change the schedule's record, even if its first
-// command gets no reply.
+// A loop does not change the record of a schedule with the same name, even if its first command
+// gets no reply.
 func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		doc := bson.D{e("_id", "a"), e("fence", int64(0)), e("kind", "slots"),
@@ -169,8 +166,8 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// A shutdown records the end of its round, even if two commands to the store get no reply. A slot
-// with Rerun does not run again. Every shutdown is bounded.
+// A process that stops records the end of its round, even if two commands to the store get no
+// reply. It stops within 20 s.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int

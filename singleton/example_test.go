@@ -11,7 +11,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// A function runs every interval, in one of the processes that run this code.
+// Run calls a function every interval, in one of the processes that run this code.
 func ExampleRun() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
@@ -45,8 +45,8 @@ func ExampleRun() {
 	// Output: cleanup loop done 3 rounds, stopped: false
 }
 
-// Each slot of a schedule runs once, in one of the processes that run this code, whatever their
-// clocks are. A schedule of github.com/robfig/cron/v3 can replace Every.
+// RunSlots runs each slot of a schedule once, in one of the processes that run this code, whatever
+// their clocks are. A schedule of github.com/robfig/cron/v3 can replace Every.
 func ExampleRunSlots() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()

@@ -21,9 +21,8 @@ import (
 
 const tenMinutes = 10 * time.Minute
 
-// A Manager that is closed during a round releases its lock only after the round. The end of the
-// round is recorded, even if the round ignores its context. A round that outlasts the context of
-// Close keeps the lock until the takeover.
+// Close waits for the current round before it releases the lock, and the end of the round is
+// recorded. If the context of Close ends first, the lock stays held until a takeover.
 func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	const m = time.Minute
 	for name, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -72,8 +71,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A process does not call Do if it was stopped after the reply to the beginning, and another holder
-// has taken over before it continues.
+// A process that stops before it calls Do does not call it if another process has taken over
+// meanwhile.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots, "begin"} {
 		inBubbleSub(t, string(kind), func(t *testing.T, w *world) {

@@ -33,8 +33,8 @@ type Loop struct {
 	Turn int
 	// Why is the lock's reason. Default "runs the loop".
 	Why string
-	// BackOff is the longest pause after failed rounds. The pause starts at Every and doubles with
-	// each failure. Default ten times Every.
+	// BackOff is the longest pause after failed rounds. The first pause is as long as Every, and each
+	// further failure doubles it. Default ten times Every.
 	BackOff time.Duration
 	// Drain is the time for which a round may continue after the end of Run's context. Default 30 s.
 	Drain time.Duration
@@ -49,15 +49,15 @@ type Loop struct {
 //
 // At most one round of a name runs under a trusted guard at any instant, under the assumptions of
 // package distlock. A holder records the time of the next round, and a new holder keeps that time.
-// If the previous holder died in a round, the next round is due Every after that round began. So
-// restarts do not make rounds more frequent.
+// If the previous holder died in a round, the new holder counts the interval from the beginning of
+// that round. So restarts do not make rounds more frequent.
 //
 // Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
-// be parsed, Run reads them again after 10 s, or after Every if that is less. [List] returns the
-// record.
+// be parsed, Run reads them again after 10 s, or after one interval if that is less. [List] returns
+// the record.
 //
 // Commands: three a round, one when the settings stop the round, two more for a new holder, and one
-// a minute during a longer pause, see [Loop.RunNow].
+// a minute during a longer pause, to find requests of [Loop.RunNow].
 //
 // Errors: [ErrBadArgument] before any I/O; the errors that end a wait for the lock, such as
 // distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a release
@@ -153,8 +153,8 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first returns the due time of a new holder's first round. That is the recorded time or, if the
-// last round has no recorded end, Every after its beginning.
+// first returns the due time of a new holder's first round. That is the recorded time. If the last
+// round has no recorded end, it is one interval after the beginning of that round.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {

@@ -16,8 +16,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// One of five processes runs the loop every interval, with three commands a round. The other
-// processes send nothing for the loop.
+// One of five processes runs the loop every interval, with three commands per round. The others
+// send nothing for the loop.
 func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -63,8 +63,8 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
-// Processes with a Turn queue again after that number of rounds. Each process runs the same number
-// of rounds, and a round still comes every interval.
+// Processes with a Turn take turns. Each runs that number of rounds, and a round still begins every
+// interval.
 func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -96,8 +96,7 @@ func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	})
 }
 
-// If the lock is lost while the reply with the settings is late, no round begins, although no other
-// process has the lock.
+// No round begins if the lock is lost while the settings are read.
 func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -115,7 +114,7 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 		}))
 		time.Sleep(takeoverTime + time.Minute)
 		if n := p.store.count(); n < 3 {
-			t.Errorf("%d commands to the store, want the settings asked", n)
+			t.Errorf("%d commands to the store, want the settings read", n)
 		}
 		if s := w.status(); s.State == singleton.Running {
 			t.Error("a round is told as begun")
@@ -123,8 +122,8 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	})
 }
 
-// Failures are recorded and lengthen the pause, which doubles to the limit. A success resets the
-// pause. A panic is a failure.
+// A failure is recorded and doubles the pause, up to BackOff. A success resets the pause. A panic
+// is a failure.
 func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		fail := []any{"", "boom", "boom", errors.New("panic"), "boom", "", ""}
@@ -162,8 +161,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// Run waits for the present round when its context ends. The context of the round ends only when
-// Drain has passed, and Run still waits for the round. No other process runs a round before that.
+// When its context ends, Run waits for the current round. After Drain it ends the context of the
+// round, and still waits. No other process runs a round before that round ends.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -195,8 +194,8 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 	})
 }
 
-// The context of a round ends when its lock is lost. The new holder's round comes later, and writes
-// of the old holder do not match the record.
+// The context of a round ends when its lock is lost. The next holder's round begins later, and late
+// writes of the old holder are refused.
 func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -229,8 +228,8 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	})
 }
 
-// Restarts do not make rounds more frequent: a new holder begins when the previous holder would
-// have begun.
+// Restarts do not make rounds more frequent. A new holder begins its round when the previous holder
+// would have begun it.
 func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rounds := 0
@@ -248,8 +247,8 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	})
 }
 
-// The pause switch, the window and settings that cannot be parsed stop the rounds from the next
-// round on. The record names the bad field.
+// No round begins while the settings stop the loop, outside of the window, or with malformed
+// settings. The record names the malformed field.
 func TestRun_Settings_StopRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) { // the test begins at midnight
 		var r rounds
@@ -316,7 +315,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 			"Do":      good(func(l *singleton.Loop) { l.Do = nil }),
 			"BackOff": good(func(l *singleton.Loop) { l.BackOff = time.Millisecond }),
 			"Drain":   good(func(l *singleton.Loop) { l.Drain = -1 }),
-			// Sums of times would overflow.
+			// Sums with these durations would overflow.
 			"Every is":   good(func(l *singleton.Loop) { l.Every = endless / 5 }),
 			", Jitter 2": good(func(l *singleton.Loop) { l.Jitter = endless }),
 			"BackOff 2":  good(func(l *singleton.Loop) { l.BackOff = endless }),

@@ -25,8 +25,8 @@ type MemoryStore struct {
 
 var _ Store = (*MemoryStore)(nil)
 
-// NewMemoryStore returns an empty store. Function now returns the server's clock; nil means the
-// clock of the machine.
+// NewMemoryStore returns an empty store. The argument now is a function that serves as the server's
+// clock. If it is nil, the clock of the machine does.
 func NewMemoryStore(now func() time.Time) *MemoryStore {
 	if now == nil {
 		system := clock.System()

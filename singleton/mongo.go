@@ -36,9 +36,9 @@ func storeOf(m *distlock.Manager) (Store, error) {
 }
 
 // NewStore returns the store in a database, usually the database of the locks. It reads from the
-// primary, and reads and writes with majority, whatever the concerns of db. The user needs the
-// privileges find on distlock_settings, and find, insert and update on singletons. NewStore does no
-// I/O.
+// primary with read concern majority, and writes with write concern majority, whatever db is set
+// to. The user needs the privileges find on distlock_settings, and find, insert and update on
+// singletons. NewStore does no I/O.
 func NewStore(db *mongo.Database) (Store, error) {
 	if db == nil {
 		return nil, bad("the database is nil")

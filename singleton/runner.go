@@ -183,8 +183,8 @@ func unreadable(err error) bool {
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs, once an episode, the error for which no round begins. If the error is in the settings,
-// note writes it into the record, so that [List] returns it.
+// note logs the error that prevents a round, once an episode. If the error is in the settings, note
+// writes it into the record, so that [List] returns it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -271,7 +271,7 @@ func (r *runner) noteAhead(t *tenure) {
 	r.ahead = ahead > resync
 }
 
-// may reads the settings and reports whether a round may begin.
+// A call of may reads the settings and reports whether they permit a round now.
 func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -291,7 +291,7 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work runs a round by a call of do. The context of the round ends when the lock is lost, or when
+// work calls do, which runs a round. The context of the round ends when the lock is lost, or when
 // Drain has passed since the end of ctx. A panic becomes an error. If the lock is already lost,
 // work returns false and does not call do.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (

@@ -18,7 +18,7 @@ var ErrNeverRan = errors.New("singleton: no process has run it")
 // RunNow requests one more round of the loop with this name, in any process. It uses the fields
 // Name and Store. The round begins after the present round, as soon as the settings permit a round.
 // Several requests before it begins cause one round. The round does not wait for the pause after
-// failures, and the next round is due Every after it.
+// failures. The next round is due one interval later.
 //
 // The process that holds the lock reads the request within a minute, or at the end of its round.
 // RunNow does not wait for the round. If no process runs the loop, the request waits for the next

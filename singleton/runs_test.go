@@ -15,8 +15,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A requested round runs once, within a minute, in the process that has the lock, whoever requests
-// it and however often. The interval counts from it.
+// RunNow of a loop starts one round within a minute, however often it is called. The process with
+// the lock runs it. The interval counts from that round.
 func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -38,17 +38,17 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 		}
 		ask := singleton.Loop{Name: "a", Store: w.store}
 		time.Sleep(time.Hour)
-		asked := time.Now()
+		requested := time.Now()
 		for range 10 {
 			assert.Must(t, ask.RunNow(t.Context()))
 		}
 		time.Sleep(2 * time.Hour)
 		rounds := seen()
-		if len(rounds) != 2 || rounds[1].Sub(asked) > time.Minute {
-			t.Fatalf("begun at %v, asked at %v", rounds, asked)
+		if len(rounds) != 2 || rounds[1].Sub(requested) > time.Minute {
+			t.Fatalf("begun at %v, requested at %v", rounds, requested)
 		}
 		second := rounds[1]
-		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(asked))
+		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(requested))
 		if rounds = seen(); len(rounds) != 2 {
 			t.Errorf("the next came %v after it", rounds[2].Sub(second))
 		}
@@ -59,8 +59,8 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	})
 }
 
-// A round that is requested during a round follows that round, even if the process of that round
-// dies.
+// A round that is requested while another round runs begins after it, even if the process of the
+// other round dies.
 func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -114,8 +114,7 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	})
 }
 
-// RunNow of a schedule begins an additional slot. The schedule continues with its times, and no
-// slot is missed. A stopped schedule keeps the request waiting.
+// RunNow of a schedule begins an additional slot. The other slots keep their times.
 func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -128,12 +127,12 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 		}))
 		ask := singleton.Slots{Name: "a", Store: w.store}
 		time.Sleep(7 * time.Hour)
-		asked := time.Now()
+		requested := time.Now()
 		assert.Must(t, ask.RunNow(t.Context()))
 		time.Sleep(time.Minute + time.Second)
 		mu.Lock()
-		if len(slots) != 2 || slots[1].Before(asked) || slots[1].After(time.Now()) {
-			t.Fatalf("slots %v, asked at %v", slots, asked)
+		if len(slots) != 2 || slots[1].Before(requested) || slots[1].After(time.Now()) {
+			t.Fatalf("slots %v, requested at %v", slots, requested)
 		}
 		mu.Unlock()
 		time.Sleep(17 * time.Hour)
@@ -168,7 +167,7 @@ func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	})
 }
 
-// The record has the latest rounds: when each began and ended, its process, and its error.
+// The status has the latest rounds, with their times, their process and their error.
 func TestStatus_Runs_TheLatestTwenty(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var begun atomic.Int64

@@ -29,7 +29,7 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// due counts up to mostCounted older slots. It returns an error after mostSteps slots.
+// Limits of the function due: it counts at most mostCounted slots, and fails after mostSteps slots.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the slot after t.
@@ -48,13 +48,14 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the slots after last and up to now, the oldest first. If there are more than most, it
-// returns only the latest. older is the number of slots that it leaves out, counted up to
-// mostCounted. The error is ErrNeverFires if no slot is due and the schedule has no further slot.
+// due returns the slots between two times, the oldest first: later than last and not later than
+// now. It returns at most the given number, the latest ones. The result older is the number of
+// slots that it leaves out, counted up to mostCounted. The error is ErrNeverFires if no slot is due
+// and the schedule has no further slot.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
-	// between returns the slots after from and up to now, at most limit. whole is false if there
-	// are more.
+	// between returns the slots that are later than from and not later than now. If there are more
+	// than limit, it returns the earliest ones, and whole is false.
 	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
 		for t := from; ; steps++ {
 			slot, err := next(s, t)

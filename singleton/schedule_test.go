@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// grid is a schedule of the multiples of d seconds, in given hours of the day.
+// grid is a schedule of the multiples of d in the given hours of the day.
 type grid struct {
 	d     time.Duration
 	hours []int
@@ -24,7 +24,7 @@ func (g grid) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// due finds the same slots as a count one by one, even if there are too many to count.
+// due returns the slots that a loop over Next finds.
 func TestDue_IsWhatCountingFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

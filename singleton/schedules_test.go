@@ -16,8 +16,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A server's clock that was a month ahead for two minutes is logged, once an episode. ForgetFuture
-// repairs the record.
+// If the server's clock was a month ahead for two minutes, the schedule stops and logs it once.
+// ForgetFuture repairs the record.
 func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		step := w.steps()
@@ -48,8 +48,8 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// A slot that kills its processes is recorded as interrupted after MaxAttempts, 5 by default, and
-// the schedule continues.
+// A slot is recorded as interrupted after MaxAttempts of its processes have died, 5 by default. The
+// schedule then continues.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
 		inBubbleSub(t, fmt.Sprint("at most ", most), func(t *testing.T, w *world) {
@@ -88,8 +88,8 @@ func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-// A changed schedule has not missed the slots that it would have had before the change. The slots
-// that the same schedule missed in an outage still run.
+// A changed schedule does not run slots from the time before the change. A schedule that did not
+// change runs the slots that it missed.
 func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	for _, c := range []struct {
 		then time.Duration

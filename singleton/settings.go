@@ -28,9 +28,10 @@ type Window struct {
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
-// and the field mode of MongoDB 3.4: "full", or "off", which stops rounds like the field stopped.
-// ParseSettings ignores other fields. Nil raw means a missing document and returns the zero
-// Settings. Error: a *MalformedError that names the field.
+// It also reads the field "mode" of MongoDB 3.4. The modes "off" and "autoSplitOnly" stop rounds as
+// "stopped" does, and the mode "full" does not. ParseSettings ignores other fields. It returns the
+// zero Settings if raw is nil, as for a missing document. Error: a *MalformedError that names the
+// field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
 	if raw == nil {
 		return Settings{}, nil

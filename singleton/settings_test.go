@@ -61,7 +61,7 @@ func TestParseSettings(t *testing.T) {
 		t.Errorf("no document: %+v, %v", s, err)
 	}
 	if _, err := singleton.ParseSettings(bson.Raw{5, 0}); err == nil {
-		t.Error("a damaged document was understood")
+		t.Error("a damaged document was accepted")
 	}
 }
 

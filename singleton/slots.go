@@ -9,9 +9,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed selects the missed slots that run. A slot is missed if it does not begin when it is due:
-// no process runs, the settings stop the schedule, an earlier slot takes too long, or the holder is
-// dead.
+// Missed selects the missed slots that run. A slot is missed if it does not begin when it is due,
+// because no process runs, the settings stop the schedule, an earlier slot takes too long, or the
+// holder is dead.
 type Missed int
 
 // The values of Missed.
@@ -20,7 +20,8 @@ const (
 	RunOnce Missed = iota
 	// Skip runs only the latest missed slot, and only within Grace.
 	Skip
-	// RunAll runs the missed slots, the oldest first, but only the latest MostMissed.
+	// RunAll runs the missed slots, the oldest first. It runs at most MostMissed of them, the latest
+	// ones.
 	RunAll
 )
 
@@ -71,19 +72,19 @@ type Slots struct {
 //
 // No slot begins twice, even if the lock fails. The record has the time of the latest slot. The
 // holder advances that time by a compare-and-set under its fence before it calls Do. The write of a
-// former holder does not match. A slot is due by the clock of the server, the primary in a replica
-// set. If that clock steps back, slots are late, and no slot is repeated. If that clock steps
-// ahead, slots are early.
+// former holder does not match. The clock of the server, which is the primary in a replica set,
+// determines when a slot is due. If that clock steps back, slots are late, and no slot is repeated.
+// If that clock steps ahead, slots are early.
 //
 // If the process dies in a slot, or is cut off until another process evicts it, the next holder
 // records the slot as Interrupted. The work may be complete. With Rerun the next holder repeats the
 // slot instead, until an attempt returns or MaxAttempts is reached. Each attempt has a larger
 // fence. A slot whose Do returns an error or panics is recorded as Failed, and is not repeated.
 //
-// No slot runs that was due before the first run of the name, or before the first run after a
-// change of the schedule. Daylight saving depends on the schedule: a schedule of robfig/cron has no
-// slot in an hour that a day skips, and two in an hour that a day repeats. A job of 02:30 does not
-// run on one day of the year, and runs twice on another.
+// A slot does not run if it was due before the first run of the name, or before the first run after
+// a change of the schedule. Daylight saving depends on the schedule: a schedule of robfig/cron has
+// no slot in an hour that a day skips, and two in an hour that a day repeats. A job of 02:30 does
+// not run on one day of the year, and runs twice on another.
 //
 // If the server's clock was ahead, the latest slot may be in the future. No slot begins before that
 // time, and RunSlots logs a difference of more than a minute. [ForgetFuture] repairs the record.
@@ -258,7 +259,8 @@ func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 	return err
 }
 
-// skip advances the record past n slots, up to the slot at time to. They do not run.
+// skip records that n slots do not run. It advances the record to the last of them, at the given
+// time.
 func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
 	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
 	return r.change(t, bson.D{

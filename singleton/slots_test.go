@@ -13,14 +13,14 @@ import (
 	"mongodlm/singleton"
 )
 
-// nothing is a slot that only records itself.
+// nothing is the function of a slot. It only records the slot.
 func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
 	j.note(s)
 	return nil
 }
 
-// With a schedule of ten minutes on five processes, whose clocks differ by up to two hours, each
-// slot runs once. It runs when it is due by the server's clock, even if the work ends immediately.
+// Five processes with different clocks run a schedule. Each slot runs once, when it is due by the
+// server's clock.
 func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -47,7 +47,7 @@ func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	})
 }
 
-// A schedule sends a command a minute without slots, and three commands a slot.
+// A schedule sends one command per minute between slots, and three per slot.
 func TestRunSlots_Commands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -70,7 +70,7 @@ func TestRunSlots_Commands(t *testing.T) {
 	})
 }
 
-// Missed slots run once, are skipped or all run, as configured.
+// Of several missed slots, one runs, none runs or all run, as configured.
 func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	type s = singleton.Slots
 	for name, c := range map[string]struct {
@@ -145,8 +145,8 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	}
 }
 
-// A slot runs once and is recorded as done, even if the reply to its beginning or end is lost,
-// whether or not that write was applied.
+// A slot runs once and is recorded as done, whichever reply is lost, and whether or not the command
+// was applied.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -164,8 +164,8 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// A slot that fails or panics counts as run, and the schedule continues. Slots that are due while
-// another slot runs are missed. A slot that the settings stop is missed.
+// A slot that fails or panics counts as run. Slots that are due during another slot, or while the
+// settings stop the schedule, are missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -218,8 +218,8 @@ type nextFunc func(time.Time) time.Time
 
 func (f nextFunc) Next(t time.Time) time.Time { return f(t) }
 
-// A schedule that never fires is refused before any I/O. A schedule without further slots ends the
-// run after its last slot. A schedule that does not rise is refused.
+// RunSlots refuses a schedule that never fires or whose times do not rise. It returns after the
+// last slot of a schedule.
 func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal

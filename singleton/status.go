@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Kind is the kind of a name: a loop or a schedule.
+// A Kind states whether a record belongs to a loop or to a schedule.
 type Kind string
 
 // The kinds.
@@ -26,7 +26,8 @@ const (
 	// Running means that the round has begun and no end is recorded. It still runs, or its process
 	// has died.
 	Running State = "running"
-	// Done and Failed mean that the round returned, without and with an error.
+	// Done means that the round returned without an error. Failed means that it returned an error or
+	// panicked.
 	Done   State = "done"
 	Failed State = "failed"
 	// Interrupted means that a later holder found the slot Running and did not run it again.

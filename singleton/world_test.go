@@ -22,7 +22,7 @@ import (
 
 const takeoverTime = locktest.TakeoverTime
 
-// A world is one server and its processes, in virtual time.
+// world is one server and its processes, in virtual time.
 type world struct {
 	*locktest.World
 	t       *testing.T
@@ -45,7 +45,7 @@ func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
 type work = func(context.Context, *distlock.TryGuard) error
 
-// nothing is a round without work.
+// nothing is the function of a round. It does nothing.
 func nothing(context.Context, *distlock.TryGuard) error { return nil }
 
 func looping(every time.Duration, do work) singleton.Loop {
@@ -63,7 +63,7 @@ func each(t *testing.T, name string, test func(t *testing.T, w *world, kind sing
 	}
 }
 
-// runs runs a loop or a schedule until the process stops, and returns its error.
+// runs starts a loop or a schedule, which ends when the process stops. The channel gets its error.
 func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan error {
 	l := looping(every, do)
 	s := slotting(every, func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) })
@@ -79,20 +79,19 @@ func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan
 	return ended
 }
 
-// A process is a Manager with its connections to the server and its runs.
+// process is a Manager with its connections to the server and its runs.
 type process struct {
 	*distlock.Manager
 	w     *world
 	locks *fault.Catalog
-	store *way
+	store *connection
 	clock clock.Clock
 	ended sync.WaitGroup
 	stop  context.CancelFunc
 	ctx   context.Context
 }
 
-// steps gives the store a wrong server clock. A test sets the clock's error in nanoseconds by the
-// result.
+// steps gives the store a clock with an error, which the test sets in nanoseconds.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -101,7 +100,7 @@ func (w *world) steps() *atomic.Int64 {
 	return &by
 }
 
-// start starts a process whose time of day is wrong by skew.
+// start starts a process whose wall clock is ahead by skew.
 func (w *world) start(skew time.Duration) *process {
 	w.t.Helper()
 	return w.startWith(skew, nil)
@@ -109,7 +108,7 @@ func (w *world) start(skew time.Duration) *process {
 
 func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *process {
 	w.t.Helper()
-	p := &process{w: w, store: &way{Store: w.store}, clock: locktest.WrongClock(skew)}
+	p := &process{w: w, store: &connection{Store: w.store}, clock: locktest.WrongClock(skew)}
 	locks := w.StartBy(p.clock, change)
 	p.Manager, p.locks = locks.Manager, locks.Store
 	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), p.clock))
@@ -121,9 +120,9 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// cut keeps every command of the process from the server until the command times out. A command to
-// the store may be applied after a further pause, which late returns, or never if the pause is
-// negative. heal ends the cut.
+// cut loses every command of a process until heal is called. Each caller waits for the command
+// timeout. A command to the store is applied after the pause that late returns, or never if the
+// pause is negative.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
@@ -137,8 +136,8 @@ func (p *process) cut(late func() time.Duration) {
 	p.store.set(func(ctx context.Context, apply func() error) error {
 		timeUp(ctx)
 		if pause := late(); pause >= 0 {
-			// A timer of zero would run beside other timers, which crashes the race detector (Go
-			// 1.26).
+			// A timer of zero would run concurrently with other timers. That crashes the race
+			// detector of Go 1.26.
 			time.AfterFunc(max(pause, 1), func() { _ = apply() })
 		}
 		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
@@ -150,7 +149,8 @@ func (p *process) heal() {
 	p.store.set(nil)
 }
 
-// kill cuts a process off for good. Other processes see the same as after SIGKILL.
+// kill cuts a process off from the server permanently. Other processes cannot distinguish this from
+// its death.
 func (p *process) kill() {
 	p.locks.Set(refused)
 	p.store.set(silent)
@@ -162,9 +162,9 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 
 func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
 
-// lose drops the replies to n commands, after the first ones. applied decides whether these
-// commands are applied.
-func (y *way) lose(first, n int, applied bool) {
+// lose lets the given number of commands pass, and then drops the replies to n commands. If applied
+// is set, these n commands are applied.
+func (y *connection) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {
 		if sent++; sent <= first || sent > first+n {
@@ -177,8 +177,8 @@ func (y *way) lose(first, n int, applied bool) {
 	})
 }
 
-// A way is a process's connection to the store.
-type way struct {
+// connection is a process's connection to the store.
+type connection struct {
 	singleton.Store
 	mu    sync.Mutex
 	hook  func(ctx context.Context, apply func() error) error
@@ -186,19 +186,19 @@ type way struct {
 	calls int
 }
 
-func (y *way) set(hook func(ctx context.Context, apply func() error) error) {
+func (y *connection) set(hook func(ctx context.Context, apply func() error) error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.hook = hook
 }
 
-func (y *way) count() int {
+func (y *connection) count() int {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return y.calls
 }
 
-func (y *way) do(ctx context.Context, apply func() error) error {
+func (y *connection) do(ctx context.Context, apply func() error) error {
 	y.mu.Lock()
 	hook := y.hook
 	y.calls++
@@ -209,13 +209,13 @@ func (y *way) do(ctx context.Context, apply func() error) error {
 	return hook(ctx, apply)
 }
 
-func (y *way) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
+func (y *connection) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
 	return through(ctx, y, func() (map[string]bson.Raw, error) {
 		return y.Store.Settings(ctx, names...)
 	})
 }
 
-func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
+func (y *connection) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
 	if y.keep != nil {
 		if late := y.keep(c); late > 0 {
 			time.AfterFunc(late, func() { _, _ = y.Store.Change(context.Background(), c) })
@@ -227,8 +227,8 @@ func (y *way) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) 
 	})
 }
 
-// through returns the result of run if run ends before the hook returns.
-func through[T any](ctx context.Context, y *way, run func() (T, error)) (T, error) {
+// through calls run through the hook of a connection, and returns the result of run.
+func through[T any](ctx context.Context, y *connection, run func() (T, error)) (T, error) {
 	got := make(chan T, 1)
 	err := y.do(ctx, func() error {
 		result, err := run()
@@ -272,7 +272,7 @@ func (w *world) status() singleton.Status {
 	return list[0]
 }
 
-// A journal records the slots in the order of their beginnings.
+// journal records the slots in the order of their beginnings.
 type journal struct {
 	mu      sync.Mutex
 	entries []entry

@@ -20,8 +20,8 @@ const (
 // [Policy.Validate] refuses, it returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide is Decide with one more read: last, the read before now. A difference between last and now
-// restarts the watch, even if first and now are equal.
+// decide does the work of Decide. It also gets the last read before the present one. A difference
+// between these two reads restarts the watch, even if the first read equals the present one.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
@@ -79,8 +79,8 @@ func judge(first, now Evidence, p Policy) judgement {
 	j.roundTrip = minus(replied(now), now.Sent)
 	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
 	if now.HasPing && !now.Server.IsZero() {
-		// A ping is fresh if it is younger than two intervals. It may be in the future by the
-		// tolerance. Freshness decides only between the verdicts Held and Watch.
+		// A ping is fresh if it is younger than two intervals. A time in the future counts as fresh up to
+		// the tolerance. Freshness decides only between the verdicts Held and Watch.
 		age := now.Server.Sub(now.Ping)
 		j.fresh = age >= -j.tolerance && age < j.intervals(2)
 	}
@@ -115,9 +115,10 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 }
 
 // changed returns the first difference between the evidence of two reads, in words, or "". It
-// compares seq because a stopped clock of the server may hide a ping. It compares local because a
-// second process with the same id has another local time. It compares ts only between reads of the
-// same lock. mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to 6.0 compared ping and ts.
+// compares seq because two pings may have the same time, if the server's clock has stopped. It
+// compares local because a second process with the same id has another local time. It compares ts
+// only between reads of the same lock. mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to
+// 6.0 compared ping and ts.
 func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
@@ -147,7 +148,7 @@ func changed(before, now *Evidence) string {
 // disturbance returns the reason why the watch must restart, or "". It also returns the read that
 // differs from the present one. These events restart a watch:
 //   - A change of the evidence.
-//   - A new primary, as in mongos 3.2 and later. Both reads must know their primary.
+//   - A new primary, if both reads know the primary. mongos 3.2 and later had this rule.
 //   - A step back of the server's clock. mongos 2.0 counted 0 then, and mongos 3.2 waited.
 //   - A pause between two reads that is longer than MaxGap. No mongos had this rule.
 func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause string) {
@@ -174,8 +175,8 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 }
 
 // restart returns the decision for the first read of a new watch. The verdict is Held if the ping
-// is fresh, or if the holder has pinged since the read before. A ping raises seq. For a foreign
-// holder, which has no seq, the time of the ping counts.
+// is fresh, or if the holder has pinged since the earlier read, which is the argument before. A
+// ping raises seq. For a foreign holder, which has no seq, the time of the ping counts.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&

@@ -17,7 +17,8 @@ func doomed(e *takeover.Evidence) { e.Condemned = "by db9:1:1:x: unchanged for 1
 
 func free(e *takeover.Evidence) { e.Held = false }
 
-// The verdicts have an order: malformed, free, condemned, then the rest.
+// Decide checks first whether a document is malformed, then whether the lock is free, and then
+// whether the holder is condemned.
 func TestDecide_OrderOfAnswers(t *testing.T) {
 	t.Parallel()
 	odd := func(e *takeover.Evidence) { e.Malformed = "a\n\x1b[2J\u202eb" }
@@ -27,17 +28,15 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 			saying("lock is free"),
 		once("free document", unheld, 0, look(night, free)),
 		later("freed during the watch", unheld, 0, look(0), look(time.Minute, free)),
-		// F15
-		once("malformed", unread, 0, look(night, broken)).
-			saying(`field "state" must be a whole number; never taken over until somebody repairs`),
+		once("malformed", unread, 0, look(night, broken)). // F15
+									saying(`field "state" must be a whole number; never taken over until somebody repairs`),
 		once("malformed and free", unread, 0, look(night, broken, free)),
 		once("malformed and condemned", unread, 0, look(night, broken, doomed)),
 		later("malformed after the takeover time", unread, 0, look(0), look(night, broken)),
 		once("malformed with control characters", unread, 0, look(0, odd)).
 			saying(`a\u000a\u001b[2J\u202eb;`),
-		// C4
-		takes("condemned at the first look", "condemned", look(0, doomed), look(0, doomed)).
-			saying("is condemned: by db9:1:1:x"),
+		takes("condemned at the first read", "condemned", look(0, doomed), look(0, doomed)).
+			saying("is condemned: by db9:1:1:x"), // C4
 		takes("condemned although the ping is fresh", "condemned", look(0), look(time.Second, doomed)),
 		takes("condemned during the watch", "condemned", look(0), look(time.Minute, doomed)),
 		takes("condemned after another primary answered", "condemned", look(0), another),
@@ -49,7 +48,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 	})
 }
 
-// A policy that was not validated takes no lock, even with a takeover time of zero.
+// An invalid policy takes no lock, even with a takeover time of zero.
 func TestDecide_PolicyNotValid(t *testing.T) {
 	t.Parallel()
 	negative := func(e *takeover.Evidence) { e.Recorded = -1 }
@@ -63,8 +62,8 @@ func TestDecide_PolicyNotValid(t *testing.T) {
 	})
 }
 
-// F14: a missing ping document is watched. Three generations of mongos gave three verdicts.
-func TestDecide_NoPingDocument(t *testing.T) {
+// A contender watches a holder whose ping document is missing.
+func TestDecide_NoPingDocument(t *testing.T) { // F14
 	t.Parallel()
 	nameless := func(e *takeover.Evidence) { e.Process = "" }
 	long := func(e *takeover.Evidence) { e.Recorded = time.Hour }
@@ -72,7 +71,7 @@ func TestDecide_NoPingDocument(t *testing.T) {
 	patient := policy(func(p *takeover.Policy) { p.ForeignTakeover = time.Hour })
 	due := limit + trip
 	check(t, []row{
-		once("first look", watched, limit, look(night, noPing)).
+		once("first read", watched, limit, look(night, noPing)).
 			saying("absence of a ping document of \"db1:4711:"),
 		later("absent for all but a moment", watched, 1, look(0, noPing), look(due-1, noPing)),
 		takes("absent for the takeover time", "watch", look(0, noPing), look(due, noPing)),
@@ -80,7 +79,7 @@ func TestDecide_NoPingDocument(t *testing.T) {
 			look(0, noPing, long), look(due, noPing, long)),
 		takes("absent, holder recorded a longer time, and it passed", "watch",
 			look(0, noPing, long), look(time.Hour+trip, noPing, long)),
-		// It has recorded its own time, so it is one of ours.
+		// The holder has recorded its takeover time, so it uses this package.
 		takes("absent, longer foreign takeover time", "watch", look(0, noPing), look(due, noPing)).
 			by(patient),
 		later("absent, and nothing recorded", watched, time.Hour-limit,
@@ -91,13 +90,12 @@ func TestDecide_NoPingDocument(t *testing.T) {
 			saying("has appeared"),
 		later("ping document disappears", watched, limit, look(0), look(due, noPing)).anew().
 			saying("has gone"),
-		// F5
 		takes("no process id", "watch", look(0, noPing, nameless), look(due, noPing, nameless)).
-			saying(`lock "balancer" of a holder without a process id unchanged for 15m0s`),
-		// F5: the absence of a nameless holder's ping proves nothing for another lock.
+			saying(`lock "balancer" of a holder without a process id unchanged for 15m0s`), // F5
+		// A holder without a process id is watched for each lock separately.
 		later("no process id, another lock", watched, limit, look(0, noPing, nameless),
-			look(due, noPing, nameless, named("shard"))).anew().saying(`of lock "balancer"`),
-		// A mongos may acquire before its first ping.
+			look(due, noPing, nameless, named("shard"))).anew().saying(`of lock "balancer"`), // F5
+		// A mongos may acquire a lock before its first ping.
 		later("absent, another lock", watched, limit, look(0, noPing),
 			look(due, noPing, named("shard"))).anew(),
 	})
@@ -132,7 +130,8 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// Rule 4: a mark counts at the first read for a holder of ours, and never for a foreign holder.
+// If the ping is condemned, a lock of this package is taken at the first read. A lock of a foreign
+// holder is not.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
@@ -212,7 +211,7 @@ func TestPolicy_Validate(t *testing.T) {
 	}
 }
 
-// All verdicts and rules have different names, even those that do not exist.
+// All verdicts and rules have different names, including values out of range.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

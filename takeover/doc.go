@@ -27,7 +27,7 @@
 // The same rules judge a lease, see [Evidence.Lease]. Its renewals are the pings, and its duration
 // is T. The holder of a lease is not condemned, because its process may be alive.
 //
-// The age of the ping by the contender's clock ends at the SEND of the read.
+// The age contender - ping uses the contender's clock at the SEND of the read.
 //
 // # States of one watch
 //
@@ -60,8 +60,8 @@
 //	no ping document              1.8 never took the lock, 2.0 on treated it as very old; here
 //	                              Watch
 //	seq, condemned, local, pause  in no generation
-//	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; its
-//	                              mark does not count, see [Evidence.Foreign]
+//	a foreign holder              watched as 2.0 to 6.0 watched each other, for their 15 minutes; a
+//	                              condemnation in its ping does not count, see [Evidence.Foreign]
 //
 // # Assumptions
 //
@@ -93,12 +93,12 @@
 // compare-and-set.
 //
 // The witnesses rule is not safe with two faults together. Suppose that the clocks of the server
-// and the contender step together while the holder is cut off for three intervals, or for two
-// before a [Sight] was written. Then the rule can take a lock that its holder still trusts. With
-// [WatchOnly] a contender does not use the rule, and writes no Sight.
+// and the contender step together while the holder is cut off. If it is cut off for three
+// intervals, or for two intervals before a [Sight] is written, the rule can take a lock that the
+// holder still trusts. With [WatchOnly] a contender does not use the rule, and writes no Sight.
 //
 // A foreign holder cannot be condemned, see [Evidence.Foreign]. It may continue to act after a
 // takeover.
 //
-// With a stopped server's clock the watch rule never takes a lock.
+// If the server's clock has stopped, the watch rule never takes a lock.
 package takeover

@@ -52,8 +52,9 @@ type Evidence struct {
 // belongs to a foreign holder, with one exception: a contender inserts a condemned ping without seq
 // for a process of distlock that has no ping document.
 //
-// When MongoDB's manager takes a lock, fields of an earlier holder remain in the document. Recorded
-// must be zero then. ParseLock of package catalog detects this by the state.
+// When MongoDB's manager takes a lock, fields of an earlier holder remain in the document. The
+// reader must then set Recorded to zero. ParseLock of package catalog recognizes this case by the
+// field state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:
@@ -170,7 +171,7 @@ type Policy struct {
 	Rule            Rule
 }
 
-// Validate returns an error that names every field out of range, in one line, or nil. Takeover,
+// Validate returns nil, or an error whose text names every field that is out of range. Takeover,
 // ForeignTakeover, PingInterval and MaxGap must be positive. MaxClockSkew must be at least zero and
 // less than Takeover. Rule must be Witnesses or WatchOnly.
 func (p Policy) Validate() error {

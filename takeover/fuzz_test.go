@@ -11,8 +11,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// evidence makes evidence from two raw documents as a contender does. An empty document is a
-// missing one.
+// evidence parses two raw documents, as a contender does. An empty document counts as missing.
 func evidence(lock, ping []byte) takeover.Evidence {
 	var e takeover.Evidence
 	if len(lock) == 0 {
@@ -36,8 +35,8 @@ func evidence(lock, ping []byte) takeover.Evidence {
 	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local,
 		By: p.Sight.By}
-	// F18: a mark without its author does not count.
-	if c := p.Condemned; c != nil && c.By != "" {
+	// A condemnation without its author does not count.
+	if c := p.Condemned; c != nil && c.By != "" { // F18
 		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +
 			catalog.Printable(c.Evidence, 400)
 	}
@@ -54,8 +53,7 @@ func document(doc bson.D) []byte {
 
 var session = bson.ObjectID{11: 1}
 
-// lockWith returns a good lock document with some fields replaced or added. A nil value other than
-// bson.Null removes the field.
+// lockWith returns a valid lock document with some fields changed. A nil value removes the field.
 func lockWith(changes ...bson.E) []byte {
 	return document(with(bson.D{
 		{Key: "_id", Value: "balancer"}, {Key: "state", Value: int32(1)},
@@ -107,8 +105,8 @@ var (
 	finalState = lockWith(field("state", int32(2)))
 )
 
-// documents has malformed and extreme documents, with the verdict on a first read at noon + 1 s,
-// and on a read of the same evidence after the longest takeover time that a document may record.
+// documents has malformed and extreme documents. It has the verdict of a read at noon + 1 s, and of
+// a read after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -185,19 +183,19 @@ func TestDecide_Documents(t *testing.T) {
 			e := evidence(c.lock, c.ping)
 			first := read(e, time.Second)
 			if d := takeover.Decide(first, first, policy()); d.Verdict != c.first {
-				t.Errorf("first look: want %v, got %+v", c.first, d)
+				t.Errorf("first read: want %v, got %+v", c.first, d)
 			}
 			last := read(e, time.Second+trip+catalog.MaxTakeover)
 			if d := takeover.Decide(first, last, policy()); d.Verdict != c.last {
-				t.Errorf("last look: want %v, got %+v", c.last, d)
+				t.Errorf("last read: want %v, got %+v", c.last, d)
 			}
 		})
 	}
 }
 
-// FuzzDecide judges two raw documents with arbitrary readings of the clocks. No call panics, and no
-// malformed lock is taken. The first read takes only a condemned holder or one with a sight. Every
-// readable lock is taken after it was unchanged for longer than a document may require.
+// FuzzDecide decides on two raw documents with arbitrary readings of the clocks. No call panics,
+// and no malformed lock is taken. At the first read only a condemned holder, or one with a Sight,
+// is taken. A readable lock is taken if it was unchanged for a week.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))
@@ -214,7 +212,7 @@ func FuzzDecide(f *testing.F) {
 			wellFormed(t, e, p, d)
 			if d.Verdict == takeover.Take && d.Rule != "condemned" &&
 				(m != takeover.Witnesses || e.Sight.By == "") {
-				t.Errorf("taken at the first look: %+v", d)
+				t.Errorf("taken at the first read: %+v", d)
 			}
 		}
 		const week = catalog.MaxTakeover

@@ -20,8 +20,8 @@ type Observation struct {
 // reply of one read to the send of the next. A decision with Restart makes this read the first of a
 // new watch. Free and Malformed end the watch.
 //
-// If Primary or Server is unknown in this read, Look keeps the previous value. So a later read
-// still shows an election, or a step of the server's clock.
+// If Primary or Server is unknown in this read, the value of the previous read is kept. So a later
+// read still shows an election, or a step of the server's clock.
 func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 	now.LongestGap = 0
 	if !o.begun {
@@ -57,10 +57,11 @@ func (o Observation) Unchanged() time.Duration {
 // unknown is a time that no clock has measured.
 const unknown = time.Duration(-1)
 
-// watchedFor returns the time between two reads that a contender may count: the smaller of own and
-// server. own is the time by the contender's monotonic clock, from the reply of the first read to
-// the send of the present one (R1 and R2 in docs/safety.md). It is 0 if the reads overlap. server
-// is the time by the server's clock, or unknown. mongos 2.0 to 6.0 used only the server's clock.
+// watchedFor returns the time between two reads that a contender may count. That is the smaller of
+// two times, which are also returned. The time own is by the contender's monotonic clock, from the
+// reply of the first read to the send of the present one (R1 and R2 in docs/safety.md), or 0 if the
+// reads overlap. The time server is by the server's clock, or unknown. mongos 2.0 to 6.0 used only
+// the server's clock.
 func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	own = max(minus(now.Sent, replied(first)), 0)
 	if first.Server.IsZero() || now.Server.IsZero() {

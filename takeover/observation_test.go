@@ -8,8 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch adds reads to an observation, one at every step from start to end, until a Take. It returns
-// the last decision.
+// watch adds reads to an observation, one per step from start to end, until the verdict Take. It
+// returns the last decision.
 func watch(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
 ) (takeover.Observation, takeover.Decision) {
@@ -27,22 +27,22 @@ func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	var o takeover.Observation
 	if _, ok := o.First(); ok {
-		t.Fatal("an observation that has seen nothing says it has")
+		t.Fatal("an empty observation has a first read")
 	}
 	o, d := watch(o, 0, limit, time.Minute)
 	if d.Verdict != takeover.Watch || d.Remaining != trip || d.Restart {
 		t.Fatalf("20 ms short: %+v", d)
 	}
 	if first, ok := o.First(); !ok || first != look(0) {
-		t.Errorf("first look: %+v", first)
+		t.Errorf("first read: %+v", first)
 	}
 	if _, d = watch(o, limit+trip, limit+trip, 1); d.Verdict != takeover.Take || d.Rule != "watch" {
 		t.Errorf("at the takeover time: %+v", d)
 	}
 }
 
-// D5: a pause that is too long restarts the watch.
-func TestObservation_Look_PauseRestarts(t *testing.T) {
+// Too long a pause between two reads restarts the watch.
+func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, 10*time.Minute, time.Minute)
 	back := 10*time.Minute + trip + maxGap + 1
@@ -51,7 +51,7 @@ func TestObservation_Look_PauseRestarts(t *testing.T) {
 	if !d.Restart || d.Remaining != limit || first.Received != origin+back+trip {
 		t.Fatalf("after the pause: %+v, since %v", d, first.Received)
 	}
-	// A new watch does not count the pause before it.
+	// The new watch does not count the pause before it.
 	o, d = watch(o, back+time.Minute, back+limit, time.Minute)
 	if d.Restart || d.Verdict != takeover.Watch {
 		t.Fatalf("after the new beginning: %+v", d)
@@ -65,11 +65,11 @@ func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
 	t.Parallel()
 	_, d := watch(takeover.Observation{}, 0, limit+maxGap+trip, maxGap+trip)
 	if d.Verdict != takeover.Take {
-		t.Errorf("looking every %v: %+v", maxGap+trip, d)
+		t.Errorf("reading every %v: %+v", maxGap+trip, d)
 	}
 }
 
-// The longest pause stays in the watch, so a stricter policy finds it later.
+// The observation keeps the longest pause, so that a stricter policy also finds it.
 func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
@@ -84,7 +84,7 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	t.Parallel()
 	o, d := watch(takeover.Observation{}, 0, 0, 1, gap(night))
 	if d.Restart {
-		t.Errorf("first look: %+v", d)
+		t.Errorf("first read: %+v", d)
 	}
 	_, d = watch(o, time.Minute, limit+time.Minute, time.Minute, gap(night))
 	if d.Verdict != takeover.Take {
@@ -92,9 +92,8 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	}
 }
 
-// A16: an election restarts the watch even if the term is unknown in between. For example, the
-// terms 1, unknown, 2 have no two different neighbours.
-func TestObservation_Look_RemembersThePrimary(t *testing.T) {
+// A new primary restarts the watch, even if a read between the old and the new one has no term.
+func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 	t.Parallel()
 	for name, terms := range map[string][]string{
 		"unknown in between":       {"1", "", "2"},
@@ -107,7 +106,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 			var d takeover.Decision
 			for i, term := range terms {
 				if d.Restart {
-					t.Errorf("restarted before the last look: %+v", d)
+					t.Errorf("restarted before the last read: %+v", d)
 				}
 				at := time.Duration(i) * time.Minute
 				o, d = o.Look(look(at, primary(term)), policy())
@@ -119,7 +118,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) {
 	}
 }
 
-// If a read restarts the watch and has no term, Look keeps the known term.
+// Look keeps the known term if a read restarts the watch and has no term.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())
@@ -132,13 +131,13 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	}
 }
 
-// A4: the watch restarts if the server's clock falls between two reads, even if it stays above the
-// first read.
-func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) {
+// The watch restarts if the server's clock falls between two reads, even if it is still ahead of
+// the first read.
+func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
 	t.Parallel()
 	for name, between := range map[string][]edit{
-		"seen by the next look":        nil,
-		"with a blind look in between": {noServer},
+		"seen by the next read":                        nil,
+		"with a read without a server time in between": {noServer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,13 +164,13 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 				t.Error("still watched")
 			}
 			if _, d := watch(o, 16*time.Minute, 16*time.Minute, 1); d.Remaining != limit {
-				t.Errorf("the next look is no first look: %+v", d)
+				t.Errorf("the next read is no first read: %+v", d)
 			}
 		})
 	}
 }
 
-// Every difference between two reads restarts the watch, in either direction and after any time.
+// Every difference between two reads restarts the watch, in either direction.
 func TestDecide_ChangeRestarts(t *testing.T) {
 	t.Parallel()
 	at := limit + trip
@@ -185,12 +184,9 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 			"is alive: seq went from 7 to 8"),
 		again("holder pinged long ago", held, look(night, pinged(time.Minute, 8)),
 			"is alive"),
-		// A5
-		again("seq rises under a frozen clock", held, look(at, seq(8)), "seq went"),
-		// A17
-		again("seq rises within one millisecond", held, look(at, seq(9)), "7 to 9"),
-		// F17
-		again("seq falls", watched, look(at, seq(6)), "seq went from 7 to 6"),
+		again("seq rises under a frozen clock", held, look(at, seq(8)), "seq went"), // A5
+		again("seq rises within one millisecond", held, look(at, seq(9)), "7 to 9"), // A17
+		again("seq falls", watched, look(at, seq(6)), "seq went from 7 to 6"),       // F17
 		again("seq jumps", held, look(at, seq(1007)), "seq went from 7 to 1007"),
 		again("seq disappears", watched, look(at, foreign), "another form"),
 		again("ping rises without seq", held, look(at, ping(at)), "pinged"),
@@ -203,25 +199,21 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 		again("another holder, alive", held, look(at, other, pinged(at, 8)),
 			"the holder was"),
 		again("another session", watched, look(at, session), "another session"),
-		// A16
 		again("another primary", watched, look(at, primary("term 2")),
-			`primary "term 2" instead of "term 1"`),
-		// A16
+			`primary "term 2" instead of "term 1"`), // A16
 		again("another primary, ten minutes ahead", watched,
-			look(at, primary("term 2"), serverOff(10*time.Minute)), "primary"),
+			look(at, primary("term 2"), serverOff(10*time.Minute)), "primary"), // A16
 		again("another primary, holder alive", held,
 			look(at, primary("term 2"), pinged(at, 8)), "alive"),
-		// A4
-		again("server's clock went back", watched, look(at, serverOff(-20*time.Minute)),
+		again("server's clock went back", watched, look(at, serverOff(-20*time.Minute)), // A4
 			"server's clock went back from 2011-06-01T12:00:00.010Z to 2011-06-01T11:55:00.030Z"),
-		// D5
 		again("no read for too long", watched, look(2*limit, gap(maxGap+1)),
-			"no read for 1m30s"),
-		later("first look showed a free lock", watched, limit, look(0, free), look(at)).anew().
+			"no read for 1m30s"), // D5
+		later("first read showed a free lock", watched, limit, look(0, free), look(at)).anew().
 			saying("showed no holder"),
-		later("first look could not be read", watched, limit, look(0, broken), look(at)).anew().
+		later("first read found a malformed lock", watched, limit, look(0, broken), look(at)).anew().
 			saying("showed no holder"),
-		later("first look is missing", watched, limit, takeover.Evidence{}, look(at)).anew().
+		later("first read is missing", watched, limit, takeover.Evidence{}, look(at)).anew().
 			saying("showed no holder"),
 		later("foreign holder pinged", held, limit, look(0, foreign), look(at, foreign, ping(1))).anew().
 			saying("is alive: ping went"),
@@ -230,7 +222,7 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 	})
 }
 
-// These differences do not count: the watch continues and takes the lock.
+// These differences do not restart the watch.
 func TestDecide_NoChange(t *testing.T) {
 	t.Parallel()
 	at := limit + trip
@@ -244,12 +236,11 @@ func TestDecide_NoChange(t *testing.T) {
 	}
 	check(t, []row{
 		goesOn("another lock of the same process", look(0), look(at, named("shard"), session)),
-		goesOn("primary unknown at the first look", look(0, noPrimary), look(at)),
-		goesOn("primary unknown at the last look", look(0), look(at, noPrimary)),
+		goesOn("primary unknown at the first read", look(0, noPrimary), look(at)),
+		goesOn("primary unknown at the last read", look(0), look(at, noPrimary)),
 		goesOn("primary never known", look(0, noPrimary), look(at, noPrimary)),
 		goesOn("pause as long as allowed", look(0), look(at, gap(maxGap))),
-		// A14
-		goesOn("the same times in another zone", look(0), look(at, zoned)),
+		goesOn("the same times in another zone", look(0), look(at, zoned)), // A14
 		goesOn("contender's wall clock stepped", look(0), look(at, wallOff(-night))),
 		goesOn("timing of the holder rewritten", look(0), look(at, func(e *takeover.Evidence) {
 			e.Recorded, e.PingTakeover, e.PingInterval = 0, 0, 0

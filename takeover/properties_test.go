@@ -10,7 +10,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// anyDuration draws any duration, but often a length that matters or an extreme.
+// anyDuration draws any duration. It prefers extreme values and the durations of the policy.
 var anyDuration = rapid.OneOf(
 	rapid.Just(time.Duration(0)),
 	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Duration {
@@ -20,7 +20,7 @@ var anyDuration = rapid.OneOf(
 	rapid.SampledFrom([]time.Duration{math.MinInt64, math.MaxInt64, limit, interval}),
 )
 
-// anyTime is an arbitrary Date of BSON, or the zero time.
+// anyTime draws any BSON date, or the zero time.
 var anyTime = rapid.OneOf(
 	rapid.Just(time.Time{}),
 	rapid.Map(rapid.Int64Range(-7200, 7200), func(n int64) time.Time {
@@ -104,7 +104,7 @@ func drawn(t *rapid.T, label string, from, to time.Duration) time.Duration {
 	return time.Duration(rapid.Int64Range(int64(from), int64(to)).Draw(t, label))
 }
 
-// sane draws a read of a well-formed lock, with readings within a few hours of noon.
+// sane draws a read of a valid lock, with clock readings within a few hours of noon.
 func sane(t *rapid.T) takeover.Evidence {
 	e := look(drawn(t, "at", 0, 2*time.Hour))
 	e.Received = e.Sent + drawn(t, "round trip", 0, time.Minute)
@@ -121,7 +121,7 @@ func sane(t *rapid.T) takeover.Evidence {
 	return e
 }
 
-// For every evidence and policy the decision is well-formed, and the same each time.
+// Decide returns a well-formed decision for any evidence and policy, and the same one each time.
 func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -142,7 +142,7 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 		}
 		d := takeover.Decide(first, now, p)
 		if again := takeover.Decide(first, now, p); again != d {
-			t.Fatalf("two answers:\n%+v\n%+v", d, again)
+			t.Fatalf("two decisions:\n%+v\n%+v", d, again)
 		}
 		wellFormed(t, now, p, d)
 	})
@@ -174,9 +174,9 @@ func wellFormed(t interface {
 	}
 }
 
-// One clock with an arbitrary value cannot make a young ping old at the first read, not even for
-// the policy that takes immediately. A1, A3, A6, A7.
-func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
+// If one clock is wrong, a lock with a young ping is not taken at the first read, even with an old
+// Sight.
+func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) { // A1, A3, A6, A7
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPolicy(t)
@@ -205,8 +205,8 @@ func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) {
 	})
 }
 
-// A pause between the contender's reads never makes a takeover earlier. D5
-func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
+// A longer pause between the contender's reads never makes a takeover earlier.
+func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) { // D5
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		first := sane(t)
@@ -229,8 +229,8 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) {
 	})
 }
 
-// No lock is taken while one clock has counted less than the takeover time and the witnesses do not
-// agree.
+// No lock is taken before the contender's and the server's clock have counted the takeover time,
+// unless all witnesses agree.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -259,8 +259,8 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	})
 }
 
-// A holder without a trace of ours is taken only by the watch rule, and not before the foreign
-// takeover time. Its ping and its mark do not matter.
+// A foreign holder is taken only by the watch rule, after the foreign takeover time. Whether its
+// ping is condemned does not matter.
 func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -274,7 +274,7 @@ func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 		p := anyPolicy(t)
 		d := takeover.Decide(first, now, p)
 		if !now.Foreign() {
-			t.Fatalf("taken for one of ours: %+v", now)
+			t.Fatalf("not foreign: %+v", now)
 		}
 		if d.Verdict != takeover.Take {
 			return

@@ -11,7 +11,7 @@ import (
 
 const two = 2 * interval
 
-// sight adds the record of a contender that read at the given time after noon.
+// sight adds a Sight by a contender that read at the given time after noon.
 func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	return func(e *takeover.Evidence) {
 		e.Sight = takeover.Sight{
@@ -23,7 +23,7 @@ func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	}
 }
 
-// A lock may be taken two intervals after the sight of another contender, if all witnesses agree.
+// A lock may be taken two ping intervals after another contender's Sight, if all witnesses agree.
 func TestDecide_SightRule(t *testing.T) {
 	t.Parallel()
 	due := night + two + trip // the second contender's read; its clock counts from reply to send
@@ -41,7 +41,8 @@ func TestDecide_SightRule(t *testing.T) {
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq-- }))),
 		once("of a ping to come", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq++ }))),
-		once("of nobody", watched, three, look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
+		once("without a contender", watched, three,
+			look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
 		once("without a server's clock", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Server = time.Time{} }))),
 		once("without a clock of its own", watched, three,
@@ -60,7 +61,7 @@ func TestDecide_SightRule(t *testing.T) {
 		once("of one that lives", held, limit, look(time.Second, sight(-night))),
 		once("of one that is not silent for long enough", watched, limit,
 			look(limit-time.Minute, sight(two))),
-		once("watch only asks for none", watched, limit, look(due, sight(night))).
+		once("watch only uses none", watched, limit, look(due, sight(night))).
 			by(policy(mode(takeover.WatchOnly))),
 		once("not of a foreign holder", watched, limit, look(due, sight(night), foreign)),
 		once("the holder's clock says it lives", skewed, limit,
@@ -72,7 +73,7 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// A read leaves a sight only for a silent process that can be condemned.
+// A read leaves a Sight only for a silent process that can be condemned.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -89,10 +90,10 @@ func TestEvidence_Sighting(t *testing.T) {
 		"condemned": {e: look(night, func(e *takeover.Evidence) {
 			e.Condemned = "x"
 		})},
-		"server unknown":                     {e: look(night, noServer)},
-		"own clock far from the server's":    {e: look(night, wallOff(time.Minute))},
-		"somebody has left one":              {e: look(night, sight(two))},
-		"somebody has left one of this time": {e: look(night, sight(night))},
+		"server unknown":                              {e: look(night, noServer)},
+		"own clock far from the server's":             {e: look(night, wallOff(time.Minute))},
+		"another contender has left one":              {e: look(night, sight(two))},
+		"another contender has left one at this time": {e: look(night, sight(night))},
 		"one of the ping before": {e: look(night,
 			sight(two, func(s *takeover.Sight) { s.Seq-- })), leave: true},
 		"one by a clock that was wrong": {e: look(night,
@@ -107,10 +108,8 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// One clock with an arbitrary value does not make a sight unsafe: the server's clock, from the
-// beginning or later, the holder's, or that of either contender. No lock is taken before its last
-// ping is older than the takeover time. Neither is it taken before two intervals, minus the allowed
-// difference of the clocks, have passed since the sight.
+// If one clock is wrong, no lock is taken before its ping is as old as the takeover time. Two
+// intervals, minus the allowed skew, must also have passed since the Sight.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,7 +16,8 @@ type world struct {
 	death    time.Duration
 }
 
-// look returns the evidence of a read, given when it was sent and how long it took there and back.
+// look returns the evidence of a read. The arguments are the time of its send, and the durations of
+// the request and of the reply.
 func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	at := sent + there
 	n := min(at, w.death) / w.interval
@@ -27,16 +28,16 @@ func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	return e
 }
 
-// No lock of a holder that pings in time is taken, with arbitrary values of all clocks and
-// arbitrary times of the contender's reads. A1 to A7, A13, A16
-func TestObservation_LiveHolderIsNeverTaken(t *testing.T) {
+// The lock of a holder that pings in time is never taken, whatever the clocks show and whenever the
+// contender reads.
+func TestObservation_LiveHolderIsNeverTaken(t *testing.T) { // A1 to A7, A13, A16
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{interval: drawn(t, "interval", time.Second, limit/3), death: 1 << 62}
 		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
 		var o takeover.Observation
 		var at, server, wall time.Duration
-		for range rapid.IntRange(2, 30).Draw(t, "looks") {
+		for range rapid.IntRange(2, 30).Draw(t, "reads") {
 			there, back := drawn(t, "there", 0, time.Second), drawn(t, "back", 0, time.Second)
 			e := w.look(at, there, back)
 			server += rapid.SampledFrom(steps).Draw(t, "server steps")
@@ -53,15 +54,14 @@ func TestObservation_LiveHolderIsNeverTaken(t *testing.T) {
 
 var steps = []time.Duration{0, 0, 0, limit + skew, -limit, night, -night}
 
-// The lock of a dead holder is taken in time, at most one read late, and never early. The watch
-// rule takes it one takeover time after the first read. The witnesses take it three intervals after
-// the first read, or when the ping is old enough, whichever is later.
+// The lock of a dead holder is taken at the earliest read that a rule permits. The watch rule waits
+// for the takeover time. The witnesses wait for three intervals, and until the ping is old enough.
 func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := world{interval: drawn(t, "interval", time.Second, limit/3)}
 		p := policy(mode(takeover.Rule(rapid.IntRange(0, 1).Draw(t, "mode"))))
-		start := drawn(t, "first look", 0, 2*limit)
+		start := drawn(t, "first read", 0, 2*limit)
 		earliest := start + trip + limit
 		if p.Rule == takeover.Witnesses {
 			earliest = min(earliest, max(limit+p.MaxClockSkew+trip/2, start+trip+3*w.interval))

@@ -9,8 +9,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// The witnesses take no lock before the ping is T old, although one clock is wrong by any amount,
-// now and when the ping was sent. So a holder with any margin has already lost the lock.
+// The witnesses take no lock before its ping is as old as the takeover time, although one clock is
+// wrong.
 func TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,7 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// The watch rule counts from reply to send, by the smaller of two clocks.
+// The watch rule counts from the reply of the first read to the send of the present read. Of two
+// clocks it uses the one that has counted less.
 func TestDecide_WatchRule(t *testing.T) {
 	t.Parallel()
 	only := policy(mode(takeover.WatchOnly))
@@ -24,59 +25,53 @@ func TestDecide_WatchRule(t *testing.T) {
 	}
 	due, behind, decade := limit+trip, wallOff(-20*time.Minute), ping(87600*time.Hour)
 	check(t, []row{
-		once("first look at a fresh ping", held, limit, look(time.Second)).by(only).
+		once("first read of a fresh ping", held, limit, look(time.Second)).by(only).
 			saying("pinged 1.01s ago"),
-		once("first look at an old ping", watched, limit, look(night)).by(only),
+		once("first read of an old ping", watched, limit, look(night)).by(only),
 		once("ping of two intervals is silent", watched, limit, look(2*interval)).by(only),
 		once("ping of almost two intervals is fresh", held, limit, look(2*interval-trip)).by(only),
 		once("ping of the takeover time is silent, whatever the interval", watched, limit,
 			look(limit, rarely)).by(only),
-		// The server's reading is from shortly before the ping.
+		// The read's server time is earlier than the ping.
 		once("ping a little in the future is fresh", held, limit, look(0, ping(5*time.Second))).
 			by(only).saying("pinged 0s ago"),
 		later("one nanosecond short", watched, 1, look(0), look(due-1)).by(only),
 		takes("to the nanosecond", "watch", look(0), look(due)).by(only).
 			saying("unchanged for 15m0s of 15m0s"),
-		// B7
-		later("counts from the reply of the first look", watched, time.Minute, look(0, slow),
-			look(due)).by(only),
-		later("counts to the sending of the last look", watched, trip, look(0), look(limit, slow)).
+		later("counts from the reply of the first read", watched, time.Minute, look(0, slow),
+			look(due)).by(only), // B7
+		later("counts to the sending of the last read", watched, trip, look(0), look(limit, slow)).
 			by(only),
 		takes("default mode", "watch", look(0), look(due)),
-		// A3
 		later("server stepped forward", watched, limit-5*time.Second+trip, look(0),
 			look(5*time.Second, serverOff(20*time.Minute))).by(only).
-			saying("contender's clock 4.98s, server's clock 20m5s"),
-		// A5
+			saying("contender's clock 4.98s, server's clock 20m5s"), // A3
 		later("server's clock stands still", held, limit, look(0), look(night, serverOff(-night))).
-			by(only),
+			by(only), // A5
 		later("server's clock slower than the contender's", watched, 1, look(0),
 			look(night, serverOff(-night+limit-1))).by(only),
-		takes("server unknown at the first look", "watch", look(0, noServer), look(due)).by(only).
+		takes("server unknown at the first read", "watch", look(0, noServer), look(due)).by(only).
 			saying("server's clock unknown"),
-		takes("server unknown at the last look", "watch", look(0), look(due, noServer)).by(only),
+		takes("server unknown at the last read", "watch", look(0), look(due, noServer)).by(only),
 		later("server unknown, one nanosecond short", watched, 1, look(0, noServer),
 			look(due-1, noServer)).by(only),
-		// F17
-		takes("foreign holder", "watch", look(0, foreign), look(due, foreign)),
+		takes("foreign holder", "watch", look(0, foreign), look(due, foreign)), // F17
 		later("foreign holder has its own time", watched, time.Hour-limit, look(0, foreign),
 			look(due, foreign)).by(patient),
-		takes("foreign takeover time is not for our holders", "watch", look(0), look(due)).by(patient),
+		takes("foreign takeover time is not for other holders", "watch", look(0), look(due)).by(patient),
 		later("contender has the longer takeover time", watched, 1, look(0, less),
 			look(due-1, less)).by(only),
 		later("ping records the longer takeover time", watched, time.Hour-limit, look(0, longer),
 			look(due, longer)).by(only),
-		// A2
-		takes("contender's clock 20 minutes behind", "watch", look(0, behind), look(due, behind)),
-		// F16
+		takes("contender's clock 20 minutes behind", "watch", look(0, behind), look(due, behind)), // A2
 		takes("ping a minute in the future", "watch", look(0, ping(time.Minute)),
-			look(due, ping(time.Minute))),
+			look(due, ping(time.Minute))), // F16
 		takes("ping ten years in the future", "watch", look(0, decade), look(due, decade)),
-		later("second look was sent before the first was answered", held, limit, look(0, slow),
+		later("second read was sent before the first was answered", held, limit, look(0, slow),
 			look(time.Second)).by(only),
 		later("reply before the sending counts from the sending", watched, 1,
 			look(0, noServer, unsent), look(limit-1, noServer)).by(only),
-		once("the same look twice, with a reply before the sending", watched, limit,
+		once("the same read twice, with a reply before the sending", watched, limit,
 			look(night, noServer, unsent)).by(only),
 		takes("monotonic clock at its ends", "watch", look(0, clock(-1<<63)),
 			look(limit, clock(math.MaxInt64))).by(only),

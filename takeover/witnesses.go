@@ -67,7 +67,8 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// agreed decides on a ping that is older than T by all three ages. least is the smallest age.
+// agreed decides on a ping whose three ages all exceed T. The argument least is the smallest of
+// these ages, and ages describes all three.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(

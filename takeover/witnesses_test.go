@@ -10,7 +10,7 @@ import (
 
 const three = 3 * interval
 
-// The shorter rule takes a lock if all witnesses agree and the ping is unchanged for three
+// The witnesses rule takes a lock if all witnesses agree and the ping is unchanged for three
 // intervals.
 func TestDecide_WitnessesRule(t *testing.T) {
 	t.Parallel()
@@ -25,19 +25,19 @@ func TestDecide_WitnessesRule(t *testing.T) {
 		p.Takeover, p.MaxClockSkew = math.MaxInt64, math.MaxInt64-1
 	})
 	check(t, []row{
-		once("holder died last night, first look", watched, three, look(night)).
+		once("holder died last night, first read", watched, three, look(night)).
 			saying("server 8h0m0.01s, contender 8h0m0s, holder 8h0m0.01s; unchanged for 0s of 1m30s"),
 		later("one nanosecond short of three intervals", watched, 1, look(night), look(due-1)),
 		takes("three intervals", "witnesses", look(night), look(due)),
-		// B7
-		later("three intervals count from reply to send", watched, trip, look(night), look(due-trip)),
+		later("three intervals count from reply to send", watched, trip, look(night),
+			look(due-trip)), // B7
 		later("three intervals by the server's clock too", watched, 10*time.Second-trip, look(night),
 			look(due, serverOff(-10*time.Second))),
 		later("watch only", watched, limit-three, look(night), look(due)).
 			by(policy(mode(takeover.WatchOnly))),
 		once("ping just old enough", watched, three, look(limit)),
 		once("ping not quite old enough for the contender", skewed, limit, look(limit-1)),
-		once("ping not old enough for anybody", watched, limit, look(young-1)),
+		once("ping not old enough for any witness", watched, limit, look(young-1)),
 		takes("holder pings every 10 seconds", "witnesses", look(night, short),
 			look(night+30*time.Second+trip, short)),
 		later("holder pings every 2 minutes", watched, 6*time.Minute-three, look(night, rare),
@@ -45,26 +45,23 @@ func TestDecide_WitnessesRule(t *testing.T) {
 		once("three intervals are never more than the takeover time", watched, limit,
 			look(night, every(time.Hour))),
 		once("an interval of 292 years", watched, limit, look(night, every(math.MaxInt64))),
-		// Three times this value overflows to a negative number.
+		// Three times this interval overflows to a negative number.
 		once("an interval of 146 years", watched, limit, look(night, every(math.MaxInt64/2))),
 		once("an allowed skew of 292 years", held, math.MaxInt64,
 			look(time.Second, late(time.Minute))).by(ages),
 		once("interval unknown", watched, three, look(night, every(0))),
 		once("interval negative", watched, three, look(night, every(-time.Hour))),
-		// F17
-		once("foreign holder is only watched", watched, limit, look(night, foreign)),
+		once("foreign holder is only watched", watched, limit, look(night, foreign)), // F17
 		once("holder recorded a longer time than the ping is old", watched, 24*time.Hour,
 			look(night, day)),
-		// A13
 		once("server and contender stepped together: three intervals to go", watched, three,
-			look(time.Second, both)),
+			look(time.Second, both)), // A13
 		later("server and contender stepped together: the holder's next ping ends it", held, limit,
 			look(time.Second, both), look(three, pinged(interval, 8), both)).anew(),
 	})
 }
 
-// With one witness missing or wrong, no lock is taken before T, whether its holder is alive or
-// dead.
+// If one witness is missing or wrong, no lock is taken before the takeover time.
 func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	t.Parallel()
 	const off = 20 * time.Minute
@@ -82,22 +79,16 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	seen("alive, local unknown, contender ahead", held, "",
 		look(second, noLocal, wallOff(off)))
 
-	// A1
-	seen("alive, contender ahead", skewed, "contender 20m1s", look(second, wallOff(off)))
-	// A2
-	seen("alive, contender behind", skewed, "before the ping", look(second, wallOff(-off)))
-	// A3
-	seen("alive, server ahead", skewed, "server 20m1.01s", look(second, serverOff(off)))
-	// A4
-	seen("alive, server behind", skewed, "before the ping", look(second, serverOff(-off)))
-	// A7
-	seen("alive, holder behind", skewed, "holder 20m1.01s", look(second, local(-off)))
-	// A6
-	seen("alive, holder ahead", skewed, "before the ping", look(second, local(off)))
+	seen("alive, contender ahead", skewed, "contender 20m1s", look(second, wallOff(off)))   // A1
+	seen("alive, contender behind", skewed, "before the ping", look(second, wallOff(-off))) // A2
+	seen("alive, server ahead", skewed, "server 20m1.01s", look(second, serverOff(off)))    // A3
+	seen("alive, server behind", skewed, "before the ping", look(second, serverOff(-off)))  // A4
+	seen("alive, holder behind", skewed, "holder 20m1.01s", look(second, local(-off)))      // A7
+	seen("alive, holder ahead", skewed, "before the ping", look(second, local(off)))        // A6
 	seen("alive, contender a little ahead", held, "", look(second, wallOff(skew)))
 	seen("alive, contender a little behind", held, "", look(second, wallOff(-skew)))
 	seen("alive, holder a little ahead", held, "", look(second, local(skew)))
-	// The server's reading is from before the ping.
+	// The read's server time is a little earlier than the ping.
 	seen("alive, server a little behind", held, "", look(second, serverOff(-skew)))
 
 	seen("dead, contender ahead", skewed, "differ too much", look(night, wallOff(off)))
@@ -115,8 +106,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	// The contender's clock was 10 ms ahead at the reply, and half the round trip is allowed.
 	seen("dead, contender ahead by a nanosecond too much", skewed, "differ too much",
 		look(night, wallOff(skew+1)))
-	// F16
-	seen("ping a minute in the future", skewed, "before the ping",
+	seen("ping a minute in the future", skewed, "before the ping", // F16
 		look(0, ping(time.Minute)))
 	seen("ping of the last Date", skewed, "less than -292 years",
 		look(0, pingAt(time.UnixMilli(math.MaxInt64))))
@@ -124,17 +114,17 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 		look(night, func(e *takeover.Evidence) { e.Local = time.UnixMilli(math.MaxInt64) }))
 	seen("ping of the first Date, alive by local", skewed, "more than 292 years",
 		look(second, pingAt(time.UnixMilli(math.MinInt64))))
-	// The time until the reply is no age: the server answered while the holder was alive, the reply
-	// came later, and the server's clock stepped.
+	// The age of a ping does not include the time until the reply. Here the server answered while
+	// the holder was alive, its clock stepped, and the reply was late.
 	seen("alive, server ahead, reply late", skewed, "contender 1s",
 		look(second, serverOff(off), late(2*off)))
-	// The contender is ahead by the allowed difference and the holder is behind, so the ping is
-	// young only by the server's clock.
+	// The contender is ahead by the allowed difference, and the holder is behind. So only the
+	// server's clock shows that the ping is young.
 	seen("almost old enough, all but the server's witness", skewed, "clocks disagree",
 		look(limit-10*second, wallOff(20*second), local(-time.Minute)))
 	seen("ping in the server's future alone", skewed, "before the ping",
 		look(0, ping(time.Minute), wallOff(2*time.Minute)))
-	// The holder pinged between the read's send and its reply.
+	// The holder pinged after the request was sent and before the reply.
 	seen("alive, request late", held, "pinged",
 		look(0, late(3*time.Minute), serverOff(3*time.Minute), pinged(3*time.Minute, 8)))
 	// A holder without seq cannot be condemned, whatever other fields its document has.
@@ -142,7 +132,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	check(t, rows)
 }
 
-// late is a reply that arrived d later than usual.
+// late delays the reply by d.
 func late(d time.Duration) edit {
 	return func(e *takeover.Evidence) {
 		e.Received += d
@@ -150,7 +140,7 @@ func late(d time.Duration) edit {
 	}
 }
 
-// While clocks contradict each other, only the watch rule takes a lock.
+// While the clocks contradict each other, only the watch rule takes a lock.
 func TestDecide_Skewed_UntilTheWatchRule(t *testing.T) {
 	t.Parallel()
 	wrong, allowed := wallOff(20*time.Minute), wallOff(skew)

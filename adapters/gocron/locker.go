@@ -44,9 +44,9 @@ type Config struct {
 }
 
 // ErrSameName means that a job with the same name has asked this Locker for the same slot before.
-// It is matched by an error of Lock, together with singleton.ErrNotDue. Two jobs may share the
-// name, for example jobs of one method value without gocron.WithName. Then only one of them runs.
-// Or one job is due more often than Config.Schedule or Gap allows.
+// An error of Lock that matches it also matches singleton.ErrNotDue. There are two causes. Two jobs
+// share a name, for example jobs of one method value without gocron.WithName; then only one of them
+// runs. Or one job is due more often than Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
 	"Schedule or Gap says")

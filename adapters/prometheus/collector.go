@@ -132,8 +132,8 @@ func (c *Collector) labels(all []string) []string {
 	return all
 }
 
-// of returns the label values of a metric: values and, if the Collector has names, the name of the
-// lock.
+// of returns the label values of a metric: the given values, then the lock's name if the Collector
+// has names.
 func (c *Collector) of(e distlock.Event, values ...string) []string {
 	if len(c.names) == 0 {
 		return values

@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A work has the metrics of work that is done under locks: terms, rounds and rows.
+// A work holds the metrics of elections, loops, schedules and queues: terms, rounds and rows.
 type work struct {
 	counters   map[*metrics.Metric]*prom.CounterVec
 	gauges     map[*metrics.Metric]*prom.GaugeVec

@@ -44,26 +44,27 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if change.Nothing() {
 		return l, nil, nil
 	}
-	l = c.turn(name, doc, change)
+	l = c.applyChange(name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if makes && enter.How != catalog.TryPlain && unseeded {
-		// A second write raises a fence to the clock if it was counted up from zero, like on a
+		// A second write raises a fence that was counted up from zero to the clock, like on a
 		// server.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
-			return c.turn(name, c.locks[stringKey(name)].fields(), change), nil, nil
+			return c.applyChange(name, c.locks[stringKey(name)].fields(), change), nil, nil
 		}
 	}
 	return l, change.Grants, nil
 }
 
-// blank returns the start of an inserted document: the equality fields of the upsert's filter.
+// blank returns a new document before its first change. Like an upsert, it has the fields that the
+// filter compares by equality.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide is [transition.Decide], but, like a server, it first tries TryPlain for an exclusive
-// request that does not queue.
+// decide returns [transition.Decide]. For an exclusive request that does not queue it tries
+// TryPlain first, as mongocatalog does.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {
@@ -88,19 +89,19 @@ func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	return transition.Decide(raw, t, now)
 }
 
-// lookAt returns the snapshot of a lock and its pings. The caller holds mu.
-func (c *Catalog) lookAt(doc *stored) catalog.Snapshot {
-	look := catalog.Snapshot{LockErr: doc.bad}
+// snapshot returns the snapshot of a lock document. The caller holds mu.
+func (c *Catalog) snapshot(doc *stored) catalog.Snapshot {
+	snapshot := catalog.Snapshot{LockErr: doc.bad}
 	if doc.bad == nil {
-		look = doc.lock.Shown(func(process string) catalog.PingState {
+		snapshot = doc.lock.Shown(func(process string) catalog.PingState {
 			if p := c.pings[stringKey(process)]; p != nil {
 				return p.ping
 			}
 			return catalog.PingState{}
 		})
 	}
-	look.ServerTime, look.Primary = serverDate(c.now()), c.primary
-	return look
+	snapshot.ServerTime, snapshot.Primary = serverDate(c.now()), c.primary
+	return snapshot
 }
 
 // Read is documented in [catalog.Locks].
@@ -120,7 +121,7 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return doc.lock, nil
 }
 
-// List is documented in [catalog.Locks]. It reads all locks at one instant.
+// List is documented in [catalog.Locks]. It reads all locks at the same instant.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	return func(yield func(catalog.Snapshot, error) bool) {
 		rows, err := c.rows(ctx, waited)
@@ -150,7 +151,7 @@ func (c *Catalog) rows(ctx context.Context, waited bool) (rows []catalog.Snapsho
 	defer c.mu.Unlock()
 	for _, doc := range c.locks.sorted() {
 		if !waited || awaited(doc.fields()) {
-			row := c.lookAt(doc)
+			row := c.snapshot(doc)
 			row.Primary = ""
 			rows = append(rows, row)
 		}

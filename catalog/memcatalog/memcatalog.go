@@ -1,13 +1,13 @@
 // Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
-// semantics of a MongoDB server. For example, numbers compare by value, whatever their type,
-// {state: 0} does not match a missing or null state, and dates come from the server's clock.
+// semantics of a MongoDB server. For example, numbers of different types are compared by value,
+// {state: 0} does not match a missing or null state, and dates are the server's clock.
 //
 // The store is for tests, simulations and single-process programs. It writes no file, and other
-// processes cannot use it. Every write is applied immediately, so no operation returns
+// processes cannot use it. Every write is applied at once, so no operation returns
 // [catalog.ErrUnknownOutcome].
 //
-// The store is deterministic: with an injected clock and source of ObjectIDs the same calls in the
-// same order yield the same documents, byte for byte. Results come in the order of names.
+// The store is deterministic. With an injected clock and source of ObjectIDs, the same sequence of
+// calls results in the same documents, byte for byte. Results are in the order of names.
 package memcatalog
 
 import (
@@ -26,16 +26,16 @@ import (
 
 // Options are the settings of a Catalog. The zero value is usable.
 type Options struct {
-	// Now is the server's clock; default the machine's wall clock.
+	// Now returns the server's clock; default the machine's wall clock.
 	Now func() time.Time
-	// NewObjectID makes the sessions that Break writes; default bson.NewObjectID.
+	// NewObjectID returns the new session for each Break; default bson.NewObjectID.
 	NewObjectID func() bson.ObjectID
-	// Primary names the term of the server, see SetPrimary; default "memory".
+	// Primary is the name of the server's term, see SetPrimary; default "memory".
 	Primary string
 }
 
-// A Catalog is a store in memory, made by New. It is safe for concurrent use. An operation waits
-// only for the mutex, and a write of a lock also for an open transaction that wrote the same lock.
+// A Catalog is a store in memory, made by New. It is safe for concurrent use. Operations wait for a
+// mutex. A write of a lock also waits for an open transaction that wrote the same lock.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
@@ -70,15 +70,15 @@ func New(opts Options) *Catalog {
 	}
 }
 
-// SetPrimary changes the name of the server's term, like an election.
+// SetPrimary changes the name of the server's term, as an election does.
 func (c *Catalog) SetPrimary(primary string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.primary = primary
 }
 
-// Put stores a document, as another program would. It replaces a document with the same _id. It
-// returns an error if the collection does not exist, or if doc has no _id or is not valid BSON.
+// Put stores a document, as another program would. It replaces the document with the same _id. It
+// returns an error if there is no such collection, if doc has no _id, or if doc is not valid BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -101,14 +101,15 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document with the string id, as an operator would. A missing one is ignored.
+// Remove deletes the document with the string id, as an operator would. It ignores a missing
+// document.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.table(collection), stringKey(id))
 }
 
-// Document returns a copy of the document with the string id, nil if it does not exist.
+// Document returns a copy of the document with the string id; nil if it does not exist.
 func (c *Catalog) Document(collection, id string) bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +145,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	}, nil
 }
 
-// table returns a collection, nil if it does not exist. The caller holds mu.
+// table returns a collection; nil if it does not exist. The caller holds mu.
 func (c *Catalog) table(collection string) table {
 	switch collection {
 	case catalog.LocksCollection:
@@ -156,7 +157,7 @@ func (c *Catalog) table(collection string) table {
 	}
 }
 
-// begin takes mu for an operation. It returns an error, and does not hold mu, if ctx is done.
+// begin locks mu for an operation. If ctx is done, it returns an error and does not lock mu.
 func (c *Catalog) begin(ctx context.Context, op catalog.Op, of string) error {
 	if err := ctx.Err(); err != nil {
 		return failed(op, of, err)
@@ -165,7 +166,8 @@ func (c *Catalog) begin(ctx context.Context, op catalog.Op, of string) error {
 	return nil
 }
 
-// failed names the operation in an error, and the lock or process unless it is "".
+// failed adds the operation to the text of an error. It also adds of, the name of the lock or the
+// process, unless that is "".
 func failed(op catalog.Op, of string, err error) error {
 	if of == "" {
 		return fmt.Errorf("%s: %w", op, err)

@@ -66,15 +66,15 @@ func TestCatalog_ReturnedDocument_IsACopy(t *testing.T) {
 	}
 }
 
-func TestCatalog_SetPrimary_ShowsInLookAndHello(t *testing.T) {
+func TestCatalog_SetPrimary_ShowsInSnapshotAndHello(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{Primary: "term 1"})
 	assert.Value(catalogtest.On(c).Acquire(t.Context(), grant("a", 1)))(t)
 	for _, want := range []string{"term 1", "term 2"} {
-		look, err := catalog.LookAt(t.Context(), c, "a")
+		snapshot, err := catalog.LookAt(t.Context(), c, "a")
 		server, err2 := c.Hello(t.Context())
-		if err != nil || err2 != nil || look.Primary != want || server.Primary != want {
-			t.Errorf("want %q, got %q and %q", want, look.Primary, server.Primary)
+		if err != nil || err2 != nil || snapshot.Primary != want || server.Primary != want {
+			t.Errorf("want %q, got %q and %q", want, snapshot.Primary, server.Primary)
 		}
 		c.SetPrimary("term 2")
 	}
@@ -84,10 +84,10 @@ func TestCatalog_Put_RefusesWhatNoServerHas(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
 	if err := c.Put("other", bson.D{{Key: "_id", Value: "x"}}); err == nil {
-		t.Error("an unknown collection was taken")
+		t.Error("no error for an unknown collection")
 	}
 	if err := c.Put("locks", bson.D{{Key: "state", Value: 0}}); err == nil {
-		t.Error("a document without _id was taken")
+		t.Error("no error for a document without _id")
 	}
 }
 
@@ -107,11 +107,11 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 	}()
 	c.BreakStreams()
 	if err := <-next; err == nil || ctx.Err() != nil {
-		t.Errorf("of one that waits: %v", err)
+		t.Errorf("stream with a waiting Next: %v", err)
 	}
 	for range 2 {
 		if grants, err := streams[1].Next(ctx); err == nil {
-			t.Errorf("of one that did not wait: %+v", grants)
+			t.Errorf("stream without a waiting Next: %+v", grants)
 		}
 	}
 	n, err := c.GrantStream(ctx, "p") // a stream opened after BreakStreams
@@ -126,7 +126,7 @@ func TestCatalog_BreakStreams_EndsOpenStreamsWithAnError(t *testing.T) {
 	}
 }
 
-func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
+func TestCatalog_BreakStreams_EarlierGrantsStillArrive(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
 	n := assert.Value(c.GrantStream(t.Context(), "p"))(t)
@@ -143,7 +143,7 @@ func TestCatalog_BreakStreams_WhatWasToldBeforeStillArrives(t *testing.T) {
 	}
 }
 
-func TestNotices_Close_WakesOneThatWaits(t *testing.T) {
+func TestGrantStream_Close_EndsNext(t *testing.T) {
 	t.Parallel()
 	c := memcatalog.New(memcatalog.Options{})
 	n := assert.Value(c.GrantStream(t.Context(), "p"))(t)

@@ -43,8 +43,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
-// follows applies the filter {local: {$in: b.Mine}} to a value that is not an array. Every value
-// matches if b.Mine is empty.
+// follows reports whether local meets the condition {local: {$in: b.Mine}}. It returns true if
+// b.Mine is empty. local must not be an array.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
@@ -161,26 +161,26 @@ func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error)
 	return pruned, nil
 }
 
-// Prepare is documented in [catalog.Pings]. The store in memory has no indexes to create.
+// Prepare is documented in [catalog.Pings]. It does nothing, because the store has no indexes.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return nil, ctx.Err()
 }
 
 // PruneLocks is documented in [catalog.Pings].
-func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 	pruned int, next string, err error,
 ) {
 	if err := c.begin(ctx, catalog.OpPruneLocks, after); err != nil {
 		return 0, "", err
 	}
 	defer c.mu.Unlock()
-	looked := 0
+	read := 0
 	for _, doc := range c.locks.sorted() {
 		name, ok := doc.raw.Lookup("_id").StringValueOK()
 		if !ok || name <= after {
 			continue
 		}
-		if looked++; looked > most {
+		if read++; read > limit {
 			return pruned, next, nil
 		}
 		next = name

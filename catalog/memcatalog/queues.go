@@ -10,31 +10,32 @@ import (
 	"mongodlm/catalog"
 )
 
-// turn writes a change and sends its grants to the streams. The caller holds mu.
-func (c *Catalog) turn(name string, doc fields, change catalog.Change) catalog.Lock {
+// applyChange applies a change to a document and sends its grants to the streams. The caller holds
+// mu.
+func (c *Catalog) applyChange(name string, doc fields, change catalog.Change) catalog.Lock {
 	after := storedLock(doc.changed(change))
 	c.locks[stringKey(name)] = after
-	c.tell(change.Grants)
+	c.deliver(change.Grants)
 	return after.lock // zero if the fence reached its limit
 }
 
-// Snapshots is documented in [catalog.Queues]. It reads all documents at one instant.
+// Snapshots is documented in [catalog.Queues]. It reads all documents at the same instant.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if err := c.begin(ctx, catalog.OpSnapshots, ""); err != nil {
 		return nil, err
 	}
 	defer c.mu.Unlock()
-	looks := make(catalog.Looks, len(names))
+	snapshots := make(catalog.Looks, len(names))
 	for _, name := range names {
 		if doc := c.locks[stringKey(name)]; doc != nil {
-			looks[name] = c.lookAt(doc)
+			snapshots[name] = c.snapshot(doc)
 		}
 	}
-	return looks, nil
+	return snapshots, nil
 }
 
 // HeldOrFree is documented in [catalog.Queues].
-func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, always []string) (
 	locks []catalog.Lock, err error,
 ) {
 	if err := c.begin(ctx, catalog.OpHeldOrFree, process); err != nil {
@@ -43,7 +44,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	defer c.mu.Unlock()
 	for _, name := range names {
 		doc := c.locks[stringKey(name)]
-		if doc != nil && doc.bad == nil && (!doc.lock.Held || slices.Contains(lines, name) ||
+		if doc != nil && doc.bad == nil && (!doc.lock.Held || slices.Contains(always, name) ||
 			len(doc.lock.GrantsOf(process)) > 0) {
 			locks = append(locks, doc.lock)
 		}
@@ -51,16 +52,16 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	return locks, nil
 }
 
-// awaited applies the filter {"waiters.process": {$exists: true}}.
+// awaited reports whether a document meets the condition {"waiters.process": {$exists: true}}.
 func awaited(doc fields) bool {
-	line := doc.get("waiters")
+	waiters := doc.get("waiters")
 	named := func(v bson.RawValue) bool {
-		party, ok := v.DocumentOK()
-		return ok && party.Lookup("process").Type != 0
+		element, ok := v.DocumentOK()
+		return ok && element.Lookup("process").Type != 0
 	}
-	list, ok := line.ArrayOK()
+	list, ok := waiters.ArrayOK()
 	if !ok {
-		return named(line)
+		return named(waiters)
 	}
 	values, _ := list.Values() // a stored document is valid
 	return slices.ContainsFunc(values, named)
@@ -87,7 +88,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return s, nil
 }
 
-// BreakStreams closes every open stream of grants, like an election or an invalidation.
+// BreakStreams ends every open stream of grants, as an election or an invalidation does.
 func (c *Catalog) BreakStreams() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +99,8 @@ func (c *Catalog) BreakStreams() {
 	}
 }
 
-// tell passes grants to the streams of their processes. The caller holds mu.
-func (c *Catalog) tell(grants []catalog.Grant) {
+// deliver adds grants to the streams of their processes. The caller holds mu.
+func (c *Catalog) deliver(grants []catalog.Grant) {
 	for s := range c.streams {
 		for _, a := range grants {
 			if a.Process == s.process {

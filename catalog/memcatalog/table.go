@@ -11,11 +11,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// A table is a collection. The key is the document's _id, see keyOf.
+// A table is a collection. keyOf returns the key of a document.
 type table map[string]*stored
 
-// A stored document with its parsed form. It is never changed, only replaced, so readers may keep
-// it.
+// A stored is a document with its parsed form. It is replaced, but never changed, so readers may
+// keep it.
 type stored struct {
 	raw  bson.Raw
 	lock catalog.Lock            // of a document of locks
@@ -31,7 +31,7 @@ func storedLock(raw bson.Raw) *stored {
 
 func storedPing(raw bson.Raw) *stored { return &stored{raw: raw, ping: catalog.PingStateOf(raw)} }
 
-// document returns the document, nil if there is none.
+// document returns the document; nil if there is none.
 func (s *stored) document() bson.Raw {
 	if s == nil {
 		return nil
@@ -39,7 +39,7 @@ func (s *stored) document() bson.Raw {
 	return s.raw
 }
 
-// fields returns the fields of the document, nil if there is none.
+// fields returns the fields of the document; nil if there is none.
 func (s *stored) fields() fields { return take(s.document()) }
 
 // keyOf returns the key of a document: the type of its _id and the bytes of its value.
@@ -52,7 +52,8 @@ func stringKey(id string) string { return key(text(id)) }
 
 func key(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
 
-// sorted returns the documents in the order of _id: first the strings, in the order of their bytes.
+// sorted returns the documents in the order of _id. Those with strings come first, in the order of
+// their bytes.
 func (t table) sorted() []*stored {
 	return slices.SortedFunc(maps.Values(t), func(a, b *stored) int {
 		x, y := a.raw.Lookup("_id"), b.raw.Lookup("_id")

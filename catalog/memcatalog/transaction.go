@@ -13,24 +13,25 @@ import (
 )
 
 // TransactionLifetime is the time limit of a transaction, like a server's
-// transactionLifetimeLimitSeconds. After that time the first waiting writer aborts the transaction.
+// transactionLifetimeLimitSeconds. After that time, the first writer that waits for the transaction
+// aborts it.
 const TransactionLifetime = time.Minute
 
-// ErrConflict is matched by the error of a transaction that must run again: another open
-// transaction wrote the document, or the document changed after the transaction began. The error
+// ErrConflict is matched by the error of a transaction that must run again. Another open
+// transaction wrote the document, or the document changed after this transaction began. The error
 // has the label TransientTransactionError.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
-// conflictError is an ErrConflict in the form of the driver's errors.
+// A conflictError is an ErrConflict with the methods of the driver's errors.
 type conflictError struct{ why string }
 
 func (e conflictError) Error() string             { return "memcatalog: write conflict: " + e.why }
 func (e conflictError) Is(target error) bool      { return target == ErrConflict }
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
-// A Transaction reads the locks in their state at its beginning. Its writes are invisible to other
-// readers until it commits. Another writer of the same document waits until the transaction ends.
-// Only one goroutine may use a Transaction.
+// A Transaction reads the locks in their state at its beginning. Before it commits, other readers
+// do not see its writes. Another writer of the same document waits until the transaction ends. Only
+// one goroutine may use a Transaction.
 type Transaction struct {
 	c     *Catalog
 	start time.Time // by the server's clock
@@ -57,8 +58,8 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at one instant. It returns ErrConflict if the transaction has
-// already ended, for example by its time limit.
+// Commit makes all writes visible at the same instant. It returns ErrConflict if the transaction
+// has already ended, for example by its time limit.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -70,7 +71,8 @@ func (t *Transaction) Commit() error {
 	return nil
 }
 
-// Abort ends the transaction and discards its writes. It has no effect after the end.
+// Abort ends the transaction and discards its writes. If the transaction has already ended, Abort
+// does nothing.
 func (t *Transaction) Abort() {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -86,7 +88,8 @@ func (t *Transaction) Over() bool {
 	return t.writes == nil
 }
 
-// end releases the documents and wakes the waiting writers. The caller holds c.mu.
+// end ends the transaction and wakes the writers that wait for its documents. The caller holds
+// c.mu.
 func (t *Transaction) end() {
 	for key := range t.writes {
 		delete(t.c.locked, key)
@@ -95,7 +98,7 @@ func (t *Transaction) end() {
 	close(t.over)
 }
 
-// read returns the transaction's version of a document. The caller holds c.mu.
+// read returns a document as the transaction sees it. The caller holds c.mu.
 func (t *Transaction) read(key string) *stored {
 	if doc := t.writes[key]; doc != nil {
 		return doc
@@ -119,8 +122,8 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 	return nil
 }
 
-// forWrite takes mu for a write to a lock document. It waits for a transaction that wrote the
-// document. If ctx ends first, it returns an error and does not hold mu.
+// forWrite locks mu for a write to a lock document. Before that it waits for a transaction that
+// wrote the document. If ctx ends first, forWrite returns an error and does not lock mu.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {
@@ -145,7 +148,7 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	}
 }
 
-// left returns the remaining time of a transaction.
+// left returns the time to the time limit of a transaction.
 func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
 // Busy reports whether a write to the lock must wait for a transaction.
@@ -164,8 +167,8 @@ func (c *Catalog) Busy(name string) bool {
 const conflictPause = 5 * time.Millisecond
 
 // WithTransaction runs work in a transaction and commits, like the driver's
-// Session.WithTransaction. After a conflict it tries again, until ctx ends. It returns every other
-// error of work.
+// Session.WithTransaction. After a conflict it tries again until ctx is done. It returns all other
+// errors of work.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := c.transactOnce(ctx, work)
@@ -191,7 +194,8 @@ func (c *Catalog) transactOnce(ctx context.Context, work func(ctx context.Contex
 	return t.Commit()
 }
 
-// Transact is documented in [catalog.Transactions]. An abort undoes only writes to locks.
+// Transact is documented in [catalog.Transactions]. Only writes to locks are part of the
+// transaction.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	const op = catalog.OpTransact

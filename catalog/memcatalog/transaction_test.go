@@ -13,21 +13,21 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// inTransaction runs test in virtual time on an empty store.
+// inTransaction runs test in virtual time with an empty store.
 func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// A write to a lock waits for the end of an open transaction that wrote the lock. Then the filter
-// of the write is applied again, as on a replica set.
+// A write to a lock waits until the open transaction that wrote the lock has ended. Then the write
+// applies its filter again, as on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
 		assert.Value(c.EnterTransaction(tx.Context(t.Context()), grant("a", 1)))(t)
 		if l, err := c.Read(t.Context(), "a"); !errors.Is(err, catalog.ErrNotFound) {
-			t.Errorf("others see what is not committed: %+v, %v", l, err)
+			t.Errorf("an uncommitted write is visible: %+v, %v", l, err)
 		}
 		start := time.Now()
 		time.AfterFunc(3*time.Second, func() { _ = tx.Commit() })
@@ -39,7 +39,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	})
 }
 
-// A write that waits for a transaction is dropped when its context ends.
+// A write that waits for a transaction is not applied if its context ends first.
 func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -52,7 +52,7 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-// A waiting writer aborts a transaction that exceeds its time limit. Then the transaction cannot
+// A writer that waits for a transaction aborts it after the time limit. Then the transaction cannot
 // commit.
 func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
@@ -65,8 +65,8 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	})
 }
 
-// A transaction runs again if the document was written after the transaction began.
-func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
+// If another write came after the beginning of a transaction, the transaction runs again.
+func TestTransaction_OldSnapshot_RunsAgain(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		runs := 0
 		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
@@ -85,7 +85,7 @@ func TestTransaction_OldPicture_RunsAgain(t *testing.T) {
 	})
 }
 
-// Two transactions that write one lock exclude each other, and both raise the fence.
+// Two transactions that write one lock run one after the other, and both raise the fence.
 func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		inside, fences := 0, make(chan int64, 2)
@@ -98,7 +98,7 @@ func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 						return err
 					}
 					if inside++; inside != 1 {
-						t.Error("both are inside")
+						t.Error("both transactions run at the same time")
 					}
 					time.Sleep(time.Second)
 					inside--
@@ -115,7 +115,7 @@ func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	})
 }
 
-// A failed transaction leaves no writes, and no writer waits for it.
+// A failed transaction has no effect, and no writer waits for it.
 func TestTransaction_Failed_LeavesNothing(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		mine := errors.New("mine")

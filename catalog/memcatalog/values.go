@@ -18,14 +18,14 @@ func text(s string) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeString, Value: value}
 }
 
-// valueOf converts v to BSON. BSON must be able to represent v.
+// valueOf returns v as BSON. BSON must be able to represent v.
 func valueOf(v any) bson.RawValue {
 	t, value, _ := bson.MarshalValue(v)
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares v, a number of any type but Decimal128, with n by value, as the server does. ok
-// is false for NaN and for a value that is not such a number.
+// compare compares v with n by value, as the server does. v may be a number of any type but
+// Decimal128. ok is false for NaN and for all other values.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	if f, isDouble := v.DoubleOK(); isDouble {
 		return cmp.Compare(f, float64(n)), !math.IsNaN(f)
@@ -39,10 +39,10 @@ func equalsNumber(n int64) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
 
-// below applies the filter {field: {$lt: n}} to a value that is not an array.
+// below reports whether v meets the condition {field: {$lt: n}}. v must not be an array.
 func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
 
-// positive applies the filter {field: {$gt: 0}}.
+// positive reports whether v meets the condition {field: {$gt: 0}}. v must not be an array.
 func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
 // equals returns the filter {field: want}. want must not be a number.
@@ -52,7 +52,8 @@ func equals(want bson.RawValue) func(bson.RawValue) bool {
 	}
 }
 
-// holds applies a filter to a value like the server: an array matches if an element matches.
+// holds reports whether a value meets the filter. As on a server, an array meets it if an element
+// does.
 func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	if filter(v) {
 		return true
@@ -65,7 +66,7 @@ func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	return slices.ContainsFunc(values, filter)
 }
 
-// fields are a document's fields in their order.
+// fields are the fields of a document, in their order.
 type fields []field
 
 type field struct {
@@ -73,7 +74,7 @@ type field struct {
 	value bson.RawValue
 }
 
-// take splits a document into its fields. Stored documents are valid BSON.
+// take returns the fields of a document, which must be valid BSON.
 func take(raw bson.Raw) fields {
 	elements, err := raw.Elements()
 	if err != nil || len(elements) == 0 {
@@ -101,8 +102,8 @@ func (f fields) raw() bson.Raw {
 	return append(raw, 0)
 }
 
-// at returns the index of the last field with that name, or -1. Package catalog also reads the last
-// field.
+// at returns the index of the last field with that name; -1 if there is none. Package catalog also
+// reads the last one.
 func (f fields) at(key string) int {
 	for i := len(f) - 1; i >= 0; i-- {
 		if f[i].key == key {
@@ -119,7 +120,7 @@ func (f fields) get(key string) bson.RawValue {
 	return bson.RawValue{} // missing
 }
 
-// lookup gets the value at a path of one or two names. Only a document has subfields.
+// lookup returns the value at a path of one or two names. Only a document has subfields.
 func (f fields) lookup(path string) bson.RawValue {
 	key, below, deep := strings.Cut(path, ".")
 	v := f.get(key)
@@ -130,7 +131,7 @@ func (f fields) lookup(path string) bson.RawValue {
 	return take(doc).get(below)
 }
 
-// put sets a field. The caller must own f.
+// put sets a field. It may change f.
 func (f fields) put(key string, v bson.RawValue) fields {
 	if i := f.at(key); i >= 0 {
 		f[i].value = v
@@ -150,13 +151,13 @@ func (f fields) deep(path string, v any) fields {
 	return f.put(key, set)
 }
 
-// without removes a field. The caller must own f.
+// without removes a field. It may change f.
 func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns the lock document after a change, with rev raised. New fields come last: rev,
-// then the others by name.
+// changed returns the lock document after a change, with a larger rev. New fields come last: rev,
+// then the others in the order of their names.
 func (f fields) changed(c catalog.Change) bson.Raw {
 	out := slices.Clone(f)
 	if next, ok := c.NextRev(f.get("rev")); ok {

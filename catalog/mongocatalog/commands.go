@@ -9,24 +9,24 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds commands. Names, process ids and other strings occur only as values, so a "$" or
-// a "." in them is data.
+// This file builds commands. Names, process ids and other strings of callers occur only as values,
+// so a "$" or a "." in them has no special meaning.
 
-// The conditions that a field is absent, and that it is present.
+// absent is the condition that a field does not exist, and there the condition that it exists.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
 )
 
-// positive is the condition on the state of a held lock. It does not match null or a missing field.
+// positive is the condition on the state of a held lock. A missing state and null do not meet it.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
-// majority is the write concern of every write. On a replica set w: majority implies j by default.
-// On a standalone it does not, and without j a killed server loses up to 100 ms of acknowledged
-// writes.
+// majority is the write concern of every write. On a replica set w: majority also waits for the
+// journal. On a standalone it does not, so j is set. Without j, a standalone that is killed loses
+// the acknowledged writes of the last 100 ms.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
-// revised is the increment that every write of this package makes in a lock document.
+// revised raises rev. Every write of this package to a lock document does that.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
 type modification struct {
@@ -50,7 +50,8 @@ func (m modification) command(collection string) bson.D {
 	return append(d, bson.E{Key: "writeConcern", Value: majority})
 }
 
-// updateOne returns an update of at most one document. With upsert it inserts a missing document.
+// updateOne returns an update of at most one document. If upsert is set, the update inserts a
+// missing document.
 func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D {
 	statement := bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}}
 	if upsert {
@@ -74,7 +75,7 @@ func deletion(collection string, statements ...any) bson.D {
 	}
 }
 
-// held is the filter for the lock that s holds. It matches the held states of all managers.
+// held is the filter for the lock that s holds, in any held state.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "state", Value: positive},
@@ -94,8 +95,8 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// The conditions that a document has no waiters, that it has no sharers, and that its mode is not
-// one of sharers.
+// unwaited is the condition that a document has no waiters, unshared that it has no sharers, and
+// alone that its mode is not shared or permit.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
@@ -105,9 +106,10 @@ var (
 // none is the condition that a list is absent or empty.
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
-// acquisition takes a free lock without waiters. The filter has the conditions of
-// [catalog.ParseLock] in a form that every server supports. The condition {state: 0} alone would
-// match the Decimal128 0 and an array that contains a 0.
+// acquisition acquires a free lock without waiters. Its filter has the conditions of
+// [catalog.ParseLock] without expressions, which some servers do not support. The conditions on the
+// type of state and on state.0 are necessary: {state: 0} alone also matches the Decimal128 0 and an
+// array that contains 0.
 func acquisition(r catalog.Request) modification {
 	return modification{
 		filter: bson.D{
@@ -151,11 +153,11 @@ func plainRelease(s catalog.Session) bson.D {
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
-// beating returns a ping. The filter does not match a condemned document, a document with the same
-// or a larger number, or the ping of another process with the same id. Then the upsert fails with
-// DuplicateKey. The conditions on seq.0 and local.0 exclude arrays: {seq: {$lt: n}} alone would
-// match an array that contains a smaller number.
-func beating(b catalog.Heartbeat) modification {
+// pinging returns a ping. Its filter does not match a condemned document, a document with the same
+// or a larger number, or a ping of a twin. Then the upsert fails with DuplicateKey. The conditions
+// on seq.0 and local.0 exclude arrays: {seq: {$lt: n}} alone also matches an array that contains a
+// smaller number.
+func pinging(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
 		bson.E{Key: "seq.0", Value: absent})
@@ -188,7 +190,8 @@ func alive(process string) bson.D {
 }
 
 // changingPing returns a change of a ping document. If now is zero, the server sets all dates.
-// FerretDB v1 rejects dotted paths in $currentDate, so now is written for these paths.
+// Otherwise a date in a subdocument is now, because FerretDB v1 rejects a path with a dot in
+// $currentDate.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {

@@ -17,12 +17,14 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file carries out every transition by compare-and-set: it reads the document, applies package
-// transition, and writes if the document has not changed meanwhile. For common transitions
-// fast_path.go needs no read on a server with pipeline updates. A server without pipeline updates
-// cannot write its clock into every field, so the compare-and-set reads the clock first.
+// This file applies transitions by compare-and-set. It reads the document, computes the change with
+// package transition, and writes if the document has not changed since the read. Every transition
+// can be applied in this way. fast_path.go has commands without a read for common transitions, for
+// servers with pipeline updates. Only a pipeline update can write the server's clock into every
+// field. So the compare-and-set reads the server's clock with the document.
 
-// After swapsAtOnce failed tries, each further try waits up to swapPause.
+// The first swapsAtOnce tries follow each other at once. Before each further try there is a random
+// pause of at most swapPause.
 const (
 	swapsAtOnce = 3
 	swapPause   = 20 * time.Millisecond
@@ -31,15 +33,15 @@ const (
 // errKeepsChanging is the error of a compare-and-set that failed until its context was done.
 var errKeepsChanging = errors.New("others keep changing the document")
 
-// bySwap carries out a transition and returns the resulting document. After a conflict it reads the
-// primary's latest state, even if uncommitted, since the filter of the write must match that state.
-// With reads of committed states only one write per commit could succeed. A result without a write
-// is based on a committed state.
+// bySwap applies a transition and returns the resulting document. The first read returns committed
+// data. After a conflict bySwap reads the primary's latest data, even if uncommitted, because the
+// filter must match that data. With committed reads, only one write per commit could succeed. If
+// there is nothing to write, the result is from a committed read.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// The acquisition that Confirm checks may not be committed yet. The write that follows waits
-	// for the majority.
+	// Confirm begins with a read of the latest data, because the acquisition may not be committed
+	// yet. The write waits for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {
@@ -75,8 +77,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 	}
 }
 
-// readTimed reads a lock document, nil if it does not exist, and the server's clock. It sends one
-// command if the server supports that.
+// readTimed returns a lock document and the server's clock. The document is nil if it does not
+// exist. readTimed sends one command if the server supports that.
 func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	raw bson.Raw, now time.Time, err error,
 ) {
@@ -126,7 +128,8 @@ func timed(name string) bson.A {
 	})}
 }
 
-// trySwap returns nil when the document has changed.
+// trySwap returns the document after the write. It returns nil if the document has changed since
+// the read.
 func (c *Catalog) trySwap(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	doc, err := c.modify(ctx, o, m)
 	if index, ok := duplicateKey(err); ok && index == idIndex && m.upsert {

@@ -23,8 +23,8 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 	return d(ctx, network, address)
 }
 
-// A write without a connection is certainly not applied, even if the driver reports a network
-// error. If a connection breaks during the write, the outcome is unknown.
+// A write for which there is no connection is not applied, even if the driver reports a network
+// error. If a connection breaks during a write, the outcome is unknown.
 func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -66,7 +66,7 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 				t.Errorf("want %s, got %s: %v", c.want, got, err)
 			}
 			if n := len(s.sent()); c.want == unavailable && n != 0 {
-				t.Errorf("%d commands came", n)
+				t.Errorf("received %d commands", n)
 			}
 			var connect interface{ Unwrap() error }
 			if !errors.As(err, &connect) {

@@ -121,14 +121,14 @@ func TestSupported(t *testing.T) { // E13, E14
 			}
 			if err != nil && (!strings.Contains(err.Error(), c.refusal) ||
 				!strings.Contains(err.Error(), "; ")) {
-				t.Errorf("the text must say %q and what to do: %v", c.refusal, err)
+				t.Errorf("the text must contain %q and an alternative: %v", c.refusal, err)
 			}
 		})
 	}
 }
 
-// A product that is not MongoDB is recognized by its replies, and refused with its name and the
-// reason. MongoDB is accepted with every host name.
+// Supported refuses a product that is not MongoDB. It recognizes the product by its replies. The
+// error has the product's name and the reason. A MongoDB is supported whatever its host names are.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()
 	five := []bson.E{e("version", "5.0.0")}
@@ -173,14 +173,14 @@ func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 			}
 			for _, words := range []string{c.refusal, ": ", "use MongoDB 4.4"} {
 				if err != nil && !strings.Contains(err.Error(), words) {
-					t.Errorf("the text must say %q: %v", words, err)
+					t.Errorf("the text must contain %q: %v", words, err)
 				}
 			}
 		})
 	}
 }
 
-// Hello names a product that is not MongoDB.
+// Hello reports the name of a product that is not MongoDB.
 func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(bson.Raw) bson.D { return nil })
@@ -192,8 +192,8 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	}
 }
 
-// Dial refuses a connection string with the hosts of an unsupported product before it sends a DNS
-// query or a command. The error contains no other part of the string.
+// Dial refuses a connection string with a host of an unsupported product. It does so before it
+// sends a DNS query or a command. The error has no other part of the string.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 	t.Parallel()
 	for uri, name := range map[string]string{

@@ -13,14 +13,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// Dial creates a client from a copy of opts and the connection string uri. pool is the largest
-// number of connections; 0 keeps the one in opts or uri. purpose is added to the application name.
-// uri and purpose may be empty. Regardless of opts, the client never resends a command that an
-// overloaded server refused. Dial does not wait for the server.
+// Dial creates a client for the connection string uri with a copy of opts. pool is the largest
+// number of connections. If it is 0, opts or uri determine the number. purpose is added to the
+// application name. uri and purpose may be empty. The client never resends a command that an
+// overloaded server refused, whatever opts contains. Dial does not wait for the server.
 //
-// Dial returns an error for invalid options, an invalid connection string, and the hosts of an
-// unsupported product. The error never contains the user information of the connection string. It
-// matches [catalog.ErrUnavailable] when a DNS query for mongodb+srv fails.
+// Dial returns an error for invalid options, for an invalid connection string, and for the hosts of
+// an unsupported product. If a DNS query for mongodb+srv fails, the error matches
+// [catalog.ErrUnavailable]. No error contains the user or the password in uri.
 func Dial(
 	opts *options.ClientOptions, uri string, pool uint64, purpose string,
 ) (*mongo.Client, error) {
@@ -53,8 +53,8 @@ func Dial(
 	return client, nil
 }
 
-// appName returns a client's application name: the given name, or mongodlm. It adds the purpose if
-// the server accepts the length.
+// appName returns a client's application name: the given name or, without one, mongodlm. It adds
+// the purpose if the result is not longer than the server allows.
 func appName(given *string, purpose string) string {
 	name := "mongodlm"
 	if given != nil {
@@ -67,7 +67,8 @@ func appName(given *string, purpose string) string {
 }
 
 // ambiguous returns an error for a connection string with an unescaped slash in its password. The
-// driver would use a part of the password as a host, and resolve and display that host.
+// driver would use a part of the password as a host name, and its errors would contain that host
+// name.
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")
@@ -79,8 +80,8 @@ func ambiguous(uri string) error {
 	return nil
 }
 
-// WithoutSecrets removes the user information of uri from a text, in every form that occurs in
-// errors.
+// WithoutSecrets removes the user and the password in uri from a text. The text may contain the
+// password escaped or unescaped.
 func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {

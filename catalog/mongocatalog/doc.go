@@ -2,27 +2,28 @@
 //
 // # Every command is sent once
 //
-// Every write is one command that is sent at most once. So an error belongs to the only try, and
-// errors.go classifies it: not applied, or unknown. The driver's retryable writes are not used:
-// they repeat until the context ends and then report the last failure, although an earlier try may
-// have been applied. They also make the server store an image of every document that a retryable
-// findAndModify changed. To retry an acquisition, send transition.Confirm first.
+// Every write is one command, and is sent at most once. So an error describes the only try, and
+// errors.go can classify it: the write was not applied, or the outcome is unknown. The driver's
+// retryable writes are off. They try again until the context ends, and return the error of the last
+// try, although an earlier try may have been applied. They also make the server store an image of
+// every document that a retryable findAndModify changed. A caller that wants to retry an
+// acquisition sends transition.Confirm first.
 //
-// From MongoDB 8.2 on an overloaded server refuses commands and guarantees that it did not apply
-// them. The clients of [Dial] report that immediately. An application's client sends such a command
-// up to two more times (maxAdaptiveRetries), with pauses. The command is still applied at most
-// once, since the server refused every earlier copy. The error is the last copy's.
+// An overloaded server, from MongoDB 8.2 on, refuses commands and guarantees that it did not apply
+// them. A client of [Dial] returns that error at once. A client that the application made sends the
+// command up to two more times (maxAdaptiveRetries), with pauses. The command is still applied at
+// most once, because the server refused every earlier copy.
 //
 // # Concerns
 //
-// Writes are w: majority and reads readConcern majority on the primary, regardless of the
-// connection string. Only Transact, EnterTransaction and transitions under a lock join a session or
-// transaction of the context. Every other operation takes effect immediately, even inside a
-// transaction. Every command ends after [Options].CommandTimeout, or when the caller's context
-// ends, on the client and on the server.
+// Writes use w: majority. Reads use readConcern majority on the primary. The connection string
+// cannot change that. Only Transact, EnterTransaction and transitions under a lock take part in a
+// transaction of the context. Every other operation takes effect at once, even with the context of
+// a transaction. On the client and on the server, every command ends after [Options].CommandTimeout
+// or when the caller's context ends.
 //
 // # Limits
 //
-// The server must make conditional updates atomic. [Supported] refuses deployments that are known
-// to be too weak. configserver.Check measures a deployment.
+// The server must apply conditional updates atomically. [Supported] refuses deployments that are
+// known not to. configserver.Check tests a deployment.
 package mongocatalog

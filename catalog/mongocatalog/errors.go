@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file classifies the driver's errors. It assumes that a write is sent at most once, see the
-// package comment.
+// This file classifies the driver's errors. It assumes that each write is sent at most once, see
+// the package comment.
 
 const idIndex = "_id_"
 
@@ -31,8 +31,8 @@ const (
 	codeUpsertedTooLarge = 17420
 )
 
-// refused lists the codes of commands that were not applied: the server could not parse them, does
-// not allow them, or the document does not permit the change.
+// refused lists the codes for a command that was not applied, because the server cannot parse it,
+// does not allow it, or cannot change the document in that way.
 var refused = []int{
 	2, 9, 14, 121, // BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure
 	166, 193, // CommandNotSupportedOnView, no sharding enabled
@@ -41,8 +41,8 @@ var refused = []int{
 	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge,
 }
 
-// notNow are the codes for a command that was not applied but may succeed later: UserWritesBlocked,
-// NotWritablePrimary, NotPrimaryNoSecondaryOk.
+// notNow lists the codes for a command that was not applied now, but may succeed later:
+// UserWritesBlocked, NotWritablePrimary, NotPrimaryNoSecondaryOk.
 var notNow = []int{371, 10107, 13435}
 
 type outcome int
@@ -52,18 +52,19 @@ const (
 	unknown outcome = iota
 	// notApplied: the command was not applied.
 	notApplied
-	// unavailable: the command was not applied, because no server was available, or it was
+	// unavailable: the command was not applied, because no server was available or the server was
 	// overloaded.
 	unavailable
 	// denied: the command was not applied, because the user lacks a privilege.
 	denied
 )
 
-// classify returns the outcome of a write that failed with err. An unlisted error is unknown.
+// classify returns the outcome of a write that failed with err. For an error that it does not know
+// the outcome is unknown.
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
-		// The primary applied the write, and may roll it back, whatever the write concern error.
+		// The primary applied the write. It may roll the write back.
 		return unknown
 	}
 	var server mongo.ServerError
@@ -84,8 +85,8 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// The driver checks the context before it sends, and then returns the bare error. When the
-		// context ends later, the driver returns a connection's error.
+		// Before the driver sends a command, it checks the context and returns its error as it is.
+		// If the context ends later, the driver returns the error of a connection.
 		return notApplied
 	default:
 		return unknown
@@ -93,14 +94,14 @@ func classify(err error) outcome {
 }
 
 // overloaded reports whether an overloaded server refused a command and guarantees that the command
-// was not applied. Such a server is MongoDB 8.2 or later (for example codes 462 and 463). The label
+// was not applied. MongoDB does so from 8.2 on, for example with codes 462 and 463. The label
 // SystemOverloadedError alone is not a guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&
 		(labeled(err, driver.ErrRetryableError) || labeled(err, driver.NoWritesPerformed))
 }
 
-// neverSent reports whether there was no connection to send the command on.
+// neverSent reports whether the command was not sent because there was no connection.
 func neverSent(err error) bool {
 	var selection topology.ServerSelectionError
 	if errors.As(err, &selection) || errors.Is(err, mongo.ErrClientDisconnected) ||
@@ -117,15 +118,16 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake begins the error text of a connection that was refused or broke before the first
-// command. The driver reports that only in the text. For a used connection the text has the
-// connection's name between the parentheses.
+// handshake begins the error text of a connection that was refused, or that broke before the first
+// command. No type or code of the driver distinguishes this case. If the connection was in use, the
+// text has the connection's name between the parentheses.
 const handshake = "connection() error occurred during connection handshake"
 
-// network reports whether a connection broke before or during the command, see neverSent.
+// network reports whether a connection broke. The command may or may not have been sent, see
+// neverSent.
 func network(err error) bool { return labeled(err, driver.NetworkError) }
 
-// classifyRead returns the outcome of a read that failed with err. The outcome is never unknown.
+// classifyRead returns the outcome of a read that failed with err. It never returns unknown.
 func classifyRead(err error) outcome {
 	switch got := classify(err); {
 	case got != unknown:
@@ -134,14 +136,14 @@ func classifyRead(err error) outcome {
 		hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262, 402, 433, 449, 450, 462, 463,
 			11600, 11601, 11602, 13436):
 		// The connection broke, the command took too long or was killed, the server is overloaded,
-		// or the node is changing its role.
+		// or the node changes its role.
 		return unavailable
 	default:
 		return notApplied
 	}
 }
 
-// An operation describes a command for its error.
+// An operation describes a command for the texts of its errors.
 type operation struct {
 	verb   string
 	name   string // name of a lock or a process
@@ -154,7 +156,8 @@ type operation struct {
 	session *mongo.Session // session of the operation's transaction, or nil
 }
 
-// on returns an operation on a collection. The optional name is a lock's or a process's.
+// on returns an operation on a collection. name is the name of a lock or a process; it may be left
+// out.
 func on(collection, actions, verb string, name ...string) operation {
 	o := operation{verb: verb, collection: collection, actions: actions}
 	if len(name) > 0 {
@@ -167,7 +170,7 @@ func reading(verb string, name ...string) operation {
 	return on(catalog.LocksCollection, "find", verb, name...)
 }
 
-// wrap prefixes a classified error with the operation.
+// wrap adds the operation to the text of a classified error.
 func (o operation) wrap(err error) error {
 	if o.quoted {
 		return fmt.Errorf("%s %q: %w", o.verb, o.name, err)
@@ -175,7 +178,7 @@ func (o operation) wrap(err error) error {
 	return fmt.Errorf("%s: %w", o.verb, err)
 }
 
-// failed classifies a driver's error. errors.As still finds the driver's error.
+// failed classifies an error of the driver. errors.As finds the driver's error in the result.
 func (o operation) failed(err error) error {
 	if o.session != nil {
 		return o.inTransaction(err)
@@ -210,8 +213,8 @@ func hasCode(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// duplicateKey reports whether a unique index rejected a document, and returns the index name. An
-// error without a name refers to the index on _id.
+// duplicateKey reports whether a unique index rejected a document. index is the name of that index.
+// If the error does not name the index, duplicateKey returns the index on _id.
 func duplicateKey(err error) (index string, ok bool) {
 	if !mongo.IsDuplicateKeyError(err) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		return "", false

@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The results of a classification.
+// The outcomes of reads and writes in the tables.
 const (
 	unknown     = "unknown"
 	notApplied  = "not applied"
@@ -128,7 +128,7 @@ func TestOutcome_OfEveryError(t *testing.T) {
 	}
 }
 
-// reaches reports whether the chain of err has an error with the text and type of want.
+// reaches reports whether the chain of err has an error with want's text and type.
 func reaches(err, want error) bool {
 	var found bool
 	var walk func(error)

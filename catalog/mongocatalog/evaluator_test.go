@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An evaluator runs update pipelines and conditions. It supports this package's stages and
-// operators as the manual of MongoDB 4.4 defines them. It is stricter than a server: it evaluates
-// even a branch that is not chosen, so that no result depends on a server's order.
+// An evaluator runs update pipelines and conditions as the manual of MongoDB 4.4 defines them. It
+// supports the stages and operators that this package uses. It also evaluates a branch that is not
+// chosen, because a server may do that too.
 type evaluator struct {
 	now  time.Time
 	root bson.D
@@ -114,7 +114,7 @@ func remove(doc bson.D, path []string) bson.D {
 	return out
 }
 
-// at follows a path. In an array it follows the path in every document.
+// at returns the value at a path. In an array it applies the rest of the path to every document.
 func at(v any, path []string) any {
 	if len(path) == 0 {
 		return v
@@ -186,7 +186,7 @@ func (ev evaluator) reference(text string) any {
 	return at(v, path[1:])
 }
 
-// with evaluates x with an additional variable.
+// with evaluates x with one more variable.
 func (ev evaluator) with(x, name, value any) any {
 	vars := map[string]any{}
 	maps.Copy(vars, ev.vars)
@@ -194,7 +194,7 @@ func (ev evaluator) with(x, name, value any) any {
 	return evaluator{ev.now, ev.root, vars}.eval(x)
 }
 
-// orNull returns null for a missing value, as in an array.
+// orNull returns v, or null if v is missing.
 func orNull(v any) any {
 	if v == any(missing{}) {
 		return nil
@@ -202,7 +202,7 @@ func orNull(v any) any {
 	return v
 }
 
-// call evaluates an operator. It uses apply for operators that bind no variables.
+// call evaluates an operator. Operators that define no variables are evaluated by apply.
 func (ev evaluator) call(operator string, argument any) any {
 	named, _ := argument.(bson.D)
 	arg := func(name string) any { return at(named, []string{name}) }
@@ -238,7 +238,7 @@ func (ev evaluator) call(operator string, argument any) any {
 	return apply(operator, values)
 }
 
-// orders has the meaning of the operators that compare.
+// orders has the comparison operators, as functions of the order of their arguments.
 var orders = map[string]func(order int) bool{
 	"$gt":  func(order int) bool { return order > 0 },
 	"$gte": func(order int) bool { return order >= 0 },

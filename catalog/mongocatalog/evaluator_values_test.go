@@ -120,7 +120,7 @@ func convert(v, to, onError, onNull any) any {
 	return n
 }
 
-// rank returns the place of a value's type in the server's sort order.
+// rank returns the position of a value's type in the server's sort order.
 func rank(v any) int {
 	switch v.(type) {
 	case missing, bson.Undefined:

@@ -10,7 +10,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Failed classifies a driver's error of a write or a read.
+// Failed classifies an error of the driver for a write or a read.
 func Failed(err error, writes bool) error {
 	o := onLock("acquire", "balancer")
 	o.database, o.writes = "config", writes
@@ -20,7 +20,7 @@ func Failed(err error, writes bool) error {
 // FailedInTransaction wraps an error of a command in a transaction.
 func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
 
-// AppName returns a client's application name.
+// AppName returns the application name of a client.
 var AppName = appName
 
 // DuplicateKey returns the index of a DuplicateKey error.
@@ -47,8 +47,8 @@ func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string
 		"seed":           seeding(r.Session, 9).command("locks"),
 		"releaseDamaged": swap(r.Name, damaged, left).command("locks"),
 		"releasePlain":   plainRelease(r.Session),
-		"ping":           beating(b).command("lockpings"),
-		"pingAgain":      beating(later).command("lockpings"),
+		"ping":           pinging(b).command("lockpings"),
+		"pingAgain":      pinging(later).command("lockpings"),
 		"condemn":        ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, none),
 		"condemnNone":    ping(transition.Condemn{Process: b.Process, How: how}, none),
 		"condemnDated":   ping(transition.Condemn{Process: b.Process, Watched: &p, How: how}, date),
@@ -58,7 +58,7 @@ func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string
 	}
 }
 
-// sighting returns the command that replaces a sight.
+// sighting returns the command that replaces the field sight.
 func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 	p.Sight = before
 	seen := catalog.Sight{Seq: p.Seq, At: time.UnixMilli(6), Local: time.UnixMilli(7), By: "$me"}
@@ -90,7 +90,7 @@ func Turns(r catalog.Request) map[string]bson.D {
 		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
 		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
 		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},
-		"notices":     {{Key: "pipeline", Value: notable("$host.1:" + r.Process)}},
+		"notices":     {{Key: "pipeline", Value: grantEvents("$host.1:" + r.Process)}},
 	}
 }
 
@@ -125,10 +125,10 @@ func parts(m modification) (bson.D, bson.A) {
 	return m.filter, pipeline
 }
 
-// CommandTimeout returns the effective timeout.
+// CommandTimeout returns the time limit of a command.
 func (c *Catalog) CommandTimeout() time.Duration { return c.timeout }
 
-// Database returns the effective database.
+// Database returns the name of the database.
 func (c *Catalog) Database() string { return c.database }
 
 // Begin returns a command's context.

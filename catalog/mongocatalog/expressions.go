@@ -8,10 +8,11 @@ import (
 )
 
 // This file has the rules of [catalog.ParseLock] as expressions of the server, for commands that
-// skip malformed documents. Every expression has a value for every document and never fails,
-// because the error of a failed update does not describe the document.
+// must not match malformed documents. For every document, each expression has a value and never
+// fails. A failing expression would make the whole command fail, with an error that does not
+// describe the document.
 
-// call returns an operator with its arguments. It does not put a single argument into an array.
+// call returns an operator with its arguments. Two or more arguments become an array.
 func call(operator string, args ...any) bson.D {
 	if len(args) == 1 {
 		return bson.D{{Key: operator, Value: args[0]}}
@@ -25,29 +26,31 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose returns $cond with the condition and its two values.
+// choose returns $cond with the condition, the value if it is true, and the value otherwise.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
 
-// literal keeps the server from interpreting a string with a "$" as a field.
+// literal returns v as a constant. Without it the server would read a string that begins with "$"
+// as a field.
 func literal(v any) bson.D { return call("$literal", v) }
 
 func typeIs(field any, types ...string) bson.D {
 	return call("$in", call("$type", field), types)
 }
 
-// array returns the field if it is an array, else an empty array.
+// array returns the field if it is an array, and otherwise an empty array.
 func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
 
-// each maps an array. "$$p" is the element.
+// each maps the elements of an array. In the expression, "$$p" is the element.
 func each(input, in any) bson.D {
 	return call("$map", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "in", Value: in},
 	})
 }
 
-// where returns the elements of an array that meet the condition. "$$p" is the element.
+// where returns the elements of an array that meet the condition. In the condition, "$$p" is the
+// element.
 func where(input, condition any) bson.D {
 	return call("$filter", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "cond", Value: condition},
@@ -58,12 +61,13 @@ func first(list any) bson.D { return call("$arrayElemAt", list, int32(0)) }
 
 func isHeld() bson.D { return call("$gt", "$state", int32(0)) }
 
-// isShared reports whether a document's sharers are its holders, see [catalog.ParseLock].
+// isShared is the condition that the sharers are the holders, see [catalog.ParseLock].
 func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCount()) }
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// limitOf reads a limit like [catalog.ParseLock]. It returns 0 for an invalid limit.
+// limitOf returns the number of permits in a field, as [catalog.ParseLock] reads it; 0 for an
+// invalid one.
 func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
@@ -82,7 +86,7 @@ func converted(field any, to string) bson.D {
 	})
 }
 
-// understood returns the conditions under which [catalog.ParseLock] accepts a document.
+// understood returns the conditions that [catalog.ParseLock] accepts the document.
 func understood() bson.A {
 	return bson.A{
 		either(not(isHeld()), every(typeIs("$ts", "objectId"), call("$ne", "$ts", bson.NilObjectID))),
@@ -97,8 +101,8 @@ func understood() bson.A {
 		counter("$fence"),
 		counter("$rev"),
 		either(not(isHeld()), typeIs("$process", "string", "missing", "null", "undefined")),
-		parties("$waiters", true),
-		parties("$sharers", false),
+		participants("$waiters", true),
+		participants("$sharers", false),
 		either(not(sharersCount()), every(
 			call("$in", "$mode", shareable),
 			either(call("$eq", "$mode", string(catalog.Shared)), call("$gt", limitOf("$limit"), int32(0))),
@@ -112,7 +116,7 @@ func understood() bson.A {
 
 func absentIn(field string) bson.D { return typeIs(field, "missing", "null", "undefined") }
 
-// counter requires that a fence or a rev is missing or can be raised.
+// counter is the condition that a fence or a rev is missing or can be raised.
 func counter(field string) bson.D {
 	return either(typeIs(field, "missing"), every(
 		typeIs(field, "int", "long"),
@@ -121,7 +125,8 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount requires that the first sharer is the holder in the top-level fields.
+// sharersCount is the condition that a lock is held, and that its first sharer is the holder in the
+// top-level fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),
@@ -130,35 +135,35 @@ func sharersCount() bson.D {
 	)
 }
 
-// parties requires that a field is absent or an array of holders or waiters. Only waiters have
-// their own mode and limit.
-func parties(field string, wait bool) bson.D {
-	party := []any{
+// participants is the condition that a field is absent or an array of holders or waiters. Only
+// waiters have a mode and a limit of their own.
+func participants(field string, wait bool) bson.D {
+	conditions := []any{
 		typeIs("$$p.ts", "objectId"),
 		call("$ne", "$$p.ts", bson.NilObjectID),
 		typeIs("$$p.process", "string"),
 		call("$ne", "$$p.process", ""),
 	}
 	if wait {
-		party = append(party,
+		conditions = append(conditions,
 			either(absentIn("$$p.mode"), call("$in", "$$p.mode", append(bson.A{""}, shareable...))),
 			either(call("$ne", "$$p.mode", string(catalog.Permit)),
 				call("$gt", limitOf("$$p.limit"), int32(0))))
 	}
 	return either(absentIn(field), every(
 		call("$isArray", bson.A{field}),
-		call("$allElementsTrue", bson.A{each(array(field), every(party...))}),
+		call("$allElementsTrue", bson.A{each(array(field), every(conditions...))}),
 	))
 }
 
-// once requires that no session occurs twice among the holders and waiters.
+// once is the condition that no session occurs twice among the holders and waiters.
 func once() bson.D {
 	all := call("$concatArrays", holding("$$p.ts", "$ts"), each(array("$waiters"), "$$p.ts"))
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence returns the fence from which the next one counts: the document's, or the server's clock
-// if the document's was counted up from zero.
+// lastFence returns the fence that the next grant raises. That is the document's fence, or the
+// server's clock if the document's fence was counted up from zero.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -167,8 +172,8 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding maps each sharer by the expression sharer, which uses "$$p", or an exclusive holder by
-// the expression alone.
+// holding returns an array with one value for each holder. For a sharer it is the expression
+// sharer, in which "$$p" is the sharer. For an exclusive holder it is the expression alone.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

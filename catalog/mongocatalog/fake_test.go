@@ -24,15 +24,15 @@ const (
 )
 
 // A fakeServer is the primary of a replica set with retryable writes. It implements a part of the
-// wire protocol, and answers each command by a script.
+// wire protocol. The function answer has the reply to each command.
 type fakeServer struct {
 	listener net.Listener
-	// answer returns the reply to a command. nil breaks the connection, and hang keeps the
-	// connection open without a reply.
+	// answer returns the reply to a command. The reply nil breaks the connection. After the reply
+	// hang the connection stays open.
 	answer func(command bson.Raw) bson.D
 	hello  bson.D // additional fields of the reply to hello
-	// version is the reported version; default 7.0.5. Set hello and version before a client
-	// connects.
+	// version is the version in the reply to buildInfo; default 7.0.5. Set hello and version before
+	// a client connects.
 	version string
 
 	wg       sync.WaitGroup
@@ -165,14 +165,14 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	return s.answer(command)
 }
 
-// sent returns the received commands without hello and similar ones.
+// sent returns the received commands. It omits hello and other commands of the driver.
 func (s *fakeServer) sent() []bson.Raw {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commands
 }
 
-// client connects with a connection string that has every option that the store must override.
+// client connects with a connection string that sets every option that the store must override.
 func (s *fakeServer) client(t *testing.T) *mongo.Client {
 	t.Helper()
 	return dial(t, "mongodb://"+s.listener.Addr().String()+

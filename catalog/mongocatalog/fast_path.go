@@ -11,25 +11,29 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file has the common case of an exclusive lock: one command for a document that this package
-// wrote. The command has a short pipeline, since the server parses and optimizes the pipeline every
-// time. Other documents are changed by compare-and-set, see compare_and_set.go.
+// This file has the commands for the common case of an exclusive lock. Each applies a transition to
+// a document of this package without a read. The pipelines are short, because the server parses and
+// optimizes them with every command. Other documents are changed by compare-and-set, see
+// compare_and_set.go.
 //
-// This form saves commands and time. The unit of time is a minimal write: a durable update of a
-// number. One Enter with its Leave costs, measured in one run on a replica set of three (4.4, an
-// unoptimized build):
-//   - with 16 contenders 2 commands and the time of 2.7 minimal writes, instead of 8.4 and 3.8 by
-//     compare-and-set;
-//   - with 64 contenders 2 and 4.2, instead of 12 and 5.1;
-//   - without contention the time of 3.0 minimal writes, instead of 2.8, but 2 fewer commands.
+// These are the costs of one Enter with its Leave, in commands and in time. The unit of time is a
+// minimal write, which is a durable update of a number. They were measured in one run on a replica
+// set of three (4.4, an unoptimized build):
+//   - 16 contenders: 2 commands and 2.7 minimal writes; by compare-and-set 8.4 commands and 3.8
+//     writes;
+//   - 64 contenders: 2 commands and 4.2 minimal writes; by compare-and-set 12 commands and 5.1
+//     writes;
+//   - one contender: 2 commands and 3.0 minimal writes; by compare-and-set 4 commands and 2.8
+//     writes.
 
-// work is the field for intermediate values of a pipeline. The last stage removes it.
+// work is the field in which a pipeline stores intermediate values. Its last stage removes the
+// field.
 const work = "__q"
 
-// worked refers to an intermediate value of an earlier stage.
+// worked returns the intermediate value that an earlier stage stored.
 func worked(field string) string { return "$" + work + "." + field }
 
-// setting is a stage that stores intermediate values.
+// setting returns a stage that stores intermediate values.
 func setting(values bson.D) bson.D {
 	set := make(bson.D, 0, len(values))
 	for _, e := range values {
@@ -38,12 +42,12 @@ func setting(values bson.D) bson.D {
 	return call("$set", set)
 }
 
-// when sets a field to a value if the condition holds, and otherwise keeps it.
+// when sets a field to the value if the condition holds. Otherwise the field keeps its value.
 func when(condition any, field string, value any) bson.E {
 	return bson.E{Key: field, Value: choose(condition, value, "$"+field)}
 }
 
-// entryOf is transition.Entry with the server's clock.
+// entryOf returns transition.Entry with the server's clock.
 func entryOf(r catalog.Request) bson.D {
 	entry := transition.Entry(r, time.Time{})
 	for i, e := range entry {
@@ -55,7 +59,7 @@ func entryOf(r catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine is a catalog.GrantLine as an expression. process must be a single line, see
+// grantLine returns catalog.GrantLine as an expression. process must not contain a line break, see
 // catalog.OneLine.
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
@@ -64,28 +68,28 @@ func grantLine(ts, fence, process any) bson.D {
 // ours is the condition that a number has a type that this package writes.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
-// ourNumber is the condition that a field is an int or long within the bounds.
+// ourNumber is the condition that a field is an int or long from least to most.
 func ourNumber(least, most int64) bson.D {
 	return append(append(bson.D{}, ours...),
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive returns the conditions that a document has at most one holder, and valid values in the
-// fields that the short pipelines read. Every element of waiters must be a waiter. No condition in
-// none may hold.
+// exclusive returns the conditions that a document has at most one holder, and that the fields of
+// the short pipelines are valid. Every element of waiters must be a waiter. The parameter none has
+// conditions that the document must not meet.
 func exclusive(name string, none ...any) bson.D {
-	waiters := notParties("waiters",
+	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
 	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
-// noSharers requires that a document has no field of a shared lock or a semaphore.
+// noSharers is the condition that a document has no field of a shared lock or a semaphore.
 var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns the conditions that every document of this package meets. No condition in none
-// may hold.
+// wellFormed returns the conditions that every document of this package meets. The parameter none
+// has conditions that the document must not meet.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -100,10 +104,11 @@ func wellFormed(name string, none bson.A) bson.D {
 	return filter
 }
 
-// notParties returns the conditions that match an invalid element of sharers or waiters: one that
-// is not a document with a session and a process. A condition also matches an array's elements.
-// Expressions are not used, since a server rejects $expr in an upsert.
-func notParties(field string, more ...bson.D) bson.A {
+// notParticipants returns conditions for an invalid element of sharers or waiters. A valid element
+// is a document with a session and a process. A condition on a field also matches the elements of
+// an array, so arrays are excluded. Expressions are not used, because a server rejects $expr in an
+// upsert.
+func notParticipants(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return call(field, call("$not", call("$type", kind)))
 	}
@@ -122,44 +127,46 @@ func notParties(field string, more ...bson.D) bson.A {
 // isList is the condition that a field is a non-empty array.
 func isList(field string) bson.D { return bson.D{{Key: field + ".0", Value: there}} }
 
-// onceInLine is the condition that no session waits twice, and the holder does not wait.
-func onceInLine() bson.D {
-	line := array("$waiters")
-	return call("$eq", call("$add", call("$size", line), int32(1)),
-		call("$size", call("$setUnion", bson.A{"$ts"}, each(line, "$$p.ts"))))
+// sessionsDiffer is the condition that no session is queued twice, and that the holder is not
+// queued.
+func sessionsDiffer() bson.D {
+	waiters := array("$waiters")
+	return call("$eq", call("$add", call("$size", waiters), int32(1)),
+		call("$size", call("$setUnion", bson.A{"$ts"}, each(waiters, "$$p.ts"))))
 }
 
 var isArray = bson.D{{Key: "$type", Value: "array"}}
 
-// nobodyWaits requires an empty queue, and somebodyWaits requires a waiter.
+// noWaiters is the condition that the queue is empty, and hasWaiters that it is not.
 var (
-	nobodyWaits   = bson.D{{Key: "waiters", Value: absent}}
-	somebodyWaits = bson.D{{Key: "waiters", Value: isArray}, {Key: "waiters.0", Value: there}}
+	noWaiters  = bson.D{{Key: "waiters", Value: absent}}
+	hasWaiters = bson.D{{Key: "waiters", Value: isArray}, {Key: "waiters.0", Value: there}}
 )
 
-// nextIsToldInOneLine requires a waiter. The first waiter's process id must have no line break, so
-// that a grantLine can contain the id unchanged.
-var nextIsToldInOneLine = append(append(bson.D{}, somebodyWaits...),
+// nextIsOneLine is the condition that there is a waiter, and that the first waiter's process id has
+// no line break. A grantLine cannot contain another process id.
+var nextIsOneLine = append(append(bson.D{}, hasWaiters...),
 	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 
-// stateFree and stateHeld require a state that this package wrote.
+// stateFree and stateHeld are conditions on a state that this package wrote.
 var (
 	stateFree = bson.E{Key: "state", Value: append(append(bson.D{}, ours...),
 		bson.E{Key: "$lte", Value: int32(0)}, bson.E{Key: "$gte", Value: int32(0)})}
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry enters r into an exclusive lock. The lock may be missing (shortEntry inserts it), free
-// without waiters, or held.
+// shortEntry enters r into an exclusive lock. The lock may be free without waiters, or held. If the
+// document is missing, shortEntry inserts it.
 func shortEntry(r catalog.Request) modification {
-	free := append(bson.D{stateFree}, nobodyWaits...)
-	held := func(line bson.D) bson.D { return append(bson.D{stateHeld}, line...) }
+	free := append(bson.D{stateFree}, noWaiters...)
+	held := func(waiters bson.D) bson.D { return append(bson.D{stateHeld}, waiters...) }
 	filter := append(append(exclusive(r.Name, full), newcomer(r.TS)...),
-		bson.E{Key: "$or", Value: bson.A{free, held(nobodyWaits), held(somebodyWaits)}})
+		bson.E{Key: "$or", Value: bson.A{free, held(noWaiters), held(hasWaiters)}})
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
-// newcomer requires that a session is neither the holder in the top-level fields nor a waiter.
+// newcomer returns the conditions that a session is neither the holder in the top-level fields nor
+// a waiter.
 func newcomer(ts bson.ObjectID) bson.D {
 	return bson.D{
 		{Key: "ts", Value: bson.D{
@@ -169,17 +176,17 @@ func newcomer(ts bson.ObjectID) bson.D {
 	}
 }
 
-// full requires a full queue, see [catalog.Lock.RoomFor].
+// full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone grants r a free lock, and otherwise appends r to the queue. It does not change a
-// document with a session that is queued twice.
+// enteringAlone makes r the holder of a free lock, and adds r to the queue of a held lock. If a
+// session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	return bson.A{
 		setting(bson.D{
 			{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()},
-			{Key: "fine", Value: onceInLine()},
+			{Key: "fine", Value: sessionsDiffer()},
 		}),
 		call("$set", bson.D{
 			when(free, "evidence", "$$REMOVE"),
@@ -203,24 +210,24 @@ func enteringAlone(r catalog.Request) bson.A {
 // nextRev returns the rev after a change.
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
-// shortDeparture releases an exclusive lock. The first waiter, if there is one, must wait for an
-// exclusive lock. The evidence is written for that waiter.
+// shortDeparture releases an exclusive lock and grants it to the first waiter, if there is one.
+// That waiter must want an exclusive lock. The evidence is for this grant.
 func shortDeparture(s catalog.Session, evidence string) modification {
-	next := append(append(bson.D{}, nextIsToldInOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
+	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
 			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // except after a manual edit
 			stateHeld,
-			bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
-			bson.E{Key: "$expr", Value: onceInLine()},
+			bson.E{Key: "$or", Value: bson.A{noWaiters, next}},
+			bson.E{Key: "$expr", Value: sessionsDiffer()},
 		),
 		update: leavingAlone(evidence),
 		fields: answer(),
 	}
 }
 
-// shortEviction removes a dead holder if the document still has the watched holder.
+// shortEviction is shortDeparture for a dead holder, which must still be the watched one.
 func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {
@@ -234,9 +241,9 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 
 // leavingAlone grants the lock to the first waiter, or frees the lock.
 func leavingAlone(evidence string) bson.A {
-	told := any("$$REMOVE")
+	value := any("$$REMOVE")
 	if evidence != "" {
-		told = literal(evidence)
+		value = literal(evidence)
 	}
 	some, next, fence := worked("some"), worked("next"), worked("fence")
 	return bson.A{
@@ -246,7 +253,7 @@ func leavingAlone(evidence string) bson.A {
 			{Key: "fence", Value: nextFence()},
 		}),
 		call("$set", bson.D{
-			when(some, "evidence", told),
+			when(some, "evidence", value),
 			when(some, "fence", fence),
 			when(some, "grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
 			when(some, "process", next+".process"),
@@ -254,7 +261,7 @@ func leavingAlone(evidence string) bson.A {
 			{Key: "state", Value: choose(some, int32(1), int32(0))},
 			when(some, "takeoverMS", next+".takeoverMS"),
 			when(some, "ts", next+".ts"),
-			lineAfterFirst(),
+			withoutFirst(),
 			when(some, "when", "$$NOW"),
 			when(some, "who", next+".who"),
 			when(some, "why", next+".why"),
@@ -263,8 +270,8 @@ func leavingAlone(evidence string) bson.A {
 	}
 }
 
-// lineAfterFirst sets the queue without its first waiter.
-func lineAfterFirst() bson.E {
+// withoutFirst removes the first waiter from the queue.
+func withoutFirst() bson.E {
 	return bson.E{Key: "waiters", Value: choose(
 		call("$gt", call("$size", array("$waiters")), int32(1)),
 		call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")}
@@ -273,9 +280,9 @@ func lineAfterFirst() bson.E {
 // nextFence returns the fence of the next grant.
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
 
-// watched returns the condition that an exclusive holder's lease still has the watched renewal, or
-// nil if the lease does not matter. A renewal removes all other leases, so the lease is the only
-// one.
+// watched returns the condition that the lease of an exclusive holder still has the watched
+// renewal. It returns nil if h has no renewal. A renewal removes all other leases, so the lease
+// must be the only one.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil
@@ -286,7 +293,7 @@ func watched(h catalog.Holder) bson.D {
 	}
 }
 
-// renewing is transition.Renew with the server's clock.
+// renewing returns transition.Renew with the server's clock.
 func renewing(r catalog.Renewal) modification {
 	local := bson.NewDateTimeFromTime(r.Local)
 	newer := func(like ...bson.E) bson.D { // the session has a lease with these fields

@@ -10,14 +10,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the common case of a lock with several holders: a reader joins readers, a permit is
-// taken or released, the last holder leaves. One Enter with its Leave costs, in commands and in the
-// time of minimal writes (see fast_path.go):
-//   - with 16 readers 2 and 2.4, instead of 17.6 and 3.2 by compare-and-set;
-//   - with 16 contenders for 4 permits 2 and 2.2, instead of 14.6 and 3.1;
-//   - with 16 contenders for 16 permits 2 and 3.3, instead of 16.4 and 7.4.
+// This file has the commands for the common cases of a lock with several holders: a reader joins
+// the readers, a permit is acquired or released, or the last holder leaves. These are the costs of
+// one Enter with its Leave, in commands and in minimal writes (see fast_path.go):
+//   - 16 readers: 2 commands and 2.4 writes; by compare-and-set 17.6 commands and 3.2 writes;
+//   - 16 contenders for 4 permits: 2 commands and 2.2 writes; by compare-and-set 14.6 and 3.1;
+//   - 16 contenders for 16 permits: 2 commands and 3.3 writes; by compare-and-set 16.4 and 7.4.
 
-// most returns the largest number of holders of a lock in the mode of r, r included.
+// most returns the largest number of holders that a lock in the mode of r may have.
 func most(r catalog.Request) int {
 	if r.Mode == catalog.Permit {
 		return min(int(r.Limit), catalog.MaxHolders)
@@ -25,22 +25,23 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing returns the conditions on the fields of a lock with holders in that mode. Waiters for a
-// semaphore must wait for permits. No condition in none may hold.
+// sharing returns the conditions on the fields of a lock with several holders in the mode. If the
+// lock is a semaphore, all waiters must wait for permits. The parameter none has conditions that
+// the document must not meet.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
-	waiters := notParties("waiters",
+	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
 	if mode == catalog.Permit {
-		waiters = notParties("waiters",
+		waiters = notParticipants("waiters",
 			call("mode", call("$ne", string(catalog.Permit))), isList("mode"),
 			call("limit", call("$not", call("$type", "int"))),
 			call("limit", call("$lt", int32(1))), isList("limit"))
 	}
-	return append(wellFormed(name, slices.Concat(notParties("sharers"), waiters, none)),
+	return append(wellFormed(name, slices.Concat(notParticipants("sharers"), waiters, none)),
 		bson.E{Key: "mode.0", Value: absent}, bson.E{Key: "limit.0", Value: absent})
 }
 
-// shared returns the conditions that a lock is held in a mode.
+// shared returns the conditions that a lock is held in the mode, Shared or Permit.
 func shared(mode catalog.Mode, limit any) bson.D {
 	if mode == catalog.Shared {
 		limit = absent
@@ -51,9 +52,9 @@ func shared(mode catalog.Mode, limit any) bson.D {
 	}
 }
 
-// standsOnce requires that the first sharer is the holder in the top-level fields, and that no
-// session is in the document twice.
-func standsOnce() bson.D {
+// sharersConsistent is the condition that the first sharer is the holder in the top-level fields,
+// and that no session occurs twice.
+func sharersConsistent() bson.D {
 	sharers, waiters := array("$sharers"), array("$waiters")
 	return every(
 		call("$eq", "$ts", first(each(sharers, "$$p.ts"))),
@@ -63,30 +64,30 @@ func standsOnce() bson.D {
 }
 
 // sharedEntry enters r into one of these locks:
-//   - a missing lock, which it inserts;
+//   - a missing document, which it inserts;
 //   - a free lock without waiters;
 //   - a lock that is held in the mode of r, with room for r and without waiters;
-//   - a semaphore with all permits taken, if r may be queued.
+//   - a semaphore without free permits, if r may be queued.
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {
 		d := append(shared(r.Mode, r.Limit), bson.E{Key: "sharers.ts", Value: call("$ne", r.TS)})
 		return append(d, slices.Concat(conditions...)...)
 	}
-	free := append(append(bson.D{stateFree}, noSharers...), nobodyWaits...)
+	free := append(append(bson.D{stateFree}, noSharers...), noWaiters...)
 	taken := bson.D{{Key: last, Value: there}}
-	ways := bson.A{free, alike(nobodyWaits, bson.D{{Key: last, Value: absent}})}
+	ways := bson.A{free, alike(noWaiters, bson.D{{Key: last, Value: absent}})}
 	waits := r.Mode == catalog.Permit && how == catalog.Queue
 	if waits {
-		ways = append(ways, alike(taken, nobodyWaits), alike(taken, somebodyWaits))
+		ways = append(ways, alike(taken, noWaiters), alike(taken, hasWaiters))
 	}
 	filter := append(append(sharing(r.Name, r.Mode, full), newcomer(r.TS)...),
 		bson.E{Key: "$or", Value: ways})
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes r a holder if there is room, otherwise a waiter. It does not change a
-// document with inconsistent sharers, or with a session that occurs twice.
+// enteringShared makes r a holder if there is room, and otherwise a waiter. If the sharers are
+// inconsistent, or a session occurs twice, holders and waiters stay unchanged.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	set := bson.D{
@@ -121,7 +122,7 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 	return bson.A{
 		setting(bson.D{
 			{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()},
-			{Key: "fine", Value: either(not(isHeld()), standsOnce())},
+			{Key: "fine", Value: either(not(isHeld()), sharersConsistent())},
 		}),
 		setting(bson.D{{Key: "gets", Value: every(worked("fine"), room)}}),
 		call("$set", set),
@@ -129,21 +130,21 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 	}
 }
 
-// sharedDeparture removes a holder. A released permit is granted to the first waiter. A released
-// shared lock stays held by the other readers, or becomes free.
+// sharedDeparture removes a holder. A permit is granted to the first waiter. A shared lock is not
+// granted: it stays held by the other readers, or becomes free.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
-	fine, limit := any(standsOnce()), any(absent)
-	next := append(append(bson.D{}, nextIsToldInOneLine...),
+	fine, limit := any(sharersConsistent()), any(absent)
+	next := append(append(bson.D{}, nextIsOneLine...),
 		bson.E{Key: "waiters.0.mode", Value: ""}, bson.E{Key: "sharers.1", Value: there})
 	if mode == catalog.Permit {
-		limit, next = ourNumber(1, math.MaxInt32), nextIsToldInOneLine
+		limit, next = ourNumber(1, math.MaxInt32), nextIsOneLine
 		fine = every(fine, either(call("$eq", call("$size", array("$waiters")), int32(0)), every(
 			call("$eq", call("$size", "$sharers"), "$limit"),
 			call("$eq", first(each(array("$waiters"), "$$p.limit")), "$limit"))))
 	}
 	filter := append(append(sharing(s.Name, mode), shared(mode, limit)...),
 		bson.E{Key: "sharers.ts", Value: s.TS},
-		bson.E{Key: "$or", Value: bson.A{nobodyWaits, next}},
+		bson.E{Key: "$or", Value: bson.A{noWaiters, next}},
 		bson.E{Key: "$expr", Value: fine},
 	)
 	return modification{filter: filter, update: leavingShared(s, mode), fields: answer()}
@@ -170,12 +171,12 @@ func leavingShared(s catalog.Session, mode catalog.Mode) bson.A {
 			when(some, "evidence", "$$REMOVE"),
 			when(some, "fence", fence),
 			when(some, "grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
-			lineAfterFirst(),
+			withoutFirst(),
 		}
 	}
-	anybody := call("$gt", call("$size", after), int32(0))
+	remain := call("$gt", call("$size", after), int32(0))
 	keep := func(field string, value any, otherwise any) bson.E {
-		return bson.E{Key: field, Value: choose(anybody, value, otherwise)}
+		return bson.E{Key: field, Value: choose(remain, value, otherwise)}
 	}
 	set := append(granting,
 		keep("limit", "$limit", "$$REMOVE"),

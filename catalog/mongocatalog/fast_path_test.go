@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// The short commands do not change a document that is shared, foreign, damaged, full or free with
-// waiters.
+// The short commands match only the common case. They do not match a document that is shared,
+// foreign, damaged, full, or free with waiters.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
 	me, other, reader := writer(1), writer(2), reader(3)
@@ -25,7 +25,7 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 		}
 		return d
 	}
-	line := func(waiters ...any) bson.E { return e("waiters", bson.A(waiters)) }
+	waiters := func(entries ...any) bson.E { return e("waiters", bson.A(entries)) }
 	nameless := put(entry(other), []string{"process"}, "")
 	full := bson.A{}
 	for i := range catalog.MaxWaiters {
@@ -41,11 +41,11 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 		{"FreeAndMineBefore", doc(0, me), false, false},
 		{"HeldByOther", doc(1, other), true, false},
 		{"HeldByMe", doc(1, me), false, true},
-		{"HeldByMeWithALine", doc(1, me, line(entry(other))), false, true},
-		{"HeldByOtherWithALine", doc(1, other, line(entry(reader))), true, false},
-		{"ReaderIsNext", doc(1, me, line(entry(reader))), false, false},
-		{"IWaitAlready", doc(1, other, line(entry(me))), false, false},
-		{"FreeWithALine", doc(0, other, line(entry(reader))), false, false},
+		{"HeldByMeWithWaiters", doc(1, me, waiters(entry(other))), false, true},
+		{"HeldByOtherWithWaiters", doc(1, other, waiters(entry(reader))), true, false},
+		{"ReaderIsNext", doc(1, me, waiters(entry(reader))), false, false},
+		{"IWaitAlready", doc(1, other, waiters(entry(me))), false, false},
+		{"FreeWithWaiters", doc(0, other, waiters(entry(reader))), false, false},
 		{"Full", doc(1, other, e("waiters", full)), false, false},
 		{"Shared", doc(1, other, e("mode", "shared"), e("sharers", bson.A{entry(other)})), false, false},
 		{"Permits", doc(1, other, e("limit", int32(3))), false, false},
@@ -57,9 +57,9 @@ func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 		{"NoRev", without(doc(1, me), "rev"), false, false},
 		{"WaitersAreANumber", doc(1, me, e("waiters", int32(5))), false, false},
 		{"WaitersAreADocument", doc(1, me, e("waiters", bson.D{e("0", entry(other))})), false, false},
-		{"AWaiterIsANumber", doc(1, me, line(entry(other), int32(5))), false, false},
-		{"AWaiterHasNoTS", doc(1, me, line(entry(other), without(entry(other), "ts"))), false, false},
-		{"AWaiterHasNoProcess", doc(1, me, line(nameless)), false, false},
+		{"AWaiterIsANumber", doc(1, me, waiters(entry(other), int32(5))), false, false},
+		{"AWaiterHasNoTS", doc(1, me, waiters(entry(other), without(entry(other), "ts"))), false, false},
+		{"AWaiterHasNoProcess", doc(1, me, waiters(nameless)), false, false},
 		{"ProcessIsANumber", doc(1, me, e("process", int32(5))), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

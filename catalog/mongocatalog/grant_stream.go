@@ -14,25 +14,25 @@ import (
 	"mongodlm/catalog"
 )
 
-// codeNoNotices are a server's codes for a refused change stream: on a standalone (40573, 20), on a
-// system database (73).
-var codeNoNotices = []int{20, 73, 40573}
+// codeNoStreams are the codes of a server that refuses a change stream: a standalone (40573, 20),
+// or any server for a system database (73).
+var codeNoStreams = []int{20, 73, 40573}
 
-// noticeAwait is how long the server waits for an event before it replies.
-const noticeAwait = time.Second
+// eventWait is how long the server waits for an event before it replies.
+const eventWait = time.Second
 
-// toldAtMost is the largest number of locks in a stream's map.
-const toldAtMost = 1000
+// maxReturned is the largest number of locks in grantStream.returned.
+const maxReturned = 1000
 
-// A grantStream is a change stream on the locks.
+// A grantStream is a change stream on the collection locks.
 type grantStream struct {
 	c       *Catalog
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// told has the latest field grants of each lock, to skip repetitions: MongoDB 4.4 sends the
-	// whole document with every change, for example with a new waiter.
-	told map[string]string
+	// returned has the last value of the field grants of each lock, to omit repeated grants.
+	// MongoDB 4.4 sends the whole document with every change, for example for a new waiter.
+	returned map[string]string
 }
 
 var _ catalog.GrantStream = (*grantStream)(nil)
@@ -56,39 +56,39 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 		return nil, o.wrap(err)
 	}
 	defer cancel()
-	stream, err := c.locks.Watch(ctx, notable(process),
-		options.ChangeStream().SetMaxAwaitTime(min(noticeAwait, c.timeout/2)))
-	if hasCode(err, codeNoNotices...) {
+	stream, err := c.locks.Watch(ctx, grantEvents(process),
+		options.ChangeStream().SetMaxAwaitTime(min(eventWait, c.timeout/2)))
+	if hasCode(err, codeNoStreams...) {
 		return nil, o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoGrantStream, catalog.Shown(err)))
 	}
 	if err != nil {
 		return nil, o.failed(err)
 	}
 	o.verb = string(catalog.OpNextGrants)
-	return &grantStream{c: c, o: o, process: process, stream: stream, told: map[string]string{}}, nil
+	return &grantStream{c: c, o: o, process: process, stream: stream, returned: map[string]string{}}, nil
 }
 
-// notable returns the pipeline that selects grants to the process, and the invalidation that ends
-// the stream. An event contains the whole document (4.4) or the changed fields.
-func notable(process string) bson.A {
-	line := bson.D{
+// grantEvents returns the pipeline that selects the grants to process. It also selects the
+// invalidation, which ends the stream. An event has the whole document (4.4) or the changed fields.
+func grantEvents(process string) bson.A {
+	granted := bson.D{
 		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},
 		{Key: "$options", Value: "m"},
 	}
-	whole := bson.D{
+	inserted := bson.D{
 		{Key: "operationType", Value: call("$in", bson.A{"insert", "replace"})},
 		{Key: "fullDocument.state", Value: positive},
-		{Key: "fullDocument.grants", Value: line},
+		{Key: "fullDocument.grants", Value: granted},
 		{Key: "$or", Value: bson.A{
 			call("fullDocument.process", process), call("fullDocument.sharers.process", process),
 		}},
 	}
 	changed := bson.D{
 		{Key: "operationType", Value: "update"},
-		{Key: "updateDescription.updatedFields.grants", Value: line},
+		{Key: "updateDescription.updatedFields.grants", Value: granted},
 	}
 	return bson.A{
-		matching(either(whole, changed, call("operationType", "invalidate"))),
+		matching(either(inserted, changed, call("operationType", "invalidate"))),
 		call("$project", only("operationType", "documentKey", "fullDocument.grants",
 			"fullDocument.evidence", "updateDescription.updatedFields.grants",
 			"updateDescription.updatedFields.evidence")),
@@ -97,8 +97,8 @@ func notable(process string) bson.A {
 
 var errStreamOver = errors.New("the change stream is over")
 
-// Next is documented in [catalog.GrantStream]. Without events it sends one command per second, or
-// per half CommandTimeout if that is shorter.
+// Next is documented in [catalog.GrantStream]. While there are no events, it sends one command per
+// second, or per half CommandTimeout if that is shorter.
 func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		found, err := n.step(ctx)
@@ -118,7 +118,7 @@ func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	}
 }
 
-// step waits for an event, with the time limit of one command.
+// step waits for an event, at most for the time limit of one command.
 func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // the reader of a stream cancels ctx
 	defer cancel()
@@ -134,7 +134,7 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants returns an event's grants to the stream's process. It omits grants that it returned
+// grants returns the grants in an event to the stream's process, without those that it returned
 // before.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
@@ -144,13 +144,13 @@ func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	}
 	text, _ := event.Lookup(append(at, "grants")...).StringValueOK()
 	evidence, _ := event.Lookup(append(at, "evidence")...).StringValueOK()
-	if n.told[name] == text {
+	if n.returned[name] == text {
 		return nil
 	}
-	if len(n.told) >= toldAtMost {
-		clear(n.told)
+	if len(n.returned) >= maxReturned {
+		clear(n.returned)
 	}
-	n.told[name] = text
+	n.returned[name] = text
 	var grants []catalog.Grant
 	for _, a := range catalog.ParseGrants(name, text, evidence) {
 		if a.Process == n.process {
@@ -160,7 +160,7 @@ func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// Close is documented in [catalog.GrantStream]. It has the time limit of one command.
+// Close is documented in [catalog.GrantStream]. It takes at most the time limit of one command.
 func (n *grantStream) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.c.timeout)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Error codes of the server. The first two report an index that has the same keys but another name
-// or other options.
+// Error codes of the server. The first two are for an index that exists with the same keys, but
+// with another name or other options.
 const (
 	codeIndexOptionsConflict  = 85
 	codeIndexKeySpecsConflict = 86
@@ -23,13 +23,13 @@ const (
 	codeIndexNotFound         = 27
 )
 
-// An index describes an index for the queries of this package. Free lock documents stay until they
-// are pruned, and keep their last holder. So the indexes on locks contain only locks with holders
-// or waiters, and a query's cost does not grow with the number of names ever locked.
+// An index describes an index for the queries of this package. A free lock document stays until it
+// is pruned, and contains its last holder. So the indexes on locks have only the locks with holders
+// or waiters. The cost of a query does not grow with the number of free locks.
 //
-// Cost: an acquisition writes one index entry, and the release removes that entry. A process that
-// queues or shares the lock writes another entry, which is removed when the process leaves. A grant
-// to the next waiter writes one entry and removes one.
+// Cost: an acquisition writes one index entry, and the release removes it. A process that queues,
+// or shares the lock, writes one more entry, and removes it when it leaves. A grant to the next
+// waiter writes one entry and removes one.
 //
 // Earlier versions of this package created sparse indexes instead of partial ones. A client with
 // apiStrict (the Stable API of MongoDB 5.0 and newer) can neither create nor use a sparse index
@@ -38,14 +38,14 @@ type index struct {
 	field string
 	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// once is set if an earlier version created a sparse index. Before MongoDB 5.0 that index is
-	// used, since no client is strict and each set of keys has one index (SERVER-47657). From 5.0
-	// on both indexes can exist, and the sparse one is superfluous.
+	// once is set if an earlier version created a sparse index on the field. A server before
+	// MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so the sparse index is used
+	// there. From 5.0 on both indexes can exist, and the sparse one is superfluous.
 	once bool
 }
 
-// indexesOn returns the wanted indexes of a collection. FerretDB v1 does not support partial
-// indexes, and always scans the whole collection.
+// indexesOn returns the indexes that a collection should have. FerretDB v1 has no partial indexes,
+// and always scans the whole collection.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -55,25 +55,25 @@ func indexesOn(collection string, s catalog.Server) []index {
 	}
 	return []index{
 		{field: "process", only: bson.D{{Key: "state", Value: positive}}},
-		partyIndex("sharers.process"),
-		partyIndex("waiters.process"),
+		participantIndex("sharers.process"),
+		participantIndex("waiters.process"),
 	}
 }
 
-// partyIndex returns an index of the locks with sharers or waiters.
-func partyIndex(field string) index {
+// participantIndex returns an index of the locks with sharers or waiters.
+func participantIndex(field string) index {
 	return index{
 		field: field, name: field + "_1_partial", once: true, only: bson.D{{Key: field, Value: there}},
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. It sends two commands, plus one for each missing and
-// each outdated index. It creates as many indexes as possible, and returns warnings even with an
+// Prepare is documented in [catalog.Pings]. It sends two commands, and one more for each missing or
+// outdated index. After an error it continues with the next index. It returns warnings even with an
 // error.
 //
-// Prepare replaces an index on process that an earlier version of this package created, since that
-// index includes the free locks. It does not drop other indexes with the same keys. It returns a
-// warning if such an index prevents the creation.
+// An earlier version of this package created an index on process that includes the free locks.
+// Prepare replaces that index. It does not drop any other index. If another index prevents the
+// creation, Prepare returns a warning.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 }
 
 // MissingIndexes returns the shell commands for the indexes that Prepare would create. It skips a
-// missing collection. It only reads, with two commands after the first Hello.
+// missing collection. It changes nothing. After the first Hello it sends two commands.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 }
 
 // SuperfluousIndexes returns the shell commands that drop the replaced indexes of earlier versions
-// of this package. It only reads, with one command after the first Hello.
+// of this package. It changes nothing. After the first Hello it sends one command.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *Catalog) provide(
 	return "", nil // another process was faster
 }
 
-// served reports whether the queries can use one of the existing indexes.
+// served reports whether one of the existing indexes suffices for the queries.
 func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	if slices.ContainsFunc(found, i.is) {
 		return true
@@ -214,19 +214,20 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// before reports whether spec describes the earlier, sparse form of i.
+// before reports whether spec describes the sparse index that an earlier version created for i.
 func (i index) before(spec bson.Raw) bool {
 	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
 }
 
-// outdated reports whether an earlier version created the index without a filter.
+// outdated reports whether spec describes the index without a filter that an earlier version
+// created for i.
 func (i index) outdated(spec bson.Raw) bool {
 	named := text(spec, "name") == i.field+"_1"
 	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)
 }
 
-// keysAre reports whether an index has only this key, in ascending order.
+// keysAre reports whether the only key of an index is this field, in ascending order.
 func keysAre(spec bson.Raw, field string) bool {
 	keys, _ := spec.Lookup("key").DocumentOK()
 	elements, err := keys.Elements()
@@ -237,7 +238,7 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has only the usual options and those in parameter but.
+// plain reports whether an index has no options other than the usual ones and those in but.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")
@@ -291,7 +292,7 @@ func (c *Catalog) indexes(ctx context.Context, from *mongo.Collection) ([]bson.R
 	return found, r.err
 }
 
-// expiring returns warnings about indexes that delete documents by their age.
+// expiring returns a warning for each index that deletes documents by their age.
 func (c *Catalog) expiring(from *mongo.Collection, found []bson.Raw) []string {
 	var warnings []string
 	for _, spec := range found {

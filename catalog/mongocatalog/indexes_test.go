@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// spec returns an index in the form of listIndexes.
+// spec returns an index as listIndexes reports it.
 func spec(name string, keys bson.D, more ...bson.E) bson.D {
 	return append(bson.D{e("v", int32(2)), e("key", keys), e("name", name)}, more...)
 }
@@ -28,8 +28,8 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
-// indexServer returns a server with these indexes on locks. It refuses to create an index that
-// exists with other options. If denied is set, it also refuses to drop indexes.
+// indexServer returns a server with these indexes on locks. The server refuses to create an index
+// that exists with other options. If denied is set, it also refuses to drop an index.
 func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	t.Helper()
 	failed := func(code int32) bson.D {
@@ -71,8 +71,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Prepare creates indexes that contain only locks with holders or waiters. It replaces an earlier
-// version's index, and does not change other indexes.
+// Prepare creates indexes of only the locks with holders or waiters. It replaces the indexes of an
+// earlier version, and does not change those of an operator.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -86,8 +86,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	oldSharers := spec("sharers.process_1", up("sharers.process"), sparse)
 	oldWaiters := spec("waiters.process_1", up("waiters.process"), sparse)
 	const (
-		process = "create process"
-		parties = "create sharers.process, create waiters.process"
+		process      = "create process"
+		participants = "create sharers.process, create waiters.process"
 	)
 	for name, c := range map[string]struct {
 		locks   []bson.D
@@ -96,7 +96,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		want    string // the commands that change indexes
 		warning string // a part of the only warning
 	}{
-		"none": {want: process + ", " + parties},
+		"none": {want: process + ", " + participants},
 		"all":  {locks: []bson.D{process1, sharers, waiters}},
 		"all under others' names": {locks: []bson.D{spec("a", up("process"), live),
 			spec("b", up("sharers.process"), partial("sharers.process")),
@@ -104,10 +104,10 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		"an earlier version's sparse ones": {
 			locks: []bson.D{process1, oldSharers, oldWaiters}},
 		"an earlier version's sparse ones, which a strict client cannot use": {
-			version: "5.0.0", want: parties, locks: []bson.D{process1, oldSharers, oldWaiters}},
+			version: "5.0.0", want: participants, locks: []bson.D{process1, oldSharers, oldWaiters}},
 		"both": {version: "8.0.4",
 			locks: []bson.D{process1, oldSharers, oldWaiters, sharers, waiters}},
-		"a hand's over all parties": {want: parties, warning: `"sharers.process_1"`,
+		"a hand's over all parties": {want: participants, warning: `"sharers.process_1"`,
 			locks: []bson.D{process1, spec("sharers.process_1", up("sharers.process"))}},
 		"an earlier version's": {locks: []bson.D{spec("process_1", up("process")), sharers},
 			want: "drop process_1, " + process + ", create waiters.process"},
@@ -117,7 +117,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			want: process, warning: `"mine"`},
 		"a hand's that is unique": {want: process, warning: `"process_1"`,
 			locks: []bson.D{spec("process_1", up("process"), e("unique", true)), sharers, waiters}},
-		"a config server's own": {want: process + ", " + parties,
+		"a config server's own": {want: process + ", " + participants,
 			locks: []bson.D{spec("ts_1", up("ts")), spec("state_1_process_1", up("state", "process"))}},
 		"one that deletes pings": {locks: []bson.D{process1, sharers, waiters,
 			spec("old pings", up("when"), e("expireAfterSeconds", int32(3600)))}, warning: `"old pings"`},
@@ -143,8 +143,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	}
 }
 
-// indexChanges describes the created and dropped indexes. It rejects an index that contains free
-// locks.
+// indexChanges returns the created and dropped indexes as text. It fails for an index that contains
+// free locks.
 func indexChanges(sent []bson.Raw) string {
 	var changes []string
 	for _, command := range sent {
@@ -165,7 +165,7 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// SuperfluousIndexes returns an earlier version's index only if a newer index replaced it. It
+// SuperfluousIndexes returns an index of an earlier version only if its successor exists. It
 // returns no index of an operator.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()

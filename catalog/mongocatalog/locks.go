@@ -20,8 +20,9 @@ func onLock(op catalog.Op, name string) operation {
 	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
-// Apply is documented in [catalog.Locks]. Every transition can be a compare-and-set. Enter, Leave,
-// Evict, SeedFence and Renew also have a single command for suitable servers and documents.
+// Apply is documented in [catalog.Locks]. It can apply every transition by compare-and-set. For
+// Enter, Leave, Evict, SeedFence and Renew there is also a single command, which some servers and
+// documents do not permit.
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -68,8 +69,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, grants, err
 }
 
-// fast sends the single command of a transition. If the command matches no document, fast runs a
-// compare-and-set.
+// fast sends the single command for a transition. If the command matches no document, fast applies
+// the transition by compare-and-set.
 func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -86,11 +87,11 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 	return l, nil, err
 }
 
-// claim enters by [catalog.TryPlain], with one command.
+// claim is Enter with [catalog.TryPlain]. It sends one command.
 func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
-	// If a foreign unique index rejects the document, waiting does not help. The server's error
-	// names the index.
+	// An index of another program may reject the document. Then waiting does not help, and the
+	// server's error names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
@@ -100,9 +101,9 @@ func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (ca
 	return o.understand(doc)
 }
 
-// enter sends one command if the server has pipeline updates and this package wrote the document.
-// Otherwise a compare-and-set follows, for example for readers that queue, or when two contenders
-// insert the document at the same time.
+// enter sends the single command of fastEntry. If that did not enter the session, a compare-and-set
+// follows, for example for a reader that queues, or when two contenders insert the document at the
+// same time.
 func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
@@ -113,7 +114,7 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 		if err != nil && (!duplicate || index != idIndex) {
 			return catalog.Lock{}, nil, err
 		}
-		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && standsIn(l, t.TS) {
+		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && hasSession(l, t.TS) {
 			c.entered(l)
 			l, err := c.raised(ctx, o, t.Request, doc, l)
 			return l, nil, err
@@ -125,8 +126,9 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 	return l, grants, err
 }
 
-// fastEntry returns the command for the common case. In another case the document stays unchanged,
-// and the upsert fails with DuplicateKey or returns a document without r.
+// fastEntry returns the single command for the common case, and whether there is one. In any other
+// case the command does not change the document. It then fails with DuplicateKey, or returns a
+// document without r.
 func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case r.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -139,16 +141,17 @@ func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modi
 	return sharedEntry(r, how), true
 }
 
-// standsIn reports whether a session holds the lock or waits for it.
-func standsIn(l catalog.Lock, ts bson.ObjectID) bool {
+// hasSession reports whether a session holds the lock or waits for it.
+func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	_, holds := l.HeldBy(ts)
 	_, waits := l.WaitedBy(ts)
 	return holds || waits
 }
 
-// If the fence of a lock that r has just acquired was counted up from zero, raised sets it to the
-// clock. So a document that is inserted after a deletion has a larger fence. doc is the document
-// after the acquisition. After an error r may hold the lock, so the outcome is unknown.
+// raised sets the fence of a lock that r has just acquired to the clock, if the fence was counted
+// up from zero. So the fence is larger than in an earlier document that was deleted. doc is the
+// document after the acquisition. If raised returns an error, the outcome of the acquisition is
+// unknown, because r may hold the lock.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -176,14 +179,15 @@ func (c *Catalog) raised(
 	return l, err
 }
 
-// entered records the lock's use.
+// entered records how the lock is used, for the next leave.
 func (c *Catalog) entered(l catalog.Lock) {
-	c.used.note(l.Name, use{mode: l.Mode, line: len(l.Waiters) > 0})
+	c.used.note(l.Name, use{mode: l.Mode, waiters: len(l.Waiters) > 0})
 }
 
-// leave sends the command for the recorded use of the lock, and another one for the lock's first
-// waiters. A compare-and-set follows if no document matches, for example when a waiter leaves, when
-// a reader's release admits waiters, or after a write of another program.
+// leave sends the command that fits the recorded use of the lock. If the lock has waiters that are
+// not recorded, it sends a second command. If no document matches, a compare-and-set follows, for
+// example for a waiter, for a reader whose release admits waiters, or after a write of another
+// program.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -208,12 +212,12 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 		return c.bySwap(ctx, o, t)
 	}
 	grants := fresh(doc)
-	c.used.note(t.Name, use{line: len(grants) > 0})
+	c.used.note(t.Name, use{waiters: len(grants) > 0})
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants of the command that returned this document. It returns none for a
-// document that is malformed because its fence reached the limit.
+// fresh returns the grants that a command made. doc is the document that the command returned. If
+// doc is malformed because its fence reached the limit, fresh returns none.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -227,20 +231,20 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use describes a lock as this process last read it. It selects the first command for a release.
-// A wrong guess costs a command that matches no document.
+// A use is the mode of a lock, and whether it has waiters, as this process last read it. It selects
+// the first command of a release. If the use has changed, that command matches no document.
 type use struct {
-	mode catalog.Mode
-	line bool // the lock had waiters
+	mode    catalog.Mode
+	waiters bool // the lock had waiters
 }
 
-// A usedNames records the names of locks that had waiters or were not exclusive.
+// usedNames has the use of each lock that had waiters or was not exclusive.
 type usedNames struct {
 	mu    sync.Mutex // guards names
 	names map[string]use
 }
 
-// namesAtMost is the largest number of recorded names.
+// namesAtMost is the largest number of names in usedNames.
 const namesAtMost = 10_000
 
 func (n *usedNames) note(name string, u use) {
@@ -270,8 +274,9 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// Read is documented in [catalog.Locks]. It sends one command, after a Hello if this is the store's
-// first command. The read concern is linearizable on a replica set, and majority on another server.
+// Read is documented in [catalog.Locks]. It sends one command. If this is the first command of the
+// store, it sends a Hello before. The read concern is linearizable on a replica set, and majority
+// on another server.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
@@ -292,7 +297,7 @@ func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	return o.understand(raw)
 }
 
-// findOne returns the document with the string id, nil if it does not exist.
+// findOne returns the document with the string id; nil if it does not exist.
 func (c *Catalog) findOne(
 	ctx context.Context, o operation, from *mongo.Collection, id string,
 ) (raw bson.Raw, err error) {
@@ -306,29 +311,29 @@ func (c *Catalog) findOne(
 	return raw, err
 }
 
-// matched returns the number of documents that an update matched or a delete removed.
+// matched returns the number of documents that an update matched, or that a delete removed.
 func matched(reply bson.Raw) int {
 	n, _ := reply.Lookup("n").AsInt64OK()
 	return int(n)
 }
 
-// PruneLocks is documented in [catalog.Pings]. It sends one read in the order of _id, and one
-// delete for the prunable documents, with a filter for the state, session and rev of each.
-func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, most int) (
+// PruneLocks is documented in [catalog.Pings]. It sends one read and one delete. The filter of the
+// delete has the state, session and rev of each prunable document.
+func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 	pruned int, next string, err error,
 ) {
 	o := on(catalog.LocksCollection, "find, remove", string(catalog.OpPruneLocks))
 	var statements bson.A
-	looked := 0
-	find := options.Find().SetSort(byID).SetLimit(int64(most))
+	read := 0
+	find := options.Find().SetSort(byID).SetLimit(int64(limit))
 	err = c.find(ctx, o, c.locks, call("_id", call("$gt", after)), find, func(raw bson.Raw) {
-		looked++
+		read++
 		next, _ = raw.Lookup("_id").StringValueOK()
 		if s, rev, ok := catalog.Prunable(raw, before); ok {
 			statements = append(statements, removing(unused(s, rev), 1))
 		}
 	})
-	if looked < most {
+	if read < limit {
 		next = ""
 	}
 	if err != nil || len(statements) == 0 {
@@ -341,7 +346,8 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 	return matched(reply), next, nil
 }
 
-// unused is the condition that a free lock was not written since the read.
+// unused is the condition that a document, which was free when it was read, has not been written
+// since.
 func unused(s catalog.Session, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "rev", Value: rev},

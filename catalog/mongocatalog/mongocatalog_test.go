@@ -25,7 +25,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// on gives a store one method per change.
+// on returns a store with a method for each transition.
 var on = catalogtest.On
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -38,7 +38,7 @@ func request() catalog.Request {
 	}
 }
 
-// held returns a lock document as the acquisition by request leaves it.
+// held returns the lock document after the acquisition by request.
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -57,15 +57,15 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store returns a store with limit as its command timeout; zero means a minute, for slow machines.
+// store returns a store that uses the fake server. limit is its command timeout. Zero means a
+// minute, for slow machines.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
 	return assert.Value(mongocatalog.New(s.client(t), opts))(t)
 }
 
-// connected returns a store with an open connection, so that the next command does not wait for
-// one.
+// connected returns a store with an open connection. So the next command is sent at once.
 func connected(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	c := store(t, s, limit)
@@ -78,11 +78,11 @@ func connected(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.C
 func TestNew_Options(t *testing.T) {
 	t.Parallel()
 	if _, err := mongocatalog.New(nil, mongocatalog.Options{}); err == nil {
-		t.Error("a nil client was taken")
+		t.Error("no error for a nil client")
 	}
 	client := dial(t, "mongodb://127.0.0.1:1")
 	if _, err := mongocatalog.New(client, mongocatalog.Options{CommandTimeout: -1}); err == nil {
-		t.Error("a negative limit was taken")
+		t.Error("no error for a negative limit")
 	}
 	c, err := mongocatalog.New(client, mongocatalog.Options{})
 	if err != nil || c.Database() != "config" || c.CommandTimeout() != 5*time.Second {
@@ -90,7 +90,7 @@ func TestNew_Options(t *testing.T) {
 	}
 	var none context.Context
 	if _, _, err := c.Begin(none); err == nil { // G8: an error, not a panic
-		t.Error("a nil context was taken")
+		t.Error("no error for a nil context")
 	}
 }
 
@@ -142,14 +142,14 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	}
 	ms, _ := sent[0].Lookup("maxTimeMS").AsInt64OK()
 	if ms < 1 || ms > 3000 {
-		t.Errorf("the server is not told the limit: maxTimeMS %d", ms)
+		t.Errorf("the command has no valid time limit: maxTimeMS %d", ms)
 	}
 	if sent[0].Lookup("txnNumber").Type != 0 {
 		t.Error("sent as a retryable write")
 	}
 }
 
-// A write without a reply has an unknown outcome, and is sent once.
+// If there is no reply to a write, the outcome is unknown. The write is sent once.
 func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -168,15 +168,15 @@ func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	}
 }
 
-// writing answers writes with reply, and reads with a document that suits the operation: held, or
-// free with a waiter.
+// writing answers writes with reply, and reads with a document that suits the operation: a held
+// lock, or a free one with a waiter.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
 		case command.Lookup("aggregate").Type != 0:
 			doc := held()
-			if strings.Contains(command.Lookup("pipeline").String(), "line") {
-				doc = bson.D{e("_id", "line"), e("state", int32(0)), e("waiters", bson.A{
+			if strings.Contains(command.Lookup("pipeline").String(), "waited") {
+				doc = bson.D{e("_id", "waited"), e("state", int32(0)), e("waiters", bson.A{
 					transition.Entry(request(), time.UnixMilli(5))})}
 			}
 			return page(bson.D{e("lock", doc), e("now", bson.DateTime(6))})
@@ -235,8 +235,8 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	}
 }
 
-// A write of a document that is too large for the server is certainly not applied, and the error
-// names the cause.
+// If a document becomes too large for the server, the write is not applied, and the error has the
+// cause.
 func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{10334, 17419, 17420} {
@@ -328,7 +328,7 @@ func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
 	}
 }
 
-// The error of a failed snapshot is one line even for many locks.
+// The error of Snapshots for many locks is one line of limited length.
 func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	t.Parallel()
 	s := serve(t, failure(13, "not allowed"))

@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// overload returns an overloaded server's refusal of a command.
+// overload returns the reply of an overloaded server that refuses a command.
 func overload(labels ...string) bson.D {
 	return bson.D{e("ok", 0.0), e("code", int32(462)), e("codeName", "IngressRequestRateLimitExceeded"),
 		e("errmsg", "rate limit exceeded"), e("errorLabels", labels)}
@@ -30,8 +30,8 @@ var (
 	of90 = append(of82, driver.NoWritesPerformed)
 )
 
-// Every write is sent once, even if an overloaded server refuses it. A refused write is certainly
-// not applied.
+// A client of Dial sends every write once, even if an overloaded server refuses it. A refused write
+// is not applied.
 func TestDial_Overloaded_EveryWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -58,8 +58,8 @@ func writesIn(s *fakeServer) (n int) {
 	return n
 }
 
-// An application's client repeats a command that an overloaded server refused. The write is still
-// applied at most once, and the error is the last try's.
+// An application's client sends a command again if an overloaded server refused it. The write is
+// applied at most once, and the error is that of the last try.
 func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// An operator can distinguish the connections by their purpose.
+// The application name of each connection contains the connection's purpose.
 func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	t.Parallel()
 	long := "a name of 120 bytes " + string(make([]byte, 100))
@@ -114,8 +114,9 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// In a transaction, a refusal because the server is overloaded or has too many transactions is
-// ErrUnavailable. The driver's error with its labels stays reachable.
+// A server may refuse a command of a transaction because it is overloaded, or has too many
+// transactions. The error is ErrUnavailable, and errors.As finds the driver's error with its
+// labels.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []mongo.CommandError{{Code: 463, Message: "no", Labels: of90},

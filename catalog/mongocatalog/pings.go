@@ -23,7 +23,7 @@ func onPing(verb, process string) operation {
 // Ping is documented in [catalog.Pings].
 func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
 	o := onPing(string(catalog.OpPing), b.Process)
-	reply, err := c.write(ctx, o, beating(b).command(o.collection))
+	reply, err := c.write(ctx, o, pinging(b).command(o.collection))
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return c.refused(ctx, o, b)
 	}
@@ -36,11 +36,12 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 		return catalog.Pinged{}, o.wrap(bad)
 	}
 	c.pingTime.set(p.At)
-	updated, told := reply.Lookup("lastErrorObject", "updatedExisting").BooleanOK()
-	return catalog.Pinged{Ping: p, Inserted: told && !updated}, nil
+	updated, reported := reply.Lookup("lastErrorObject", "updatedExisting").BooleanOK()
+	return catalog.Pinged{Ping: p, Inserted: reported && !updated}, nil
 }
 
-// refused reads the document after a ping that did not match, and returns the ping's result.
+// refused reads the document after a ping that matched no document, and returns the result of the
+// ping.
 func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {
@@ -56,8 +57,8 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
-// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB it first reads the
-// server's clock if the change writes the clock into a subdocument.
+// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB it reads the
+// server's clock before, if the change sets a date in a subdocument.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	process := t.On()
 	o := onPing(string(t.Op()), process)
@@ -82,7 +83,8 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	return err
 }
 
-// heldBatch is a batch size that only the server's limit of 16 MiB cuts short.
+// heldBatch is the batch size of Held. It is so large that only the server's limit of 16 MiB ends a
+// batch.
 const heldBatch = 100_000
 
 // Held is documented in [catalog.Pings]. It sends one command per 16 MiB, about 100,000 locks.
@@ -92,10 +94,10 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	filter, find := standing(process), options.Find().SetBatchSize(heldBatch)
+	filter, find := sessionsOf(process), options.Find().SetBatchSize(heldBatch)
 	if s.PipelineUpdates {
 		filter = append(filter, whole())
-		find = find.SetProjection(standingIn(process))
+		find = find.SetProjection(sessionFields(process))
 	}
 	var sessions []catalog.HeldSession
 	err = c.find(ctx, o, c.locks, filter, find, func(raw bson.Raw) {
@@ -109,7 +111,7 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// find calls the function collect with every document. raw is valid only during the call.
+// find calls collect with every document. raw is valid only during the call.
 func (c *Catalog) find(
 	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
 	find *options.FindOptionsBuilder, collect func(raw bson.Raw),
@@ -137,7 +139,8 @@ func (c *Catalog) OldPings(ctx context.Context, before time.Time) (old []catalog
 	return old, err
 }
 
-// Prune is documented in [catalog.Pings]. It sends two reads and one delete per thousand old pings.
+// Prune is documented in [catalog.Pings]. For each thousand old pings it sends two reads and one
+// delete.
 func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error) {
 	o := on(catalog.PingsCollection, "find, remove", "prune pings")
 	pruned := 0

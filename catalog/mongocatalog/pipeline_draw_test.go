@@ -11,7 +11,8 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// This file draws steps and lock documents: of this package, of other programs, and damaged.
+// This file draws transitions and lock documents. A document is one of this package, one of another
+// program, or damaged.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -25,7 +26,7 @@ func drawStep(t *rapid.T) step {
 			limit = rapid.SampledFrom([]int32{1, 2, 2, 2, 3}).Draw(t, "limit")
 		}
 		how := rapid.SampledFrom([]catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Try})
-		return enter(n, mode, limit, how.Draw(t, "line"))
+		return enter(n, mode, limit, how.Draw(t, "how"))
 	case 5, 6, 7:
 		return leave(n)
 	case 8, 9, 10:
@@ -45,7 +46,7 @@ func drawRenewal(t *rapid.T, n byte) transition.Renew {
 	return renew(n, number, twin == 0)
 }
 
-// document draws a document, or nil. plain reports that it is a document of this package.
+// document draws a document, or nil. plain is true for a document of this package.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
 	if kind == 0 {
@@ -70,17 +71,17 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("fence", none, int32(7), int64(7), int64(transition.Seeded-1), int64(transition.Seeded),
 		int64(1)<<45, int64(transition.Highest), int64(transition.Highest)+1)
 	add("rev", none, none, int32(3), int64(4), int64(transition.Highest))
-	add("who", none, "somebody")
+	add("who", none, "other")
 	add("grants", none, catalog.GrantLine(id(n), 7, fmt.Sprint("process-", n)))
 	add("evidence", none, "old")
 	add("takeoverMS", none, int64(1000))
 	add("mode", none, none, "shared", "permit")
 	add("limit", none, int32(1), int32(2), int32(3))
 	if rapid.Bool().Draw(t, "sharers") {
-		doc = append(doc, e("sharers", parties(t, "sharers", plain, n)))
+		doc = append(doc, e("sharers", participants(t, "sharers", plain, n)))
 	}
 	if rapid.Bool().Draw(t, "waiters") {
-		doc = append(doc, e("waiters", parties(t, "waiters", plain, 0)))
+		doc = append(doc, e("waiters", participants(t, "waiters", plain, 0)))
 	}
 	if rapid.Bool().Draw(t, "leases") {
 		leases := bson.A{}
@@ -100,9 +101,9 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// parties draws holders or waiters. If parameter first is not 0, the first party usually has that
-// number.
-func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
+// participants draws holders or waiters. If first is not 0, it is usually the number of the first
+// participant.
+func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
 		count = catalog.MaxWaiters - rapid.IntRange(-1, 12).Draw(t, "less")
@@ -110,7 +111,7 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 	crowd := byte(rapid.IntRange(1, 8).Draw(t, "crowd"))
 	list := bson.A{}
 	for i := range count {
-		n := byte(rapid.IntRange(1, 8).Draw(t, "party"))
+		n := byte(rapid.IntRange(1, 8).Draw(t, "session"))
 		if i >= 4 {
 			n = byte(100 + i)
 		}
@@ -126,41 +127,41 @@ func parties(t *rapid.T, field string, plain bool, first byte) bson.A {
 		if i > catalog.MaxWaiters/2 {
 			one.Process = fmt.Sprint("process-", crowd)
 		}
-		party := entry(one)
+		element := entry(one)
 		if field == "sharers" {
-			party = remove(remove(remove(party, []string{"mode"}), []string{"limit"}), []string{"since"})
-			party = append(party, e("when", bson.DateTime(5)), e("fence", int64(50+i)))
+			element = remove(remove(remove(element, []string{"mode"}), []string{"limit"}), []string{"since"})
+			element = append(element, e("when", bson.DateTime(5)), e("fence", int64(50+i)))
 		}
 		if !plain {
-			party = foreign(t, party)
+			element = foreign(t, element)
 		}
-		list = append(list, party)
+		list = append(list, element)
 	}
 	return list
 }
 
-// foreign changes an entry, which stays valid.
-func foreign(t *rapid.T, party bson.D) bson.D {
+// foreign changes a field of an entry. The entry stays valid.
+func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
-		return remove(party, []string{"who"})
+		return remove(element, []string{"who"})
 	case 1:
-		return put(party, []string{"why"}, int32(5))
+		return put(element, []string{"why"}, int32(5))
 	case 2:
-		return put(party, []string{"mode"}, nil)
+		return put(element, []string{"mode"}, nil)
 	case 3, 4:
-		return put(party, []string{"limit"}, rapid.SampledFrom([]any{2.0, int64(2)}).Draw(t, "odd limit"))
+		return put(element, []string{"limit"}, rapid.SampledFrom([]any{2.0, int64(2)}).Draw(t, "odd limit"))
 	case 5:
-		return put(party, []string{"takeoverMS"}, "long")
+		return put(element, []string{"takeoverMS"}, "long")
 	case 6:
-		return remove(party, []string{"since"})
+		return remove(element, []string{"since"})
 	case 7:
-		return put(party, []string{"process"}, "one\n"+catalog.GrantLine(id(1), 7, "process-1"))
+		return put(element, []string{"process"}, "one\n"+catalog.GrantLine(id(1), 7, "process-1"))
 	}
-	return party
+	return element
 }
 
-// damaged returns the document with unusual fields, or without one.
+// damaged returns the document with one or more invalid fields, or without one of its fields.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
 		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})

@@ -11,13 +11,13 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A form is a short form of a transition: its filter and its pipeline.
+// A form is the filter and the pipeline of a single command for a transition.
 type form struct {
 	filter   bson.D
 	pipeline bson.A
 }
 
-// short returns the short forms of a transition.
+// short returns the forms of a transition.
 func short(t catalog.Transition) []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
 	switch t := t.(type) {
@@ -39,7 +39,7 @@ func short(t catalog.Transition) []form {
 	return nil
 }
 
-// rule carries out a transition with package transition, and returns the document.
+// rule applies a transition with package transition, and returns the document.
 func rule(t catalog.Transition, doc bson.D, now time.Time) (bson.D, error) {
 	var raw bson.Raw
 	if doc != nil {
@@ -87,7 +87,7 @@ func encoded(doc bson.D) bson.Raw {
 	return raw
 }
 
-// decoded converts a document to plain values.
+// decoded returns the document with values of plain types.
 func decoded(doc bson.D) bson.D {
 	var plain bson.D
 	if err := bson.Unmarshal(encoded(doc), &plain); err != nil {
@@ -134,10 +134,10 @@ func renew(n byte, number int64, twin bool) transition.Renew {
 	}}
 }
 
-// grant grants the lock to the next waiter.
+// grant is the transition that grants the lock to the next waiter.
 var grant = transition.GrantNext{Name: "x"}
 
-// lease returns the lease of a renewal, written at an earlier time.
+// lease returns the lease that an earlier copy of the renewal wrote.
 func lease(r transition.Renew) bson.D {
 	return bson.D{
 		e("ts", r.TS), e("ms", r.Life.Milliseconds()), e("n", r.Number), e("at", bson.DateTime(5)),
@@ -145,7 +145,7 @@ func lease(r transition.Renew) bson.D {
 	}
 }
 
-// entry returns the waiter of an entry.
+// entry returns the waiter that Enter adds to the queue.
 func entry(t transition.Enter) bson.D {
 	return transition.Entry(t.Request, time.UnixMilli(1_700_000_000_000))
 }

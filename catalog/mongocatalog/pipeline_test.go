@@ -24,7 +24,7 @@ type step = catalog.Transition
 type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
 	after bson.D, ok bool, now time.Time, err error)
 
-// evaluated is a runner without a server.
+// evaluated is a runner that uses the evaluator instead of a server.
 func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
 	now := time.UnixMilli(1_800_000_000_000).UTC()
 	plain := decoded(bson.D{e("filter", filter), e("pipeline", pipeline)})
@@ -39,10 +39,10 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 	return after, true, now, err
 }
 
-// check compares the short forms of a step with the rule, and returns the document after the rule.
-// A form either does not match, or does not change the document, or has the result of the rule. A
-// plain document, which this package wrote, must be equal in every byte. A foreign document must be
-// equal in its parsed form.
+// check compares the forms of a transition with package transition, and returns the document that
+// package transition computes. A form either does not match, or does not change the document, or
+// has the same result. A document that this package wrote must be equal in every byte. A foreign
+// document must be equal in its parsed form.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -68,14 +68,15 @@ func check(t interface {
 		after = got
 	}
 	if done > 1 {
-		t.Fatalf("%T %+v\non  %s\n%d forms do the step", s, s, text(doc), done)
+		t.Fatalf("%T %+v\non  %s\n%d forms match", s, s, text(doc), done)
 	}
 	return after, done
 }
 
-// asMirrored returns want with the informational fields that are unchanged in got, if the lock has
-// several holders. These fields copy the first holder's. If another program changed the copy, the
-// rule repairs the copy, and a short form does not.
+// asMirrored returns want with the values of who, why, when and takeoverMS in got, if the
+// transition did not change these. In a lock with several holders they are copies of the first
+// holder's fields. If another program changed a copy, package transition restores it, but a form
+// does not.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
 		return want
@@ -93,7 +94,7 @@ func asMirrored(before, want, got bson.D) bson.D {
 	return want
 }
 
-// field returns a field of a document, nil if it is missing.
+// field returns a field of a document; nil if it is missing.
 func field(doc bson.D, name string) any {
 	if doc == nil {
 		return nil
@@ -106,7 +107,8 @@ func field(doc bson.D, name string) any {
 	return nil
 }
 
-// asRuled compares a document with the result of the rule, by its bytes or by its parsed form.
+// asRuled compares a document with the result of package transition, by its bytes or by its parsed
+// form.
 func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)
@@ -117,7 +119,7 @@ func asRuled(want, got bson.D, bytes bool) bool {
 		reflect.DeepEqual(meaning, found)
 }
 
-// text returns a document with its fields in the order of their names.
+// text returns a document as text, with its fields in the order of their names.
 func text(doc bson.D) string {
 	if doc == nil {
 		return "no document"
@@ -148,8 +150,8 @@ func sorted(v any) any {
 	return v
 }
 
-// The pipelines agree with package transition in special cases.
-func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
+// In special cases the single commands have the same results as package transition.
+func TestPipeline_SpecialCases_AgreeWithPackageTransition(t *testing.T) {
 	t.Parallel()
 	try := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Try) }
 	state := func(n int32) bson.E { return e("state", n) }
@@ -197,7 +199,7 @@ func TestPipeline_Transitions_AreThoseOfPackageQueue(t *testing.T) {
 	}
 }
 
-// The grant to a process id with several lines is one line.
+// If a process id has several lines, its grant is still one line.
 func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	t.Parallel()
 	odd := func(s transition.Enter) step {
@@ -221,15 +223,14 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 			l, _ := catalog.ParseLock(encoded(doc))
 			for _, a := range l.Grants {
 				if a.TS == id(9) {
-					t.Errorf("%T: a grant that nobody made: %+v", s, a)
+					t.Errorf("%T: a grant without an acquisition: %+v", s, a)
 				}
 			}
 		}
 	}
 }
 
-// In every mode one command takes the last place in the queue, and the transition refuses the next
-// request.
+// In every mode a single command takes the last place in the queue. The next request is refused.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{
@@ -252,14 +253,14 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 			var short int
 			doc, short = check(t, evaluated, enter(byte(10+i), mode, limit, catalog.Queue), doc, true)
 			if n := elements(doc, "waiters"); n != catalog.MaxWaiters || short != commands {
-				t.Fatalf("%q, request %d: %d wait, by %d commands of their own, want %d", mode, i, n, short,
+				t.Fatalf("%q, request %d: %d waiters, %d entered by a single command, want %d", mode, i, n, short,
 					commands)
 			}
 		}
 	}
 }
 
-// In every mode a request waits if the lock has the maximum number of holders.
+// In every mode a request is queued if the lock has the maximum number of holders.
 func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{catalog.Shared: 0, catalog.Permit: 2_000_000} {
@@ -279,17 +280,17 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 		} {
 			doc, _ = check(t, evaluated, s, doc, false)
 			if n := elements(doc, "sharers"); n > catalog.MaxHolders {
-				t.Fatalf("%T: %d hold it", s, n)
+				t.Fatalf("%T: %d holders", s, n)
 			}
 		}
 		if elements(doc, "sharers") != catalog.MaxHolders || elements(doc, "waiters") != 0 {
-			t.Errorf("%d hold it and %d wait", elements(doc, "sharers"), elements(doc, "waiters"))
+			t.Errorf("%d holders and %d waiters", elements(doc, "sharers"), elements(doc, "waiters"))
 		}
 	}
 }
 
-// The plain acquisition takes exactly the documents that package catalog parses as free, without
-// waiters and sharers.
+// The filter of the plain acquisition matches a document if and only if package catalog parses it
+// as free, without waiters and sharers.
 func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	t.Parallel()
 	taken := 0
@@ -308,14 +309,14 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 		filter := decoded(mongocatalog.Acquisition(g))
 		got, err := matches(doc, filter, time.UnixMilli(0))
 		if err != nil || got != want {
-			t.Fatalf("on %s\ntaken %v, want %v: %+v, %v; %v", text(doc), got, want, l, bad, err)
+			t.Fatalf("on %s\nacquired %v, want %v: %+v, %v; %v", text(doc), got, want, l, bad, err)
 		}
 		if got {
 			taken++
 		}
 	})
 	if taken == 0 && !testing.Short() && !effort.Race { // a few documents may include no free one
-		t.Error("nothing was ever taken: the test proves nothing")
+		t.Error("no document was acquired: the test proves nothing")
 	}
 }
 
@@ -324,7 +325,7 @@ func TestPipeline_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walk(t, evaluated) })
 }
 
-// walk applies random steps to a random document.
+// walk draws a document and applies random transitions to it.
 func walk(t *rapid.T, run runner) {
 	doc, plain := document(t)
 	for range rapid.IntRange(1, 6).Draw(t, "steps") {
@@ -332,7 +333,8 @@ func walk(t *rapid.T, run runner) {
 	}
 }
 
-// Every short form is used for the documents of this package, and agrees with package transition.
+// For documents of this package each single command is used, and has the same result as package
+// transition.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
@@ -344,12 +346,12 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 		"enter ", "enter shared", "enter permit", "release ", "evict ", "renew ",
 	} {
 		if done[kind] == 0 {
-			t.Errorf("the short form of %q never did anything: the test proves nothing; %v", kind, done)
+			t.Errorf("the form of %q was never used: the test proves nothing; %v", kind, done)
 		}
 	}
 }
 
-// live applies random steps to a free document. Parameter done counts the steps of each short form.
+// live applies random transitions to a free document. In done it counts the uses of each form.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {
@@ -371,7 +373,7 @@ func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	}
 }
 
-// Reads skip exactly the documents that package catalog rejects.
+// Reads skip a document if and only if package catalog rejects it.
 func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -382,12 +384,12 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 		_, bad := catalog.ParseLock(encoded(doc))
 		got, err := matches(doc, decoded(mongocatalog.Understood()), time.UnixMilli(0))
 		if err != nil || got != (bad == nil) {
-			t.Fatalf("on %s\nunderstood %v, %v, want %v", text(doc), got, err, bad)
+			t.Fatalf("on %s\naccepted %v, %v, want %v", text(doc), got, err, bad)
 		}
 	})
 }
 
-// The short eviction by a lease requires the watched renewal.
+// The single command of an eviction by a lease requires the watched renewal.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

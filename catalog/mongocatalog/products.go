@@ -12,7 +12,7 @@ import (
 )
 
 // A product is a server with MongoDB's protocol that is not MongoDB. It is recognized by its
-// replies or host names. A tunnel that hides both prevents that.
+// replies or its host names, unless a tunnel hides both.
 type product struct {
 	name  string
 	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)
@@ -37,7 +37,7 @@ var (
 		why: "it answers as a mongos and is none, and what locks rely on of a MongoDB was never " +
 			"checked there",
 	}
-	// products are the known products, the longest host suffixes first.
+	// products are the known products, those with the longest host suffixes first.
 	products = []*product{vCore, amazonDocumentDB, cosmosDB}
 )
 
@@ -46,11 +46,12 @@ func refusal(name, why string) error {
 	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
 }
 
-// productOf returns the product that sent the replies, nil for MongoDB or FerretDB.
+// productOf returns the product that sent the replies to buildInfo and hello. It returns nil for
+// MongoDB and FerretDB.
 //
 // Sources: Cosmos DB marks its replies with a field _t. The engine on PostgreSQL, such as Azure's,
-// lists its versions below "internal" in hello. Amazon DocumentDB lists its hosts in hello, like
-// every replica set.
+// has the field "internal" in hello with its versions. Amazon DocumentDB lists its hosts in hello,
+// like every replica set.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
@@ -75,7 +76,7 @@ func productOf(info, hello bson.Raw) *product {
 	return nil
 }
 
-// productAt returns the product with one of these host names, with or without a port, or nil.
+// productAt returns the product to which one of the hosts belongs, or nil. A host may have a port.
 func productAt(hosts []string) *product {
 	for _, p := range products {
 		for _, end := range p.hosts {
@@ -102,7 +103,7 @@ func supportedHosts(hosts []string) error {
 	return nil
 }
 
-// hostsOf returns the hosts of a connection string. For mongodb+srv it returns the DNS name.
+// hostsOf returns the hosts of a connection string. For mongodb+srv that is the DNS name.
 func hostsOf(uri string) []string {
 	_, rest, _ := strings.Cut(uri, "://")
 	rest = rest[strings.LastIndex(rest, "@")+1:]

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file is the part of the evaluator for this package's filters.
+// This file is the part of the evaluator that applies this package's filters.
 
 // matches reports whether a filter matches a document.
 func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
@@ -47,13 +47,13 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
-// unread is an array in an array: only its type counts.
+// unread is an array inside an array. Only its type is relevant.
 type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached returns the values at a path. In an array the path continues both at an index and in each
-// document.
+// reached returns the values at a path. In an array, a name of the path may be an index, or a field
+// of the documents in the array. reached returns the values of both.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
 		return []any{v}
@@ -77,7 +77,7 @@ func reached(v any, path []string) []any {
 	return found
 }
 
-// stepped continues with v, the value at the path's first field.
+// stepped returns the values at a path. v is the value of the path's first name.
 func stepped(v any, path []string) []any {
 	if v == any(missing{}) {
 		return []any{missing{}}
@@ -85,7 +85,7 @@ func stepped(v any, path []string) []any {
 	return reached(v, path[1:])
 }
 
-// anyOf reports whether a condition holds for a value, or for an element of a value.
+// anyOf reports whether a condition is true for a value, or for an element of a value.
 func anyOf(found []any, is func(any) bool) bool {
 	return slices.ContainsFunc(found, func(v any) bool {
 		list, ok := v.(bson.A)
@@ -93,7 +93,7 @@ func anyOf(found []any, is func(any) bool) bool {
 	})
 }
 
-// all reports whether every condition holds for the values at a path.
+// all reports whether the values at a path meet every condition.
 func (ev evaluator) all(found []any, conditions bson.D) bool {
 	for _, c := range conditions {
 		if !ev.one(found, c) {

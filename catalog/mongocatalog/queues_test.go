@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// ownStore returns a store in a user database, which has change streams.
+// ownStore returns a store in a database that has change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
 	return assert.Value(mongocatalog.New(s.client(t),
@@ -27,8 +27,8 @@ func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +
 	`{ _id: "balancer" }`
 
-// If the short form does not match, a read decides.
-func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
+// If the single command of Enter fails with DuplicateKey, Enter reads the document.
+func TestCatalog_Enter_DuplicateKey_ReadsTheDocument(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -36,7 +36,7 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 		want error
 	}{
 		{"Malformed", bson.D{e("_id", "balancer"), e("state", "free")}, catalog.ErrMalformed},
-		{"IStandThere", held(), nil},
+		{"Held", held(), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -51,37 +51,37 @@ func TestCatalog_Enter_DuplicateKey_LooksWhatIsThere(t *testing.T) {
 				t.Errorf("%d commands, %v", len(s.sent()), err)
 			}
 			if _, holds := l.HeldBy(request().TS); holds != (c.want == nil) {
-				t.Errorf("it holds: %v", holds)
+				t.Errorf("holds the lock: %v", holds)
 			}
 		})
 	}
 }
 
-// A compare-and-set that always loses to other writers ends with the caller's context. If the
-// context ends during a read, the outcome is not unknown.
+// If other writers always change the document first, Enter fails when the caller's context ends. If
+// the context ends during a read, the outcome is not unknown.
 func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var readings atomic.Int32
+	var reads atomic.Int32
 	s := serve(t, func(command bson.Raw) bson.D {
 		if command.Lookup("aggregate").Type == 0 {
 			return failure(11000, firstUpsert)(command)
 		}
-		if readings.Add(1) == 3 {
+		if reads.Add(1) == 3 {
 			cancel()
 		}
 		return page()
 	})
 	_, err := on(store(t, s, 0)).Enter(ctx, request(), catalog.Queue)
 	if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
-		t.Errorf("want the end of the caller, got %v", err)
+		t.Errorf("want the error of the caller's context, got %v", err)
 	}
-	assert.Equal(t, readings.Load(), 3, "it ended at reading %d, want %d")
+	assert.Equal(t, reads.Load(), 3, "ended at read %d, want %d")
 }
 
-// A deleted document is created again with the clock as its fence. Behind a mongos that is the
-// clock of the mongos or of the pings.
+// The first fence of a document that was deleted and is inserted again is the clock. Behind a
+// mongos that is the clock of the mongos, or the time of the latest ping.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
@@ -110,7 +110,7 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// If the second command, which raises the fence, fails, the outcome of Enter is unknown.
+// Enter raises the fence with a second command. If that fails, the outcome of Enter is unknown.
 func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	t.Parallel()
 	var commands atomic.Int32
@@ -126,8 +126,8 @@ func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	}
 }
 
-// A lock that had no waiters is freed by a plain update. The first Leave with waiters costs an
-// additional command, and later Leaves do not.
+// A lock without waiters is released by a plain update. When there are waiters for the first time,
+// Leave sends two commands. The next time it sends one.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()
@@ -161,7 +161,7 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 			first, _ := command.IndexErr(0)
 			sent = append(sent, first.Key())
 			if command.Lookup("fields", "waiters").Type != 0 {
-				t.Error("it brings the line")
+				t.Error("the reply has the waiters")
 			}
 		}
 		if !slices.Equal(sent, step.commands) {
@@ -170,8 +170,8 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	}
 }
 
-// Leave returns only the grants of its own command, not an older grant in the document.
-func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
+// Leave returns only the grants of its own command, not an earlier grant in the document.
+func TestCatalog_Leave_OlderGrant_IsNotReturned(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
 		r := request()
@@ -190,7 +190,7 @@ func TestCatalog_Leave_OlderGrant_IsNotTold(t *testing.T) {
 	}
 }
 
-// stream answers the opening of a change stream with events, and later reads with none.
+// stream answers the command that opens a change stream with events. Later reads return no event.
 func stream(events ...any) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		batch := e("nextBatch", bson.A{})
@@ -214,9 +214,9 @@ func event(kind, name string, fields ...bson.E) bson.D {
 	return append(d, e("fullDocument", bson.D(fields)))
 }
 
-// The stream returns the process's grants from both forms of an event: the changed fields (MongoDB
+// A stream returns the process's grants from both forms of an event: the changed fields (MongoDB
 // 5.0) and the whole document (4.4).
-func TestNotices_BothShapesOfEvent_TellWhatIsMine(t *testing.T) {
+func TestGrantStream_BothFormsOfEvent_ReturnOwnGrants(t *testing.T) {
 	t.Parallel()
 	lines := catalog.GrantLine(id(1), 8, "p.x") + catalog.GrantLine(id(2), 9, "p") + "damaged\n" +
 		catalog.GrantLine(id(3), 10, "p")
@@ -255,7 +255,7 @@ func grantText(grants []catalog.Grant) string {
 	return strings.Join(parts, ", ")
 }
 
-func TestNotices_BrokenStream_Ends(t *testing.T) {
+func TestGrantStream_Broken_Ends(t *testing.T) {
 	t.Parallel()
 	opened := false
 	s := serve(t, func(command bson.Raw) bson.D {
@@ -272,7 +272,7 @@ func TestNotices_BrokenStream_Ends(t *testing.T) {
 	}
 }
 
-func TestNotices_WhereThereAreNone_SaysSo(t *testing.T) {
+func TestGrantStream_NotSupported_IsErrNoGrantStream(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{73, 40573, 20} {
 		s := serve(t, failure(code, "no change streams"))

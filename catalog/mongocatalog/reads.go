@@ -8,10 +8,9 @@ import (
 
 // This file builds the reads.
 
-// standing is the filter for the locks that process holds or waits for. Each branch has an index of
-// the locks with holders or waiters. The condition on state must equal the filter of the index on
-// process.
-func standing(process string) bson.D {
+// sessionsOf is the filter for the locks that process holds or waits for. There is an index for
+// each branch. The condition on state must be the filter of the index on process.
+func sessionsOf(process string) bson.D {
 	return either(
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
 		bson.D{{Key: "sharers.process", Value: process}, {Key: "state", Value: positive}},
@@ -19,20 +18,20 @@ func standing(process string) bson.D {
 	)
 }
 
-// standingIn is the projection of Held. It contains only the waiters of the process.
-func standingIn(process string) bson.D {
+// sessionFields is the projection of Held. It has no waiters of other processes.
+func sessionFields(process string) bson.D {
 	own := call("$eq", "$$p.process", literal(process))
 	return append(only("state", "process", "ts", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.fence"),
 		bson.E{Key: "waiters", Value: where(array("$waiters"), own)})
 }
 
-// whole is the condition that package catalog understands the document.
+// whole is the condition that [catalog.ParseLock] accepts the document.
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
-// observation returns the pipeline that reads lock documents, each with the pings of its holders
-// and waiters, and the server's clock. The documents are in separate fields, so that the names of
-// their fields do not conflict.
+// observation returns the pipeline that reads lock documents, the pings of their holders and
+// waiters, and the server's clock. Each lock document is in a field of its own, so that its fields
+// cannot conflict with the others.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
@@ -49,35 +48,34 @@ func observation(which ...any) bson.A {
 
 func matching(filter bson.D) bson.D { return call("$match", filter) }
 
-// among is the condition that a field equals one of the texts.
+// among is the condition that a field has one of the values.
 func among(field string, texts []string) bson.D { return call(field, call("$in", texts)) }
 
-// queued is the filter for the locks with waiters. It requires a waiter's process, so that the
+// queued is the filter for the locks with waiters. It has a condition on the process, so that the
 // server uses an index.
 func queued() bson.D { return call("waiters.process", there) }
 
-// heldOrFree is the filter for those locks in names that are free, held by process, or also in
-// lines.
-func heldOrFree(process string, names, lines []string) bson.D {
+// heldOrFree is the filter of [catalog.Queues] HeldOrFree.
+func heldOrFree(process string, names, always []string) bson.D {
 	or := bson.A{
 		call("process", process), call("sharers.process", process), call("state", int32(0)),
 	}
-	if len(lines) > 0 {
-		or = append(or, among("_id", lines))
+	if len(always) > 0 {
+		or = append(or, among("_id", always))
 	}
 	return append(among("_id", names), bson.E{Key: "$or", Value: or})
 }
 
-// withoutWords is a projection without the informational fields of waiters. The client needs the
-// other fields to check whether the document is well formed. On the server that check would cost
-// more than the rest of the query.
-var withoutWords = bson.D{
+// withoutTexts is a projection without the informational fields of waiters. The client needs the
+// other fields to detect a malformed document. The same check on the server would cost more than
+// the rest of the query.
+var withoutTexts = bson.D{
 	{Key: "waiters.who", Value: int32(0)}, {Key: "waiters.why", Value: int32(0)},
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},
 }
 
 // heldByAny is the filter for the locks that one of the processes holds. awaitedByAny is the filter
-// for the locks that one of them waits for.
+// for the locks with a waiter of one of the processes.
 func heldByAny(processes []string) bson.D {
 	held := bson.E{Key: "state", Value: positive}
 	return either(

@@ -28,7 +28,7 @@ type build struct {
 }
 
 // Hello is documented in [catalog.Pings]. It sends one command. The first call sends one or two
-// more.
+// additional commands.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	o := on("", "find", string(catalog.OpHello))
 	b := c.build.Load()
@@ -53,7 +53,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	return s, nil
 }
 
-// known returns the description of the server. After the first Hello it sends no command.
+// known returns the description of the server. It calls Hello only the first time.
 func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	if s := c.server.Load(); s != nil {
 		return s.Server, nil
@@ -67,11 +67,11 @@ type answeredHello struct {
 	received time.Duration // monotonic
 }
 
-// helloLasts is how long the server's clock is computed from the same Hello.
+// helloLasts is how long clock computes the server's clock from the same Hello.
 const helloLasts = 10 * time.Second
 
-// clock returns the server's clock. It uses the latest Hello if that is younger than helloLasts,
-// else a new one.
+// clock returns the server's clock. It computes the clock from the latest Hello, or sends a Hello
+// if that is older than helloLasts.
 func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	if s := c.server.Load(); s != nil {
 		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
@@ -83,9 +83,9 @@ func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 }
 
 // ListingTime returns the clock that List uses. It does no I/O. The clock is:
-//   - the server's at the latest Hello;
-//   - behind a mongos the server's at this process's latest ping;
-//   - behind a mongos, in a process that does not ping, the clock of the mongos, for display only;
+//   - usually the server's clock at the latest Hello;
+//   - behind a mongos, the shard's clock at this process's latest ping;
+//   - behind a mongos, for a process that does not ping, the clock of the mongos, for display only;
 //   - zero before the first Hello.
 func (c *Catalog) ListingTime() time.Time {
 	switch s := c.server.Load(); {
@@ -100,10 +100,9 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the clock from which a new document counts fences: the server's clock in s. For
-// a mongos, which does not report the clock of the shards, it returns the later of the latest ping
-// and the clock of the mongos: the ping may be older than a document that was just deleted, and the
-// clock may be slow.
+// seedTime returns the clock for the first fence of a new document. That is the server's clock in
+// s. A mongos does not report the shard's clock. Behind a mongos it is the later of the latest ping
+// and the clock of the mongos, because either may be too early.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -115,7 +114,7 @@ func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	return now
 }
 
-// sayHello sends hello. To a server without hello (MongoDB before 4.4.2) it sends isMaster.
+// sayHello sends hello, or isMaster to a server before MongoDB 4.4.2, which has no hello.
 func (c *Catalog) sayHello(ctx context.Context, o operation) (bson.Raw, error) {
 	if !c.oldHello.Load() {
 		reply, err := c.ask(ctx, o, "hello")
@@ -155,7 +154,7 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	if s.Version == "" {
 		s.Version = wireVersion(hello)
 	}
-	// configsvr is the version number of a protocol.
+	// The field configsvr has the version of a protocol. Only its existence matters.
 	s.ConfigServer = hello.Lookup("configsvr").Type != 0
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind != catalog.Mongos {
 		s.Time = time.UnixMilli(ms).UTC()
@@ -166,14 +165,14 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	// A config server has a user database only if it is also a shard.
+	// A config server that is not also a shard has no user databases.
 	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }
 
-// wireVersion derives the server's version from its wire version, for a client that may not send
-// buildInfo.
+// wireVersion returns the server's version according to its wire version. It is for clients that
+// may not send buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	version := ""
@@ -203,7 +202,8 @@ func kindOf(b build, hello bson.Raw) catalog.Kind {
 	}
 }
 
-// primaryOf names the term of a primary, or the start of a process without terms.
+// primaryOf returns a name for the term of a primary. For a server without terms it names the start
+// of the process.
 func primaryOf(hello bson.Raw) string {
 	if id, ok := hello.Lookup("electionId").ObjectIDOK(); ok {
 		version, _ := hello.Lookup("setVersion").AsInt64OK()
@@ -238,8 +238,8 @@ func Supported(s catalog.Server, database string) error {
 	return nil
 }
 
-// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2". A part that
-// is not a number yields zero.
+// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2"; zero for a
+// part that is not a number.
 func version(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(text, "v"), ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -254,11 +254,11 @@ func version(text string) (major, minor int) {
 	return major, minor
 }
 
-// UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of this store
-// with their documents, else "". The warning has the steps before the upgrade. On a config server
-// setFeatureCompatibilityVersion "7.0" drops config.lockpings, then config.locks. On a config
-// server of MongoDB 7 UpgradeDrops sends one command. It also warns if the user may not read the
-// version. On another server it does no I/O after the first Hello.
+// UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of this
+// store, else "". On a config server, setFeatureCompatibilityVersion "7.0" drops config.lockpings,
+// then config.locks. The warning describes the steps before the upgrade. UpgradeDrops also warns if
+// the user may not read the version. It sends one command to a config server of MongoDB 7. For
+// every other server it does no I/O after the first Hello.
 //
 // Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
 func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
@@ -279,7 +279,7 @@ func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 		DefaultDatabase, catalog.PingsCollection, DefaultDatabase, catalog.LocksCollection)
 }
 
-// featureVersion returns the server's feature compatibility version, or "" after an error.
+// featureVersion returns the server's feature compatibility version; "" after an error.
 func (c *Catalog) featureVersion(ctx context.Context) string {
 	var text string
 	o := on("", "getParameter", "read the feature compatibility version")

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	effort.Main(m)
 }
 
-// connect returns a client for the server in MONGODLM_TEST_URI. Without that variable it skips the
-// test.
+// connect returns a client for the server in MONGODLM_TEST_URI. If the variable is not set, connect
+// skips the test.
 func connect(t *testing.T) *mongo.Client {
 	t.Helper()
 	uri := os.Getenv("MONGODLM_TEST_URI")
@@ -40,8 +40,8 @@ func connect(t *testing.T) *mongo.Client {
 	return client
 }
 
-// database returns a new database, which is dropped when the test ends. Its documents are visible
-// to a majority read.
+// database returns a new database, which is dropped when the test ends. A majority read returns its
+// documents.
 func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	t.Helper()
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
@@ -68,8 +68,8 @@ func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 	catalogtest.RunDifferential(t, open(t, client), catalogtest.InMemory())
 }
 
-// The pipelines agree with package transition on a server. The evaluator could have the same
-// mistakes as the pipelines.
+// On a server the pipelines have the same results as package transition. This test also finds
+// mistakes that the evaluator shares with the pipelines.
 func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
@@ -87,7 +87,8 @@ func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	})
 }
 
-// served is a runner on a server. An additional field returns the server's clock.
+// served is a runner that uses a server. It adds a field to the pipeline that returns the server's
+// clock.
 func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
 	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
 	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {

@@ -8,16 +8,17 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds the commands of the queue.
+// This file builds the writes of a compare-and-set.
 
-// answer is the projection of a returned document. It omits the waiters.
+// answer is a projection of the returned document. It omits the waiters and adds the server's
+// clock.
 func answer() bson.D {
 	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
 		bson.E{Key: "now", Value: "$$NOW"})
 }
 
-// holdsWith is the filter for the lock that s holds, exclusively or shared.
+// holdsWith is the filter for the lock that s holds, alone or with others.
 func holdsWith(s catalog.Session) bson.D {
 	holds := call("$in", s.TS, holding("$$p.ts", "$ts"))
 	return bson.D{
@@ -25,9 +26,10 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// swap writes a change into a document that is unchanged since the read. read is nil if there was
-// no document. The filter compares state and ts, which foreign writers change, and rev, which this
-// package changes. If a damaged rev stays, it also compares the lists of sharers and waiters.
+// swap returns the write of a change to a document that has not changed since it was read. read is
+// nil if there was no document. The filter compares state and ts, which foreign programs change,
+// and rev, which this package changes. If the write cannot raise a damaged rev, the filter also
+// compares sharers and waiters.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
@@ -49,7 +51,7 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 
-// unchanged is the condition that a document was not written since the read.
+// unchanged is the condition that a document has not changed since it was read.
 func unchanged(read bson.Raw) bson.D {
 	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }

@@ -21,12 +21,12 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// codeNoTransactions are a server's codes for a refused transaction: on a standalone (20), on
-// database config of a replica set (263).
+// codeNoTransactions are the codes of a server that refuses a transaction: a standalone (20), or a
+// replica set for database config (263).
 var codeNoTransactions = []int{20, 263}
 
-// After a conflict the next run waits, from runPause up to runPauseMost. If the server aborted a
-// transaction in runsWithout runs, it is not run again.
+// After a conflict there is a pause before the next run, from runPause up to runPauseMost. After
+// runsWithout runs, Transact gives up if the server has aborted the transaction.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -35,15 +35,19 @@ const (
 	codeNoSuchTransaction = 251
 )
 
-// commitPause is the time between attempts to commit while the outcome is unknown.
+// commitPause is the pause between two tries to commit.
 const commitPause = 100 * time.Millisecond
 
 // Transact is documented in [catalog.Transactions]. Every run updates the lock document with a
-// filter for s among the holders. The update raises rev, because an update without a real change
-// causes no conflict (measured on 4.4). After a conflict the update comes first, and is tried alone
-// until it succeeds. Then a plain write of another client waits in the server for the transaction,
-// and a write of another transaction fails. Transact does not use the driver's retry loop, which
-// continues for two minutes even if the lock is lost.
+// filter for s among the holders. The update raises rev, because an update that changes nothing
+// causes no conflict (measured on 4.4).
+//
+// In the first run the update comes last. After a conflict it comes first, and is tried alone until
+// it succeeds. From then on, plain writes of other clients wait in the server for the transaction,
+// and writes of other transactions fail.
+//
+// Transact does not use the driver's retry loop, which continues for two minutes even if the lock
+// is lost.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	o := onLock(catalog.OpTransact, s.Name)
@@ -96,12 +100,12 @@ func noTransactions(s catalog.Server, database string) error {
 	return fmt.Errorf("%w: %s has none; use a replica set", catalog.ErrNoTransactions, kind)
 }
 
-// withoutLabels hides the driver's labels, so that no caller runs the transaction again.
+// withoutLabels hides the driver's labels, so that a caller does not run the transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce runs the transaction once. If first is set, it writes the lock document before it
-// calls run. Errors: those of run, unchanged; ErrNoMatch when s does not hold the lock; transient
-// errors, after which all writes are undone; ErrUnknownOutcome of a commit.
+// transactOnce runs the transaction once. If first is set, it writes the lock document before run,
+// else after run. Errors: those of run, unchanged; ErrNoMatch when s does not hold the lock;
+// transient errors, after which no write was applied; ErrUnknownOutcome of a commit.
 func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o operation,
 	s catalog.Session, first bool, run func(ctx context.Context) error) error {
 	err := session.StartTransaction(options.Transaction().
@@ -141,11 +145,11 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	return c.commit(ctx, session, o)
 }
 
-// catchUp reads a lock document through a mongos, so that the mongos learns of the latest write. A
-// transaction behind a mongos reads the state at the latest time known to the mongos. The mongos
-// learns of a write only with the reply, which waits for a majority. Without the read, frequent
-// writes to the document would make every write of the transaction conflict. A replica set returns
-// the latest state, so no read is needed.
+// catchUp reads a lock document through a mongos. From the reply the mongos learns the time of the
+// latest write. A transaction behind a mongos reads the data of the latest time that the mongos
+// knows. Without catchUp the mongos learns of a write only from the reply to the write, which waits
+// for a majority. With frequent writes every transaction would then conflict. On a replica set a
+// transaction reads the latest data, so catchUp does nothing.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {
@@ -171,12 +175,15 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 	return cmp.Or(err, o.wrap(catalog.ErrNoMatch))
 }
 
-// commit commits the transaction. It tries again while another try may determine the outcome and
-// ctx is not done. A repeated commit is harmless: the server knows the transaction. The driver
-// itself sends a commit a second time and reports only the last try, so a failed commit may have
-// been applied. Only one reply proves that the commit was not applied: NoSuchTransaction with the
-// label TransientTransactionError. The server sends this reply only if it is majority-committed.
-// The label alone is no proof: the driver also sets it for a cleared connection pool.
+// commit commits the transaction. It tries again as long as another try may determine the outcome
+// and ctx is not done. That is harmless, because the server recognizes a transaction that was
+// already committed.
+//
+// The driver sends each commit up to two times and returns the error of the last one. So a commit
+// may have been applied although the driver returns an error. Only one reply proves that it was
+// not: NoSuchTransaction with the label TransientTransactionError. The server sends this reply only
+// if the abort is majority-committed. The label alone proves nothing, because the driver also sets
+// it when it clears its pool.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -201,8 +208,8 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort aborts the transaction before another run. If that fails, the server's time limit ends the
-// transaction. If ctx is done, the method end aborts the transaction later.
+// abort aborts the transaction before the next run. If that fails, the transaction ends by the
+// server's time limit. If ctx is done, abort does nothing: the method end aborts the transaction.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return
@@ -212,7 +219,7 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// end ends the session, and aborts a transaction that still runs in it. If ctx is done, end works
+// end ends the session and aborts its transaction if that is still open. If ctx is done, end works
 // in the background.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
@@ -227,7 +234,7 @@ func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end()
 }
 
-// transient reports whether all writes were undone and a further run may succeed.
+// transient reports whether no write was applied and another run may succeed.
 func transient(err error) bool {
 	return labeled(err, driver.TransientTransactionError) && !errors.Is(err, catalog.ErrUnknownOutcome)
 }
@@ -238,10 +245,10 @@ func labeled(err error, label string) bool {
 }
 
 // EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
-// If the fence is below transition.Seeded, one more outside it reads the server's clock. The
-// document stays free. Its uncommitted write keeps other sessions away, since their writes wait for
-// it or conflict with it. A read checks the conditions, since a failed write would end the
-// transaction.
+// If the fence is below transition.Seeded, it also reads the server's clock, with one command
+// outside. The document stays free. Until the transaction ends, writes of other sessions wait for
+// its uncommitted write, or conflict with it. EnterTransaction reads the document before the write,
+// because a failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)
@@ -293,7 +300,7 @@ func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (cata
 	return o.understand(doc)
 }
 
-// passage returns the write of a session that holds the lock only for its transaction.
+// passage returns the write for a session that holds the lock only in its transaction.
 func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) modification {
 	change := transition.Passage(l, r, now)
 	change.Set = slices.DeleteFunc(change.Set, func(e bson.E) bool { return e.Key == "when" })
@@ -303,20 +310,19 @@ func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) mo
 	return m
 }
 
-// inTransaction returns the command without a write concern: in a transaction only the commit has
-// one.
+// inTransaction returns the command without a write concern. In a transaction only the commit may
+// have one.
 func (m modification) inTransaction(collection string) bson.D {
 	command := m.command(collection)
 	return command[:len(command)-1]
 }
 
-// nameTooMany is the name of the error with which MongoDB 9.0 and later refuses to begin
-// a transaction because too many are open (maxConcurrentMultiDocumentTransactions, 10,000 by
-// default).
+// nameTooMany is the name of an error of MongoDB 9.0 and later: the server refuses to begin a
+// transaction because too many are open (maxConcurrentMultiDocumentTransactions, default 10,000).
 const nameTooMany = "TooManyOpenTransactions"
 
-// inTransaction wraps an error of a transaction. errors.As still finds the driver's error, which
-// has the label for the driver's retry loop.
+// inTransaction wraps an error of a command in a transaction. errors.As finds the driver's error in
+// the result. The driver's retry loop reads the labels of that error.
 func (o operation) inTransaction(err error) error {
 	if hasCode(err, codeNoTransactions...) {
 		return o.wrap(fmt.Errorf("%w: %w", catalog.ErrNoTransactions, catalog.Shown(err)))

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A script has the answers to the commands of each kind, in order. The last answer is repeated.
+// A script has the replies to the commands of each kind, in order. The last reply is repeated.
 type script map[string][]bson.D
 
 var (
@@ -45,7 +45,7 @@ func kindOf(command bson.Raw) string {
 	return elements[0].Key()
 }
 
-// transacting returns a store with a server that answers by the script. Other commands succeed.
+// transacting returns a store with a server that replies by the script. Other commands succeed.
 func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	t.Helper()
 	server := serve(t, nil)
@@ -70,7 +70,7 @@ func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	return c, server
 }
 
-// kinds returns the kinds of the sent commands. A run of work is one of them.
+// kinds returns the kinds of the received commands.
 func (s *fakeServer) kinds() []string {
 	var kinds []string
 	for _, command := range s.sent() {
@@ -79,8 +79,8 @@ func (s *fakeServer) kinds() []string {
 	return kinds
 }
 
-// After a conflict over the lock document the write of that document is tried alone until it
-// succeeds. Then work runs a second and last time.
+// After a conflict over the lock document, only the write of that document is tried, until it
+// succeeds. Then the function runs a second and last time.
 func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
@@ -102,7 +102,7 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
-// A transaction whose session does not hold the lock is not committed.
+// If the session does not hold the lock, the transaction is not committed.
 func TestTransact_LockLost_IsNotCommitted(t *testing.T) {
 	t.Parallel()
 	none := bson.D{e("ok", 1.0), e("n", int32(0)), e("nModified", int32(0))}
@@ -114,8 +114,8 @@ func TestTransact_LockLost_IsNotCommitted(t *testing.T) {
 	}
 }
 
-// A commit with an unknown outcome is reported as unknown. Work runs again only after the server
-// reported that the transaction was aborted. The driver itself sends a commit a second time.
+// If the outcome of a commit is unknown, so is that of Transact. The function runs again only if
+// the server reports that it aborted the transaction. The driver sends each commit up to two times.
 func TestTransact_CommitOutcome(t *testing.T) {
 	t.Parallel()
 	unknown := catalog.ErrUnknownOutcome
@@ -134,7 +134,7 @@ func TestTransact_CommitOutcome(t *testing.T) {
 		"undone":                           {[]bson.D{undone, done}, 2, nil},
 		"broken, undone":                   {[]bson.D{cut, undone, done}, 2, nil},
 		"broken twice, undone":             {[]bson.D{cut, cut, undone, done}, 2, nil},
-		"broken, undone as far as one server knows": {
+		"broken, undone, perhaps not by a majority": {
 			[]bson.D{cut, undoneHere, undoneHere, undone, done}, 2, nil,
 		},
 		"the server is changing its role": {[]bson.D{moved, moved, moved, done}, 1, nil},
@@ -162,7 +162,8 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// Renew and PutFirst with the context of run are part of the transaction. Other operations are not.
+// With the context of the function, Renew and PutFirst are part of the transaction. Other
+// operations are not.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)

@@ -9,12 +9,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the transitions of one holder. Some have their own command in mongocatalog, with
-// the same conditions.
+// This file has the transitions of a single holder. mongocatalog has single commands for some of
+// them, with the same conditions.
 
-// Confirm determines the unknown outcome of an exclusive acquisition. It is a write, so that its
-// result is durable. It returns ErrNoMatch if the session is not the holder in the top-level
-// fields.
+// Confirm determines the unknown outcome of an exclusive acquisition. Confirm is a write, so its
+// success is durable. It returns ErrNoMatch if the top-level fields do not have the session.
 type Confirm struct{ catalog.Request }
 
 func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
@@ -24,8 +23,8 @@ func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "who", Value: t.Who}}}, nil
 }
 
-// SeedFence raises the fence of a lock to AtLeast if it is lower. It returns ErrNoMatch if the
-// session is not the holder in the top-level fields.
+// SeedFence raises a fence that is less than AtLeast to AtLeast. It returns ErrNoMatch if the
+// top-level fields do not have the session.
 type SeedFence struct {
 	catalog.Session
 	AtLeast int64
@@ -38,10 +37,10 @@ func (t SeedFence) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, t.AtLeast)}}}, nil
 }
 
-// PutFirst moves the waiter To to the front of the queue, so that Leave grants this waiter the lock
-// next. It changes only the queue, and a repetition is harmless. It returns ErrNoMatch if the
-// session does not hold the lock exclusively, or To does not wait for it. PutFirst may be part of a
-// transaction, see [catalog.Transactions].
+// PutFirst moves the waiter To to the front of the queue. The next Leave then grants the lock to
+// that waiter. PutFirst changes only the queue, and may be repeated. It returns ErrNoMatch if the
+// session does not hold the lock exclusively, or if To is not in the queue. PutFirst may be part of
+// a transaction, see [catalog.Transactions].
 type PutFirst struct {
 	catalog.Session
 	To bson.ObjectID
@@ -52,13 +51,13 @@ func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	if !heldAlone(l, t.TS) || at < 0 {
 		return catalog.Change{}, catalog.ErrNoMatch
 	}
-	line := slices.Concat(l.Waiters[at:at+1], l.Waiters[:at], l.Waiters[at+1:])
-	return catalog.Change{Set: bson.D{{Key: "waiters", Value: parties(line, false)}}}, nil
+	waiters := slices.Concat(l.Waiters[at:at+1], l.Waiters[:at], l.Waiters[at+1:])
+	return catalog.Change{Set: bson.D{{Key: "waiters", Value: documents(waiters, false)}}}, nil
 }
 
-// RequestYield asks a lock's exclusive holder to release the lock. The request names the holder's
-// session, so it does not affect the next holder. RequestYield returns ErrNoMatch if the lock has
-// no exclusive holder.
+// RequestYield asks the exclusive holder to release the lock. The request is valid only for the
+// holder's session, not for a later holder. RequestYield returns ErrNoMatch if the lock has no
+// exclusive holder.
 type RequestYield struct{ Name, By, Why string }
 
 func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -71,15 +70,16 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 	}}}}, nil
 }
 
-// Break frees a lock if the session still holds it with the fence that the operator read. It writes
-// state 0, a new ts and fence + 1, so that writes of the old session no longer match. A zero
-// session is for an otherwise well-formed document without a valid session. Break returns
-// ErrNoMatch if the document differs, or has waiters or sharers: for such a lock use [Evict].
+// Break frees a lock if the holder's session and fence are still those that the operator read. It
+// writes state 0, a new ts and fence + 1. So later writes of the old session do not match.
+// Session.TS may be zero. Then Break also frees the lock in a document that is malformed only
+// because of its session. Break returns ErrNoMatch if the document differs, or has waiters or
+// sharers. For such a lock use [Evict].
 type Break struct {
 	catalog.Session
 	Fence int64
 	Why   string
-	// New is the new session. If New is zero, the store makes one.
+	// New is the new session. If it is zero, the store makes one.
 	New bson.ObjectID
 }
 
@@ -115,9 +115,9 @@ func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 
 // Renew begins or renews the lease of a session that holds the lock in any mode. It writes the
 // renewal's number, lifetime and local time, and the server's clock. It removes the leases of
-// former holders. A repeated renewal is acknowledged again. Renew returns ErrNoMatch if the session
-// does not hold the lock, or if the renewal does not supersede the session's lease. It may be part
-// of a transaction, see [catalog.Transactions].
+// former holders. A Renew that was applied twice succeeds. Renew returns ErrNoMatch if the session
+// does not hold the lock, or if the session's lease has a larger number or is a twin's. Renew may
+// be part of a transaction, see [catalog.Transactions].
 type Renew struct{ catalog.Renewal }
 
 func (t Renew) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -137,7 +137,7 @@ func (t Renew) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	}))}}}, nil
 }
 
-// LeaseMS returns a lifetime in milliseconds, rounded up, as it is stored.
+// LeaseMS returns a lifetime in milliseconds, rounded up.
 func LeaseMS(life time.Duration) int64 {
 	return (life + time.Millisecond - time.Nanosecond).Milliseconds()
 }

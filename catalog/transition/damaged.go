@@ -10,11 +10,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// leaveDamaged is Leave for a document that [catalog.ParseLock] rejects, since an operator or a
-// newer version wrote it. It removes the session's entries, and frees the lock only if it finds no
-// other holder. It does not grant the lock to a waiter: that requires a repair of the document.
+// leaveDamaged is Leave for a document that [catalog.ParseLock] rejects. An operator or a newer
+// version wrote such a document. leaveDamaged removes the session, and frees the lock if there is
+// no other holder. It does not grant the lock to a waiter. For that an operator must repair the
+// document.
 //
-// If it cannot determine the other holders, it returns the error why, the document's problem. It
+// If leaveDamaged cannot determine the other holders, it returns why, the error of ParseLock. It
 // returns ErrNoMatch if the session is not in the document.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
@@ -49,30 +50,31 @@ func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, er
 	return c, nil
 }
 
-// sessionOf returns the session of a document or an entry. A missing or invalid session is zero.
+// sessionOf returns the session of a document or of an element of sharers or waiters. It is zero if
+// the session is missing or invalid.
 func sessionOf(entry bson.Raw) bson.ObjectID {
 	ts, _ := entry.Lookup("ts").ObjectIDOK()
 	return ts
 }
 
-// without returns the entries of a list without those of a session. stood reports whether it
-// removed an entry.
-func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, stood bool) {
+// without returns the elements of a list that do not have the session. found reports whether an
+// element had it.
+func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
 	for _, v := range values {
 		if entry, ok := v.DocumentOK(); ok && sessionOf(entry) == ts {
-			stood = true
+			found = true
 			continue
 		}
 		rest = append(rest, v)
 	}
-	return rest, stood
+	return rest, found
 }
 
-// coHolder returns the first other sharer with a session, or nil. If the first sharer is not the
-// holder, the sharers do not count in two cases: the mode is exclusive, or a foreign holder wrote a
-// state other than 1.
+// coHolder returns the first of the other sharers that has a session; nil if there is none. If the
+// first sharer of the document is not the holder, the sharers may be outdated. They are ignored if
+// the mode is exclusive, and also if the state is not 1, because then a foreign holder wrote it.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -88,9 +90,9 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether the lock may have holders that the document does not contain. That is
-// so if its mode allows several holders and the field sharers is not a list. In state 1 the list
-// must not be empty or missing either.
+// unreadable reports whether the document may not contain all holders of the lock. In a mode with
+// several holders that is so if the field sharers has a value that is not a list. In state 1 it is
+// also so if sharers is missing or empty.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()
@@ -107,8 +109,8 @@ func exclusive(raw bson.Raw) bool {
 	return absent(mode) || isText && text == string(catalog.Exclusive)
 }
 
-// stateIs reports whether the state is this number: 0 in a free lock, 1 in a lock that this package
-// holds.
+// stateIs reports whether the state is this number. State 0 is a free lock, and state 1 a lock that
+// this module holds.
 func stateIs(raw bson.Raw, want int64) bool {
 	state := raw.Lookup("state")
 	f, isDouble := state.DoubleOK()

@@ -1,6 +1,7 @@
 package transition
 
 import (
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -8,9 +9,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// Decide returns the parsed lock document and the change of a transition. raw is nil if the
-// document does not exist. Decide is the part of [catalog.Locks] that does not depend on the store.
-// Errors: those of the transition; ErrNoMatch for a missing document, except for Enter;
+// Decide parses a lock document and returns it with the change of a transition. raw is nil if the
+// document does not exist. Decide is the part of [catalog.Locks] Apply that is the same for all
+// stores. Errors: those of the transition; ErrNoMatch for a missing document, except for Enter;
 // *MalformedError, with the exceptions in [catalog.Locks].
 func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	l catalog.Lock, c catalog.Change, err error,
@@ -45,7 +46,7 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
-// damaged returns the change of a document that [catalog.ParseLock] rejects.
+// damaged returns the change for a document that [catalog.ParseLock] rejects.
 func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, error) {
 	switch t := t.(type) {
 	case Leave:
@@ -58,13 +59,13 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 	return catalog.Change{}, why
 }
 
-// withSession returns the document with another session, in a second field ts. ParseLock reads the
-// last field of a name.
+// withSession returns the document with another value of the field ts.
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	var doc bson.D
 	if bson.Unmarshal(raw, &doc) != nil {
 		return raw // raw is malformed
 	}
+	doc = slices.DeleteFunc(doc, func(e bson.E) bool { return e.Key == "ts" })
 	changed, err := bson.Marshal(append(doc, bson.E{Key: "ts", Value: ts}))
 	if err != nil {
 		return raw
@@ -72,8 +73,8 @@ func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	return changed
 }
 
-// Under returns the session of a transition. ok reports whether the transition may be part of a
-// transaction under the session's lock, see [catalog.Transactions].
+// Under returns the session of a transition that may be part of a transaction, see
+// [catalog.Transactions]. ok is false for any other transition.
 func Under(t catalog.Transition) (s catalog.Session, ok bool) {
 	switch t := t.(type) {
 	case Renew:

@@ -1,20 +1,21 @@
-// Package transition defines the changes of a lock document's holders and waiters, as pure
-// functions without a store or a clock. memcatalog carries them out under a mutex, and mongocatalog
-// by compare-and-set. Tests compare the short commands of mongocatalog for common cases with these
-// functions.
+// Package transition defines the changes of lock and ping documents, as pure functions without a
+// store or a clock. memcatalog applies the changes under a mutex, and mongocatalog by
+// compare-and-set. For common cases mongocatalog has single commands, and tests compare them with
+// these functions.
 //
 // Every change of the queue has the same four steps:
 //
-//  1. a session leaves: it was released, canceled or evicted;
-//  2. a session that is not yet in the document enters at the end of the queue; a session that was
-//     queued before enters ahead of later waiters;
-//  3. waiters from the front of the queue become holders, as many as the present holders allow,
-//     each with a new fence;
-//  4. if a session that may not wait was not granted the lock, the document stays unchanged.
+//  1. A session leaves, because it was released, gave up or was evicted.
+//  2. A session enters at the end of the queue. A session that was queued before enters ahead of
+//     later waiters.
+//  3. The first waiters become holders, as many as the present holders allow. Each has a new fence.
+//  4. If the session that entered must not wait, and did not become a holder, the document stays
+//     unchanged.
 //
-// So the queue advances while the lock is free, and no waiter is overtaken by a later one. A reader
-// waits behind a writer that was queued earlier.
+// So a free lock is granted to the first waiter, and no waiter overtakes an earlier one. For
+// example, a reader waits behind an earlier writer, even while other readers hold the lock.
 //
-// An exclusive holder is only in the top-level fields, like in a document of mongos. All shared
-// holders and holders of permits are in sharers. The first sharer is also in the top-level fields.
+// An exclusive holder is in the top-level fields, like in a document of mongos. All holders of a
+// shared lock or of permits are in the field sharers. The first of them is in the top-level fields
+// too.
 package transition

@@ -20,7 +20,7 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// planted is a fence that no grant raises to the clock.
+// planted is a fence so large that no grant raises it to the clock.
 const planted = int64(1) << 40
 
 // noon is the server's clock in the tables.
@@ -32,8 +32,8 @@ func number(ts bson.ObjectID) int { return int(ts[10])<<8 | int(ts[11]) }
 
 func process(n int) string { return fmt.Sprint("process-", n) }
 
-// entrant parses the short form of a request: a letter for the mode and the session's number, such
-// as x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
+// entrant parses the short form of a request. It is a letter for the mode and the number of the
+// session: x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
 func entrant(f failer, text string) catalog.Request {
 	f.Helper()
 	digits, limit, permit := strings.Cut(text[1:], "/")
@@ -58,8 +58,8 @@ func entrant(f failer, text string) catalog.Request {
 	return r
 }
 
-// document returns the document for the short form of a lock: holders, a bar, waiters. f9 is a
-// foreign holder with state 2 and without the fields of this module.
+// document returns the document for the short form of a lock: the holders, a bar, the waiters. The
+// holder f9 is foreign: it has state 2 and no fields of this module.
 func document(f failer, text string) bson.D {
 	f.Helper()
 	left, right, _ := strings.Cut(text, "|")
@@ -93,10 +93,10 @@ func document(f failer, text string) bson.D {
 			{Key: "when", Value: bson.DateTime(5)}, {Key: "fence", Value: fence},
 		})
 	}
-	line := bson.A{}
+	waiters := bson.A{}
 	for i, one := range strings.Fields(right) {
 		g := entrant(f, one)
-		line = append(line, transition.Entry(g, noon))
+		waiters = append(waiters, transition.Entry(g, noon))
 		if doc[1].Value == int32(0) && i == 0 && g.Limit > 0 {
 			set("limit", g.Limit)
 		}
@@ -105,8 +105,8 @@ func document(f failer, text string) bson.D {
 	if slices.ContainsFunc(doc, func(e bson.E) bool { return e.Key == "mode" }) {
 		set("sharers", sharers)
 	}
-	if len(line) > 0 {
-		set("waiters", line)
+	if len(waiters) > 0 {
+		set("waiters", waiters)
 	}
 	return doc
 }
@@ -127,9 +127,9 @@ func parse(f failer, doc bson.D) catalog.Lock {
 
 // short returns the short form of a lock.
 func short(l catalog.Lock) string {
-	var words []string
-	write := func(parties []catalog.Participant) {
-		for _, p := range parties {
+	var parts []string
+	write := func(participants []catalog.Participant) {
+		for _, p := range participants {
 			letter, limit := "x", ""
 			switch p.Mode {
 			case catalog.Shared:
@@ -137,22 +137,22 @@ func short(l catalog.Lock) string {
 			case catalog.Permit:
 				letter, limit = "p", fmt.Sprint("/", p.Limit)
 			}
-			words = append(words, fmt.Sprint(letter, number(p.TS), limit))
+			parts = append(parts, fmt.Sprint(letter, number(p.TS), limit))
 		}
 	}
 	write(l.Holders())
-	words = append(words, "|")
+	parts = append(parts, "|")
 	write(l.Waiters)
-	return strings.Join(words, " ")
+	return strings.Join(parts, " ")
 }
 
-// ours are the fields that a transition may write.
+// ours has the fields that a transition may write.
 var ours = []string{
 	"evidence", "fence", "grants", "limit", "mode", "process", "sharers", "state", "takeoverMS", "ts",
 	"waiters", "when", "who", "why",
 }
 
-// apply checks the form of a change and applies it as a store does.
+// apply checks the order of the fields in a change, and applies the change to a document.
 func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	f.Helper()
 	sorted := func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) }
@@ -183,7 +183,7 @@ func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	return doc
 }
 
-// value returns a field of a document, nil if it does not exist.
+// value returns a field of a document; nil if it does not exist.
 func value(doc bson.D, key string) any {
 	for _, e := range doc {
 		if e.Key == key {

@@ -10,17 +10,18 @@ import (
 	"mongodlm/catalog"
 )
 
-// A fence below Seeded was counted up from zero, see package distlock. A grant raises such a fence
-// to the server's clock in milliseconds.
+// Seeded is the smallest fence that was counted from the server's clock. A smaller one was counted
+// up from zero, see package distlock. A grant raises a smaller fence to the server's clock in
+// milliseconds.
 const Seeded = 1 << 31
 
-// Highest is the largest fence that a grant raises. Only a manual edit causes a larger fence.
+// Highest is the largest fence that a grant can raise. Only a manual edit can write a larger one.
 const Highest = catalog.MaxCount
 
 // Enter acquires the lock for a request if the holders and waiters allow that. Otherwise, if How is
-// Queue, it queues the request at the end, or before the waiters that came after Since. A repeated
-// Enter with the same session has no effect. Errors: ErrNotFree if the lock was not acquired and
-// How is not Queue; ErrQueueFull; *PermitMismatchError.
+// Queue, it adds the request to the queue: at the end, or before the waiters that were queued after
+// Since. If the session is already in the document, Enter does nothing. Errors: ErrNotFree if the
+// lock was not acquired and How is not Queue; ErrQueueFull; *PermitMismatchError.
 type Enter struct {
 	catalog.Request
 	How catalog.EnterMode
@@ -63,10 +64,10 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return s.change(), nil
 }
 
-// Leave removes a session from the holders or the queue, and grants the lock to the next waiters.
-// If the lock has no waiters, the Leave of an exclusive holder changes only the state. Leave also
-// removes the session from a malformed document, see [Decide]. It returns ErrNoMatch if the session
-// neither holds the lock nor waits.
+// Leave removes a session from the holders or from the queue, and grants the lock to the next
+// waiters. If there are no waiters, the Leave of an exclusive holder changes only the state. Leave
+// also removes a session from a malformed document, see [Decide]. It returns ErrNoMatch if the
+// session is neither a holder nor a waiter.
 type Leave struct{ catalog.Session }
 
 func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -76,10 +77,10 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict is Leave on behalf of a watched dead holder or waiter. Evict returns ErrNoMatch unless the
-// session is still in the document with the watched process. A renewal that is not zero must still
-// be the latest, and if Waits is set the session must still be queued. Evidence is written for the
-// waiters that are granted the lock.
+// Evict is the Leave of a dead holder or waiter, which a contender watched. It returns ErrNoMatch
+// if the document no longer has the session with that process. It also returns ErrNoMatch if
+// Renewal is not zero and there is a later renewal, or if Waits is set and the session is no longer
+// queued. The grants have the Evidence.
 type Evict struct {
 	catalog.Holder
 	Evidence string
@@ -96,9 +97,9 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, t.Evidence)
 }
 
-func others(parties []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
+func others(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
 	gone := func(p catalog.Participant) bool { return p.TS == ts }
-	return slices.DeleteFunc(slices.Clone(parties), gone)
+	return slices.DeleteFunc(slices.Clone(list), gone)
 }
 
 func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog.Change, error) {
@@ -113,8 +114,9 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	return s.change(), nil
 }
 
-// GrantNext grants a lock to the first waiters after another manager freed the lock without a
-// grant. It returns ErrNoMatch if no waiter can be granted the lock.
+// GrantNext grants a free lock to the first waiters. That is necessary after a foreign manager
+// freed the lock, because such a manager does not grant the lock to a waiter. GrantNext returns
+// ErrNoMatch if no waiter can be granted the lock.
 type GrantNext struct{ Name string }
 
 func (t GrantNext) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -146,10 +148,10 @@ func stateOf(l catalog.Lock) state {
 	}
 }
 
-// used reports whether the lock has holders or waiters. Its limit counts only then.
+// used reports whether the lock has holders or waiters. Otherwise its limit is irrelevant.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
-// room returns how many more holders the lock admits if each is like next.
+// room returns how many more holders the lock may have, if they all have next's mode and limit.
 func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {
@@ -163,8 +165,8 @@ func (s *state) room(next catalog.Participant) int {
 	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
-// grant moves waiters from the front of the queue to the holders, as many as the holders allow: one
-// exclusive waiter, or a run of waiters with the same mode and limit.
+// grant makes the first waiters holders, as many as the present holders allow: one exclusive
+// waiter, or several waiters with the same mode and limit.
 func (s *state) grant(now time.Time, evidence string) {
 	if len(s.waiters) == 0 || s.fence > Highest {
 		return
@@ -194,7 +196,7 @@ func (s *state) grant(now time.Time, evidence string) {
 	s.holders, s.waiters, s.moved, s.evidence = holders, s.waiters[n:], true, evidence
 }
 
-// lastFence returns the fence from which the next grant counts.
+// lastFence returns the fence that the next grant raises by 1.
 func lastFence(fence int64, now time.Time) int64 {
 	if fence < Seeded {
 		return max(fence, now.UnixMilli()-1)
@@ -202,8 +204,8 @@ func lastFence(fence int64, now time.Time) int64 {
 	return fence
 }
 
-// Passage returns the change of a session that holds a free lock only for its transaction. The
-// document stays free.
+// Passage returns the change for a session that holds a free lock only in its transaction. The lock
+// stays free in the document.
 func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	c := taken(l, g, now)
 	c.Set[0].Value = lastFence(l.Fence, now) + 1
@@ -231,7 +233,7 @@ func (s *state) change() catalog.Change {
 	if s.moved {
 		put(&c, "state", int32(min(len(s.holders), 1)), true)
 		put(&c, "mode", string(mode), mode != catalog.Exclusive)
-		put(&c, "sharers", parties(s.holders, true), mode != catalog.Exclusive)
+		put(&c, "sharers", documents(s.holders, true), mode != catalog.Exclusive)
 	}
 	if s.moved && len(s.holders) > 0 {
 		first := s.holders[0]
@@ -242,7 +244,7 @@ func (s *state) change() catalog.Change {
 		put(&c, "who", first.Who, true)
 		put(&c, "why", first.Why, true)
 	}
-	put(&c, "waiters", parties(s.waiters, false), len(s.waiters) > 0)
+	put(&c, "waiters", documents(s.waiters, false), len(s.waiters) > 0)
 	slices.SortFunc(c.Set, func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) })
 	slices.Sort(c.Unset)
 	return c
@@ -257,17 +259,17 @@ func put(c *catalog.Change, field string, value any, present bool) {
 	}
 }
 
-// parties returns the documents of holders or waiters. A holder's document has no mode or limit:
-// the lock document has them.
-func parties(list []catalog.Participant, holders bool) bson.A {
+// documents returns the elements of sharers or waiters. A holder's element has no mode and no
+// limit, because the lock document has them.
+func documents(list []catalog.Participant, holders bool) bson.A {
 	docs := make(bson.A, 0, len(list))
 	for _, p := range list {
-		docs = append(docs, party(p, holders))
+		docs = append(docs, document(p, holders))
 	}
 	return docs
 }
 
-func party(p catalog.Participant, holder bool) bson.D {
+func document(p catalog.Participant, holder bool) bson.D {
 	d := bson.D{
 		{Key: "ts", Value: p.TS}, {Key: "process", Value: p.Process},
 		{Key: "who", Value: p.Who}, {Key: "why", Value: p.Why},
@@ -284,8 +286,10 @@ func party(p catalog.Participant, holder bool) bson.D {
 	return d
 }
 
-// Entry returns the document of a waiter in the queue.
-func Entry(r catalog.Request, since time.Time) bson.D { return party(participant(r, since), false) }
+// Entry returns a waiter as an element of the field waiters.
+func Entry(r catalog.Request, since time.Time) bson.D {
+	return document(participant(r, since), false)
+}
 
 func participant(r catalog.Request, since time.Time) catalog.Participant {
 	return catalog.Participant{

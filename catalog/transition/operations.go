@@ -2,7 +2,7 @@ package transition
 
 import "mongodlm/catalog"
 
-// This file has the methods Op, and those methods On that are not inherited from
+// This file has the methods Op, and the methods On of the types that do not embed a
 // [catalog.Session].
 
 func (t GrantNext) On() string    { return t.Name }

@@ -20,7 +20,7 @@ func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	} {
 		op := c.Op()
 		if !slices.Contains(catalog.Ops(), op) || !op.Writes() || seen[op] {
-			t.Errorf("%T: %q is no writing operation of its own", c, op)
+			t.Errorf("%T: %q is not a writing operation, or not only of this type", c, op)
 		}
 		seen[op] = true
 	}

@@ -6,13 +6,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the changes of ping documents. They do not match a condemned document.
+// This file has the changes of ping documents. None changes a condemned document.
 
-// Condemn marks a process as dead in its ping document, so that the process can no longer ping. The
-// document must still have the watched seq, or must still be missing if Watched is nil. A document
-// that Condemn inserts has the field ping, which MongoDB's own lock manager requires. Condemn
-// returns ErrNoMatch if the document changed, appeared, is already condemned, or is foreign
-// (without seq).
+// Condemn marks a process as dead in its ping document. From then on its pings fail. The document
+// must still have the seq of Watched. If Watched is nil, Condemn inserts the document, which must
+// still be missing. The inserted document has the field ping, which MongoDB's own lock manager
+// requires. Condemn returns ErrNoMatch if the document changed, appeared, is already condemned, or
+// is foreign (without seq).
 type Condemn struct {
 	Process string
 	Watched *catalog.Ping
@@ -34,10 +34,9 @@ func (c Condemn) Update() (catalog.PingUpdate, error) {
 	return u, nil
 }
 
-// Witness writes a contender's record of a silent process's last ping into the ping document, and
-// replaces the record in Watched. The document must still have the watched seq. The next ping
-// removes the record. Witness returns ErrNoMatch if the process pinged, is condemned or foreign, or
-// another contender wrote a record.
+// Witness records in a ping document that a contender found no new ping of the process. It replaces
+// the record in Watched. The next ping removes the record. Witness returns ErrNoMatch if the
+// document no longer has the seq and the record of Watched, is condemned, or is foreign.
 type Witness struct {
 	Watched catalog.Ping
 	Sight   catalog.Sight
@@ -58,8 +57,8 @@ func (c Witness) Update() (catalog.PingUpdate, error) {
 	return u, err
 }
 
-// watched requires that the document has the watched seq. It returns ErrNoMatch for a foreign
-// document, which has no seq.
+// watched adds the condition that the document still has the seq of p. It returns ErrNoMatch for a
+// foreign document, which has no seq.
 func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	if !p.HasSeq {
 		return catalog.ErrNoMatch
@@ -68,8 +67,8 @@ func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	return nil
 }
 
-// RemovePing deletes the ping document of a process that shuts down in an orderly way. A missing
-// document is not an error. A condemned document stays.
+// RemovePing deletes the ping document of a process that shuts down. A missing document is not an
+// error. A condemned document is not deleted.
 type RemovePing struct{ Process string }
 
 func (c RemovePing) Update() (catalog.PingUpdate, error) {

@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A life is a lock document under random transitions and foreign writes. It has a second, simple
-// implementation of the rules.
+// A life applies random transitions and foreign writes to a lock document. It compares them with a
+// second, simple implementation of the rules.
 type life struct {
 	doc      bson.D
 	now      time.Time
@@ -32,7 +32,7 @@ func TestQueue_AnyLife(t *testing.T) {
 		start := rapid.SampledFrom([]int64{0, 3, transition.Seeded - 1, transition.Seeded, planted})
 		m.highest = start.Draw(t, "fence")
 		m.doc = put(m.doc, "fence", m.highest)
-		for range 99 * (rapid.IntRange(0, 15).Draw(t, "long line") / 15) {
+		for range 99 * (rapid.IntRange(0, 15).Draw(t, "long queue") / 15) {
 			m.sessions++
 			g := entrant(t, fmt.Sprint("x", m.sessions))
 			g.Process = process(rapid.IntRange(-2, 0).Draw(t, "of"))
@@ -54,7 +54,7 @@ func TestQueue_AnyLife(t *testing.T) {
 
 func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
-// fits reports whether the rules allow p as a further holder.
+// fits reports whether p may become a holder beside holders.
 func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	if len(holders) == 0 {
 		return true
@@ -65,36 +65,36 @@ func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	return p.Mode == catalog.Shared || len(holders) < int(p.Limit)
 }
 
-// moveUp grants the lock to the waiters at the front of the queue, one after the other.
-func moveUp(holders, line []catalog.Participant) (granted, rest []catalog.Participant) {
+// moveUp makes the waiters at the front of the queue holders, one after the other.
+func moveUp(holders, waiters []catalog.Participant) (granted, rest []catalog.Participant) {
 	holders = slices.Clone(holders)
-	for len(line) > 0 && fits(holders, line[0]) {
-		holders, granted, line = append(holders, line[0]), append(granted, line[0]), line[1:]
+	for len(waiters) > 0 && fits(holders, waiters[0]) {
+		holders, granted, waiters = append(holders, waiters[0]), append(granted, waiters[0]), waiters[1:]
 	}
-	return granted, line
+	return granted, waiters
 }
 
-func names(parties []catalog.Participant) []string {
+func names(participants []catalog.Participant) []string {
 	out := []string{}
-	for _, p := range parties {
+	for _, p := range participants {
 		out = append(out, fmt.Sprint(number(p.TS)))
 	}
 	return out
 }
 
-// invariants checks the lock after each step.
+// invariants checks the document after each step.
 func (m *life) invariants(t *rapid.T) {
 	l := m.lock(t)
 	holders := l.Holders()
 	for i, p := range holders {
 		if !fits(holders[:i], p) {
-			t.Fatalf("these hold it together: %s", short(l))
+			t.Fatalf("these sessions hold the lock together: %s", short(l))
 		}
 	}
 	seen := map[bson.ObjectID]bool{}
 	for _, p := range slices.Concat(holders, l.Waiters) {
 		if seen[p.TS] {
-			t.Fatalf("%d stands there twice: %s", number(p.TS), short(l))
+			t.Fatalf("session %d occurs twice: %s", number(p.TS), short(l))
 		}
 		seen[p.TS] = true
 	}
@@ -102,17 +102,17 @@ func (m *life) invariants(t *rapid.T) {
 		t.Fatalf("%d waiters, fence %d after %d", len(l.Waiters), l.Fence, m.highest)
 	}
 	if m.movedUp && len(l.Waiters) > 0 && fits(holders, l.Waiters[0]) {
-		t.Fatalf("the line stands still: %s", short(l))
+		t.Fatalf("the first waiter was not granted the lock: %s", short(l))
 	}
 }
 
-// step carries out a transition and compares the result with the simple rules: the session that
-// leaves or enters, and the grants.
+// step applies a change and compares the result with the simple rules. holders and waiters are
+// those after the session has left or entered, and before any grant.
 func (m *life) step(
-	t *rapid.T, c catalog.Change, holders, line []catalog.Participant, evidence string,
+	t *rapid.T, c catalog.Change, holders, waiters []catalog.Participant, evidence string,
 ) {
 	before := m.lock(t)
-	granted, rest := moveUp(holders, line)
+	granted, rest := moveUp(holders, waiters)
 	m.doc = apply(t, m.doc, c)
 	l := m.lock(t)
 	t.Logf("%s -> %s", short(before), short(l))
@@ -129,7 +129,7 @@ func (m *life) step(
 		p, ok := l.HeldBy(granted[i].TS)
 		if a.TS != granted[i].TS || a.Process != granted[i].Process || a.Evidence != evidence || !ok ||
 			p.Fence != a.Fence || !p.Since.Equal(m.now) || p.Who != granted[i].Who {
-			t.Fatalf("grant %+v for %+v, who holds as %+v", a, granted[i], p)
+			t.Fatalf("grant %+v for %+v, holder %+v", a, granted[i], p)
 		}
 		if m.fences[a.Fence] || a.Fence <= m.highest || a.Fence < transition.Seeded {
 			t.Fatalf("fence %d after %d", a.Fence, m.highest)
@@ -153,7 +153,7 @@ func (m *life) newGrant(t *rapid.T) catalog.Request {
 		text = fmt.Sprintf("p%d/%s", m.sessions, kind[1:])
 	}
 	g := entrant(t, text)
-	if n := rapid.IntRange(-2, 2).Draw(t, "one of a crowd"); n <= 0 {
+	if n := rapid.IntRange(-2, 2).Draw(t, "process"); n <= 0 {
 		g.Process = process(n)
 	}
 	return g
@@ -161,8 +161,8 @@ func (m *life) newGrant(t *rapid.T) catalog.Request {
 
 func (m *life) enter(t *rapid.T) {
 	g := m.newGrant(t)
-	lines := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try}
-	m.enters(t, g, rapid.SampledFrom(lines).Draw(t, "how"))
+	modes := []catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Queue, catalog.Try}
+	m.enters(t, g, rapid.SampledFrom(modes).Draw(t, "how"))
 }
 
 func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
@@ -171,8 +171,8 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	entry := catalog.Participant{
 		TS: r.TS, Process: r.Process, Who: r.Who, Mode: r.Mode, Limit: r.Limit,
 	}
-	line := append(slices.Clone(l.Waiters), entry)
-	granted, rest := moveUp(l.Holders(), line)
+	waiters := append(slices.Clone(l.Waiters), entry)
+	granted, rest := moveUp(l.Holders(), waiters)
 	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == r.TS })
 	var want error
 	switch {
@@ -188,23 +188,23 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 			want, err)
 	}
 	if err == nil {
-		m.step(t, c, l.Holders(), line, "")
+		m.step(t, c, l.Holders(), waiters, "")
 	}
 }
 
-// someone draws a participant.
-func (m *life) someone(t *rapid.T) catalog.Participant {
+// participant draws a holder or a waiter.
+func (m *life) participant(t *rapid.T) catalog.Participant {
 	l := m.lock(t)
 	all := slices.Concat(l.Holders(), l.Waiters)
 	if len(all) == 0 {
-		t.Skip("nobody is there")
+		t.Skip("no participants")
 	}
 	return rapid.SampledFrom(all).Draw(t, "who")
 }
 
 func (m *life) enterAgain(t *rapid.T) {
 	g := m.newGrant(t)
-	g.TS = m.someone(t).TS
+	g.TS = m.participant(t).TS
 	how := catalog.EnterMode(rapid.IntRange(0, 2).Draw(t, "how"))
 	c, changed, err := entering(m.lock(t), g, how, m.now)
 	if err != nil || changed || len(c.Set)+len(c.Unset)+len(c.Grants) > 0 {
@@ -213,7 +213,7 @@ func (m *life) enterAgain(t *rapid.T) {
 }
 
 func (m *life) leave(t *rapid.T) {
-	p := m.someone(t)
+	p := m.participant(t)
 	evidence := rapid.SampledFrom([]string{"", "silent"}).Draw(t, "evidence")
 	l := m.lock(t)
 	c, err := leaving(l, p.TS, m.now, evidence)
@@ -245,16 +245,16 @@ func (m *life) grantNext(t *rapid.T) {
 	m.step(t, c, l.Holders(), l.Waiters, "")
 }
 
-// foreignRelease releases like a mongos, which changes only the state.
+// foreignRelease frees the lock as a mongos does: it changes only the state.
 func (m *life) foreignRelease(t *rapid.T) {
 	if !m.lock(t).Held {
-		t.Skip("nobody holds it")
+		t.Skip("no holder")
 	}
 	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
-// foreignOvertake takes over like a config server's lock manager, which writes only the fields of
-// mongos.
+// foreignOvertake acquires the lock as a config server's lock manager does: it writes only the
+// fields of mongos.
 func (m *life) foreignOvertake(t *rapid.T) {
 	m.sessions++
 	m.doc = put(m.doc, "state", int32(2))

@@ -64,10 +64,10 @@ func TestTransitions(t *testing.T) {
 		{"Permit_BesideHolder", "x1 |", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
 		{"Holder_BesidePermit", "p1/2 |", enter("x2", wait), "", "", catalog.ErrPermitMismatch},
 		{"Reader_BesidePermit", "p1/2 |", enter("s2", wait), "", "", catalog.ErrPermitMismatch},
-		{"Permit_FreeLine_OtherLimit", "| p1/2", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
-		{"Permit_FreeLine", "| p1/2", enter("p2/2", wait), "p1/2 p2/2 |", "1 2", nil},
-		{"FreeLine_FirstHolds", "| x1", enter("x2", wait), "x1 | x2", "1", nil},
-		{"FreeLine_ReadersHold", "| s1 s2 x3", enter("s4", wait), "s1 s2 | x3 s4", "1 2", nil},
+		{"Permit_FreeQueue_OtherLimit", "| p1/2", enter("p2/3", wait), "", "", catalog.ErrPermitMismatch},
+		{"Permit_FreeQueue", "| p1/2", enter("p2/2", wait), "p1/2 p2/2 |", "1 2", nil},
+		{"FreeQueue_FirstHolds", "| x1", enter("x2", wait), "x1 | x2", "1", nil},
+		{"FreeQueue_ReadersHold", "| s1 s2 x3", enter("s4", wait), "s1 s2 | x3 s4", "1 2", nil},
 		{"Holder_Again", "x1 | x2", enter("x1", wait), "", "", nil},
 		{"Waiter_Again", "x1 | x2", enter("x2", try), "", "", nil},
 		{"Sharer_Again", "s1 s2 | x3", enter("p2/7", try), "", "", nil},
@@ -75,8 +75,8 @@ func TestTransitions(t *testing.T) {
 
 		{"Try_Free_Holds", "|", enter("x1", try), "x1 |", "1", nil},
 		{"Try_Held", "x1 |", enter("x2", try), "", "", catalog.ErrNotFree},
-		{"Try_FreeLine", "| x1", enter("x2", try), "", "", catalog.ErrNotFree},
-		{"Try_FreeLineOfReaders_Holds", "| s1", enter("s2", try), "s1 s2 |", "1 2", nil},
+		{"Try_FreeQueue", "| x1", enter("x2", try), "", "", catalog.ErrNotFree},
+		{"Try_FreeQueueOfReaders_Holds", "| s1", enter("s2", try), "s1 s2 |", "1 2", nil},
 		{"Try_Reader_Holds", "s1 |", enter("s2", try), "s1 s2 |", "2", nil},
 		{"Try_ReaderBehindWriter", "s1 | x2", enter("s3", try), "", "", catalog.ErrNotFree},
 		{"Try_LastPermit_Holds", "p1/2 |", enter("p2/2", try), "p1/2 p2/2 |", "2", nil},
@@ -99,7 +99,7 @@ func TestTransitions(t *testing.T) {
 		{"Leave_Unknown", "x1 | x2", leave(3), "", "", catalog.ErrNoMatch},
 		{"Leave_Free", "|", leave(1), "", "", catalog.ErrNoMatch},
 
-		{"GrantNext_FreeLine", "| x1 x2", grantNext, "x1 | x2", "1", nil},
+		{"GrantNext_FreeQueue", "| x1 x2", grantNext, "x1 | x2", "1", nil},
 		{"GrantNext_FreeReaders", "| s1 s2 x3", grantNext, "s1 s2 | x3", "1 2", nil},
 		{"GrantNext_FreePermits", "| p1/2 p2/2 p3/2", grantNext, "p1/2 p2/2 | p3/2", "1 2", nil},
 		{"GrantNext_Held", "x1 | x2", grantNext, "", "", catalog.ErrNoMatch},
@@ -117,7 +117,7 @@ func TestTransitions(t *testing.T) {
 			}
 			if !changed {
 				if !reflect.DeepEqual(change, catalog.Change{}) {
-					t.Errorf("nothing changed, and yet %+v", change)
+					t.Errorf("no change, but %+v", change)
 				}
 				return
 			}
@@ -199,7 +199,7 @@ func TestFence_ClockBeforeIt_StillRises(t *testing.T) {
 	}
 }
 
-func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
+func TestFence_TooLarge_NoGrant(t *testing.T) { // F8
 	t.Parallel()
 	doc := put(document(t, "x1 | x2"), "fence", int64(transition.Highest)+1)
 	c, err := leaving(parse(t, doc), session(1), noon, "")
@@ -208,12 +208,12 @@ func TestFence_TooLarge_GrantsNobody(t *testing.T) { // F8
 	}
 	raw := assert.Value(bson.Marshal(apply(t, doc, c)))(t)
 	if l, bad := catalog.ParseLock(raw); bad == nil || bad.Field != "fence" {
-		t.Errorf("free with a fence that nobody can raise, and understood: %+v", l)
+		t.Errorf("free with a fence that cannot be raised, and not malformed: %+v", l)
 	}
 }
 
-// In every mode MaxWaiters are queued, and the next request is refused. A repeated request of a
-// queued session is not refused.
+// In every mode the queue has room for MaxWaiters. The next request is refused, but not a repeated
+// request of a session that is queued.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{
@@ -229,10 +229,10 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 			l := parse(t, doc)
 			c, changed, err := entering(l, of(n), how, noon)
 			if changed != (want == nil) || !errors.Is(err, want) {
-				t.Fatalf("%s behind %d, how %d: want %v, got %v", mode, len(l.Waiters), how, want, err)
+				t.Fatalf("%s with %d waiters, how %d: want %v, got %v", mode, len(l.Waiters), how, want, err)
 			}
 			if room := l.RoomFor(of(n)); how == catalog.Queue && room != (want == nil) {
-				t.Errorf("%s behind %d: room %v", mode, len(l.Waiters), room)
+				t.Errorf("%s with %d waiters: room %v", mode, len(l.Waiters), room)
 			}
 			if changed {
 				doc = apply(t, doc, c)
@@ -250,14 +250,15 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	}
 }
 
-// A free lock is granted to the first waiter of a full queue, so a new request is queued.
+// A free lock with a full queue has room for a new request, because the first waiter becomes the
+// holder.
 func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
 	t.Parallel()
-	var line strings.Builder
+	var waiters strings.Builder
 	for i := range catalog.MaxWaiters {
-		line.WriteString(fmt.Sprint(" x", i+10))
+		waiters.WriteString(fmt.Sprint(" x", i+10))
 	}
-	doc := document(t, "|"+line.String())
+	doc := document(t, "|"+waiters.String())
 	c, _, err := entering(parse(t, doc), entrant(t, "x2"), catalog.Queue, noon)
 	assert.Must(t, err)
 	if l := parse(t, apply(t, doc, c)); len(l.Waiters) != catalog.MaxWaiters || !l.Held {

@@ -22,8 +22,8 @@ import (
 type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
-	home              string // the database of the rows; empty means the database of the locks
-	due               string // the field with a row's due time; empty: as the queue records
+	rowDatabase       string // the database of the rows; empty means the database of the locks
+	due               string // the field with a row's due time; empty means as recorded by the queue
 }
 
 func (v *rowsOf) flags(f *pflag.FlagSet) {
@@ -67,18 +67,18 @@ type backlog struct {
 	Done       int64  `json:"done"`
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
-	OddRows    int64  `json:"oddRows,omitempty"` // never claimable; counted only here
-	// Odd are the reasons for at most twenty odd rows.
+	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
+	// Odd has the reasons for at most twenty of the OddRows.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the field if no row has that field: no row was ever claimed, or the
-	// name is wrong.
+	// NoField is the name of the field with the claim, and is set only if no row has that field.
+	// Then no row was ever claimed, or the name is wrong.
 	NoField string `json:"noField,omitempty"`
 }
 
-// there returns an error for a collection that does not exist and has no queue. It returns nil if
-// the user may not list the collections. It accepts DATABASE.COLLECTION if a process works on that
-// queue and no collection has that name.
-func (v *rowsOf) there(ctx context.Context, st *store) error {
+// checkCollection returns an error if the collection does not exist and no queue uses it. It
+// accepts DATABASE.COLLECTION for a queue that has a lock document. It returns nil if the user may
+// not list collections.
+func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
 	if err != nil || len(found) > 0 {
@@ -89,13 +89,13 @@ func (v *rowsOf) there(ctx context.Context, st *store) error {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
 			return bad
 		}
-		home, collection, is := words.Queue(l.Name)
+		database, collection, is := words.Queue(l.Name)
 		switch {
 		case !is:
-		case home+"."+collection == v.collection: // in the form that a listing prints
-			v.home, v.collection = home, collection
+		case database+"."+collection == v.collection: // in the form that a listing prints
+			v.rowDatabase, v.collection = database, collection
 			return nil
-		case home != v.database:
+		case database != v.database:
 		case collection == v.collection:
 			return nil
 		case !slices.Contains(queues, collection):
@@ -117,12 +117,12 @@ func (q *backlog) set(n claim.Counts) {
 	q.Retrying, q.Dead, q.Done = n.Retrying, n.Dead, n.Done
 }
 
-// manyRows is the maximum number of rows that hasField searches.
-const manyRows = 10_000
+// maxFieldRows is the maximum number of rows that hasField searches.
+const maxFieldRows = 10_000
 
 func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
-		bson.D{{Key: "$limit", Value: manyRows}},
+		bson.D{{Key: "$limit", Value: maxFieldRows}},
 		bson.D{{Key: "$match",
 			Value: bson.D{{Key: v.field, Value: bson.D{{Key: "$exists", Value: true}}}}}},
 		bson.D{{Key: "$limit", Value: 1}}})
@@ -134,10 +134,10 @@ func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, er
 }
 
 func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
-	if err := v.there(ctx, st); err != nil {
+	if err := v.checkCollection(ctx, st); err != nil {
 		return backlog{}, err
 	}
-	q := backlog{Database: cmp.Or(v.home, v.database), Collection: v.collection, Due: v.due}
+	q := backlog{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection, Due: v.due}
 	cfg := claim.Config{Field: v.field}
 	for l, bad := range st.Locks(ctx) {
 		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
@@ -173,7 +173,7 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 }
 
 func (v *rowsOf) rows(st *store) *mongo.Collection {
-	return st.client.Database(cmp.Or(v.home, v.database)).Collection(v.collection)
+	return st.client.Database(cmp.Or(v.rowDatabase, v.database)).Collection(v.collection)
 }
 
 func (q backlog) print(w io.Writer, _ layout) {
@@ -205,16 +205,16 @@ func (q backlog) printCounts(w io.Writer) {
 
 const maxQueues = 100
 
-// A queueList lists the queues whose workers keep their locks in a database.
+// A queueList has the queues with lock documents in a database.
 type queueList struct {
 	Database string    `json:"database"`
 	Queues   []backlog `json:"queues"`
 	More     bool      `json:"more"` // more queues exist than were counted
 
-	void string // printed instead of an empty table
+	empty string // printed instead of an empty table
 }
 
-// queues counts the rows of all queues that have a lock document.
+// queues counts the rows of the queues that have a lock document, at most maxQueues of them.
 func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	due := map[string]string{} // due fields by queue name
@@ -250,19 +250,19 @@ func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
 	})
 	if len(l.Queues) == 0 {
-		l.void = st.nothing(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
+		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
 			"name a COLLECTION to count its rows", l.Database))
 	}
 	return l, nil
 }
 
 func (l queueList) print(w io.Writer, how layout) {
-	if l.void != "" {
-		fmt.Fprintln(w, l.void)
+	if l.empty != "" {
+		fmt.Fprintln(w, l.empty)
 		return
 	}
-	t := table{columns: []column{{title: "QUEUE", least: 8}, {title: "READY"}, {title: "LATER",
-		idle: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
+	t := table{columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
+		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
 	for _, q := range l.Queues {
 		t.rows = append(t.rows,
 			[]string{how.label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),

@@ -15,7 +15,7 @@ import (
 	"mongodlm/election"
 )
 
-// maxBreakWhy is the most bytes of a reason. It leaves room for the prefix that is stored before.
+// maxBreakWhy is the maximum length of a reason in bytes. The stored reason begins with "broken: ".
 const maxBreakWhy = maxText - len("broken: ")
 
 type breaker struct {
@@ -66,7 +66,7 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer st.close()
-	holders, line, err := st.Holder(ctx, b.name)
+	holders, waiters, err := st.Holder(ctx, b.name)
 	var bad *distlock.MalformedError
 	switch {
 	case errors.As(err, &bad):
@@ -74,9 +74,9 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	case err != nil:
 		return b.explain(err)
 	case holders == nil:
-		return st.absent(ctx, b.name)
+		return st.missingLock(ctx, b.name)
 	}
-	describe(s.out, holders, line)
+	describe(s.out, holders, waiters)
 	target, err := b.breakable(holders)
 	if err != nil {
 		return err
@@ -87,19 +87,19 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 			with = "--session " + target.Session.Hex() + " --yes"
 		}
 		fmt.Fprintf(s.out, "\nNothing was changed. %s\nMake sure that it is dead or stopped; then "+
-			"repeat the command with %s.\n", learns(target), with)
+			"repeat the command with %s.\n", noticeText(target), with)
 		return exit{code: exitFailed}
 	}
 	now, err := st.Break(ctx, b.name, b.fence, b.why, target.Session)
 	if err != nil {
-		return b.failed(ctx, st, err, s.out)
+		return b.explainFailure(ctx, st, err, s.out)
 	}
-	fmt.Fprintf(s.out, "\n%s%s\n", outcome(now), learns(target))
+	fmt.Fprintf(s.out, "\n%s%s\n", afterBreak(now), noticeText(target))
 	return nil
 }
 
-// breakable returns the holder to remove. It returns an error if the lock has changed since the
-// operator read it.
+// breakable returns the holder that the flags name. It returns an error if there is none, or if a
+// foreign holder needs --session.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
@@ -124,8 +124,8 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
 }
 
-// outcome returns a sentence about the state of the lock after a break.
-func outcome(now []distlock.LockInfo) string {
+// afterBreak describes the state of a lock after a break.
+func afterBreak(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
 		return "That holder is out of the lock; others hold it still. "
@@ -142,13 +142,13 @@ func outcome(now []distlock.LockInfo) string {
 	return what.String() + "\n"
 }
 
-// failed returns the reason why a break failed, and prints the present state of the lock.
-func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Writer) error {
+// explainFailure returns the error for a failed break. If the lock has changed, it prints the lock.
+func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
-		if holders, line, lookErr := st.Holder(ctx, b.name); lookErr == nil && holders != nil {
+		if holders, waiters, readErr := st.Holder(ctx, b.name); readErr == nil && holders != nil {
 			fmt.Fprint(out, "\nnow:\n")
-			describe(out, holders, line)
+			describe(out, holders, waiters)
 		}
 		return errors.New("the lock changed in between: it is not as you saw it, nothing was changed")
 	case errors.Is(err, distlock.ErrOutcomeUnknown):
@@ -157,10 +157,10 @@ func (b *breaker) failed(ctx context.Context, st *store, err error, out io.Write
 	return b.explain(err)
 }
 
-func describe(w io.Writer, holders, line []distlock.LockInfo) {
+func describe(w io.Writer, holders, waiters []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
-	describeLine(w, how, line)
+	describeQueue(w, how, waiters)
 }
 
 func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
@@ -183,14 +183,14 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	}
 }
 
-func describeLine(w io.Writer, how layout, line []distlock.LockInfo) {
-	if len(line) == 0 {
+func describeQueue(w io.Writer, how layout, waiters []distlock.LockInfo) {
+	if len(waiters) == 0 {
 		fmt.Fprintln(w, "no process waits for it")
 		return
 	}
-	fmt.Fprintf(w, "%d queued for it, the next is\n", len(line))
-	describeOne(w, how, line[0])
-	if gone := words.NextIsGone(line); gone != "" {
+	fmt.Fprintf(w, "%d queued for it, the next is\n", len(waiters))
+	describeOne(w, how, waiters[0])
+	if gone := words.NextIsGone(waiters); gone != "" {
 		fmt.Fprintln(w, gone)
 	}
 }
@@ -234,7 +234,7 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 	}
 }
 
-// describeWhy prints the reason of a holder or waiter. The reason of a leader or candidate is its
+// describeWhy prints the reason of a holder or waiter. For a leader or candidate, it prints the
 // metadata.
 func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	what := "why     "
@@ -244,8 +244,8 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// learns returns a sentence that tells when a live holder will notice the break.
-func learns(holder distlock.LockInfo) string {
+// noticeText describes when a live holder notices a break.
+func noticeText(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {
 		within = fmt.Sprintf(", about every %v", holder.PingEvery)

@@ -11,17 +11,19 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// ours writes a lock that the process stranger holds, and a recent ping, as this package does.
-func (b *base) ours(name string, fence int64) {
+// holdAlive writes a lock that otherProcess holds, and a recent ping with a sequence number, as
+// this package writes it.
+func (b *base) holdAlive(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
-	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(1)})
+	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(1)})
 }
 
-// A break needs the fence that was shown and --yes. Otherwise it shows the lock and changes nothing.
+// A break needs the fence that was shown and --yes. Otherwise the command shows the lock and
+// changes nothing.
 func TestBreak_OnlyWithYesAndTheRightFence(t *testing.T) {
 	b := newBase(t)
-	b.ours("balancer", 41)
+	b.holdAlive("balancer", 41)
 	before := b.lock("balancer")
 	args := b.flags("break", "balancer", "--why", "stuck since noon")
 	cli(t, append(args, "--fence", "41")...).want(t, exitFailed, "host:1:1700000000:id",
@@ -51,11 +53,11 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 }
 
 // A holder of MongoDB's lock manager has the fence of the holder before it. So a break also needs
-// the holder's session, which a first attempt prints.
+// the holder's session. The first attempt prints the session.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)
-	b.ping(stranger, time.Second) // without seq
+	b.ping(otherProcess, time.Second) // without seq
 	before := b.lock("balancer")
 	args := b.flags("break", "balancer", "--fence", "41", "--why", "stuck")
 	session := before.TS.Hex()

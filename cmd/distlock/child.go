@@ -28,13 +28,13 @@ const pipeDelay = time.Second
 
 const groupPoll = 10 * time.Millisecond
 
-// runSupported returns nil, because run has what it needs on this system.
+// runSupported returns nil: this system supports run.
 func runSupported() error { return nil }
 
-// forwarded catches the signals that run forwards to the command. It also keeps the terminal from
-// stopping this process, because a stopped process renews no lock. It keeps SIGPIPE from killing
-// this process when its messages have no reader.
-func forwarded(s stdio) (<-chan os.Signal, func()) {
+// catchSignals catches the signals that run forwards to the command. It also catches SIGTSTP,
+// because a stopped process renews no lock, and SIGPIPE, because run must not die when nobody reads
+// its messages.
+func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	notify(stops, syscall.SIGTSTP, syscall.SIGPIPE)
@@ -70,9 +70,9 @@ type group struct {
 	resumed  bool // the message about a continued command was printed
 }
 
-// under runs the command while guard is trusted. It returns the command's exit code after its
-// process group has exited. The error is a *distlock.LostError when the lock was lost.
-func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
+// runCommand runs the command until it exits or the lock is lost, and ends its process group. It
+// returns the command's exit code. If the lock was lost, the error wraps a *distlock.LostError.
+func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
 	defer runtime.UnlockOSThread()
@@ -80,7 +80,7 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 	if err != nil {
 		return 0, err
 	}
-	defer g.guardian.dismiss()
+	defer g.guardian.stop()
 	lost := guard.Context()
 	renewal := g.clock.NewTimer(r.renewal())
 	defer renewal.Stop()
@@ -93,9 +93,9 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 				continue
 			}
 		case <-renewal.C():
-			g.guardian.trust(guard.Deadline())
-			if s.in == os.Stdin { // no test: run has no other children
-				bury(g.pgid, g.guardian.cmd.Process.Pid)
+			g.guardian.sendDeadline(guard.Deadline())
+			if s.in == os.Stdin { // not in a test, so run has no other children
+				reap(g.pgid, g.guardian.cmd.Process.Pid)
 			}
 			renewal.Reset(r.renewal())
 			continue
@@ -117,32 +117,33 @@ func (r *runner) under(ctx context.Context, guard *distlock.TryGuard, path strin
 			continue
 		}
 		g.end(lost, r.grace, guard)
-		return g.verdict(guard)
+		return g.result(guard)
 	}
 }
 
 // renewal returns the pause between two messages to the guardian. It is a small part of a ping
-// interval, so that the guardian knows a recent deadline.
+// interval, which keeps the guardian's deadline recent.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start starts the command in a new process group with a guardian. If run has the terminal, the
-// group moves to the foreground. Until all of that is done, the command waits for a byte in a pipe.
+// start starts a process in a new process group, with a guardian. If run has the terminal, start
+// moves the group to the foreground. Then it sends a byte to the process, which executes the
+// command.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
-	word, speak, err := os.Pipe()
+	pipeR, pipeW, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = speak.Close() }() // without the byte the started process exits
-	cmd := again(append([]string{starterWord, strconv.Itoa(os.Getpid()), path}, r.command...)...)
+	defer func() { _ = pipeW.Close() }() // without the byte the started process exits
+	cmd := selfCommand(append([]string{starterArg, strconv.Itoa(os.Getpid()), path}, r.command...)...)
 	cmd.Env = append(withoutSecrets(os.Environ()),
 		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
-	cmd.ExtraFiles = []*os.File{word}
+	cmd.ExtraFiles = []*os.File{pipeR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = pipeDelay
 	adoptOrphans()
 	err = cmd.Start()
-	_ = word.Close()
+	_ = pipeR.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -151,23 +152,23 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		tty: openTerminal(), say: s.say, clock: clock.System(),
 	}
-	go g.wait() // ends with the command; start and under wait for it before they return
-	g.guardian, err = r.guard(g.pgid, guard.Deadline(), s)
+	go g.wait() // ends with the command; start and runCommand wait for it before they return
+	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
 	if err == nil {
 		signal.Ignore(syscall.SIGTTOU) // a message must not stop run, which starts no process now
 		if s.interactive() {
 			g.tty.give(g.pgid)
 		}
 		if err = guard.Err(); err == nil {
-			_, err = speak.Write([]byte{1})
+			_, err = pipeW.Write([]byte{1})
 		}
 	}
 	if err != nil {
-		_ = speak.Close()
+		_ = pipeW.Close()
 		<-g.ended
 		g.tty.takeBack(g.pgid, false)
 		if g.guardian != nil {
-			g.guardian.dismiss()
+			g.guardian.stop()
 		}
 		return nil, err
 	}
@@ -212,16 +213,15 @@ func (g *group) forward(s syscall.Signal) {
 	g.signal(syscall.SIGCONT)
 }
 
-// resume continues a stopped command, because a stopped command makes all waiters for its lock
-// wait. If the command needs the terminal, resume gives it the terminal. It returns false if
-// another job has the terminal.
+// resume continues a stopped command, which would otherwise keep its lock. If the command needs the
+// terminal, resume gives it the terminal. It returns false if another job has the terminal.
 func (g *group) resume(by syscall.Signal) bool {
-	wants := by == syscall.SIGTTIN || by == syscall.SIGTTOU
-	if wants && g.tty != nil && !g.tty.give(g.pgid) {
+	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
+	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
 		g.say("the command wants the terminal, which another job has; it is ended")
 		return false
 	}
-	if !wants && !g.resumed {
+	if !wantsTerminal && !g.resumed {
 		g.resumed = true
 		g.say("the command was stopped (%s) and goes on: others wait for what holds a lock",
 			unix.SignalName(by))
@@ -230,15 +230,15 @@ func (g *group) resume(by syscall.Signal) bool {
 	return true
 }
 
-// gone reports whether all processes of the group have exited. The caller must have waited for the
-// command itself. While a process of the group exists, the system does not reuse its number.
-func (g *group) gone() bool {
+// exited reports whether the command and all processes of its group have exited. The system does
+// not reuse the group's number while the group has a process.
+func (g *group) exited() bool {
 	select {
 	case <-g.ended:
 		for { // reaps orphans of the group that are now children of this process
 			pid, err := syscall.Wait4(-g.pgid, nil, syscall.WNOHANG, nil)
 			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
-				return vanished(g.pgid)
+				return groupEmpty(g.pgid)
 			}
 		}
 	default:
@@ -246,23 +246,23 @@ func (g *group) gone() bool {
 	}
 }
 
-// vanished reports whether a process group has no member. An exited process is a member until its
+// groupEmpty reports whether a process group has no member. An exited process is a member until its
 // parent has waited for it.
-func vanished(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
+func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end sends SIGTERM to the rest of the group, and SIGKILL when the grace has passed. If the lock is
-// lost, it sends SIGKILL no later than the grace after the deadline, or immediately if that time
-// has passed. While the lock is trusted, end waits on Linux until no process of the group runs.
-// Finally it takes the terminal back.
+// end sends SIGTERM to the rest of the group, and SIGKILL after the grace. If the lock is lost, end
+// sends SIGKILL at the latest when the grace has passed since the deadline of the lock. While the
+// lock is trusted, end waits on Linux until no killed process runs. Finally it takes the terminal
+// back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
-	if g.gone() {
+	if g.exited() {
 		return
 	}
-	g.guardian.ending()
+	g.guardian.sendEnding()
 	g.forward(syscall.SIGTERM)
 	begun := g.clock.Now()
-	for !g.gone() {
+	for !g.exited() {
 		now := g.clock.Now()
 		left := grace - clock.HolderElapsed(begun, now)
 		if lost.Err() != nil {
@@ -277,15 +277,15 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
 	}
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
-	// A killed process ends late if it waits for a disk that does not answer.
-	for g.killed && lost.Err() == nil && working(g.pgid) {
-		g.guardian.trust(guard.Deadline())
+	// A killed process that waits for a disk exits late.
+	for g.killed && lost.Err() == nil && hasRunning(g.pgid) {
+		g.guardian.sendDeadline(guard.Deadline())
 		clock.Sleep(g.clock, groupPoll, nil)
 	}
 }
 
-// verdict returns the exit code of the command, and an error if the lock was lost.
-func (g *group) verdict(guard *distlock.TryGuard) (int, error) {
+// result returns the exit code of the command, and an error if the lock was lost.
+func (g *group) result(guard *distlock.TryGuard) (int, error) {
 	code := g.status.ExitStatus()
 	if g.status.Signaled() {
 		code = exitSignal + int(g.status.Signal())

@@ -17,8 +17,8 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// claims handles the rows of a queue of package claim. It lists rows, retries or removes dead rows,
-// repairs rows, and pauses the queue.
+// claims is the command for the rows of the queues of package claim. It lists rows, retries or
+// removes dead rows, repairs rows, and pauses queues.
 type claims struct {
 	rowsOf
 	dead, repair   bool
@@ -28,7 +28,7 @@ type claims struct {
 	retry, discard []string
 }
 
-// allRows replaces the list of ids and selects all dead rows.
+// allRows selects all dead rows, in place of an id.
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
@@ -52,16 +52,16 @@ func (v *claims) accept(c call) error {
 	if err := v.rowsOf.accept(c); err != nil {
 		return err
 	}
-	ways := 0
+	actions := 0
 	for _, given := range []bool{v.dead, v.repair, v.act != "", len(v.retry) > 0, len(v.discard) > 0} {
 		if given {
-			ways++
+			actions++
 		}
 	}
 	switch {
-	case v.collection == "" && ways > 0:
+	case v.collection == "" && actions > 0:
 		return errors.New("the collection is missing: name the one whose rows are worked on")
-	case ways > 1:
+	case actions > 1:
 		return errors.New("give one of pause, resume, --dead, --repair, --retry and --discard")
 	case v.limit < 1:
 		return fmt.Errorf("--limit is %d, must be at least 1", v.limit)
@@ -70,12 +70,12 @@ func (v *claims) accept(c call) error {
 	case c.given("limit") && !v.dead:
 		return errors.New("--limit is that of --dead, which is missing")
 	}
-	_, err := idsOf(append(v.retry, v.discard...))
+	_, err := parseIDs(append(v.retry, v.discard...))
 	return err
 }
 
-// idsOf parses the ids of rows. It returns nil for all rows.
-func idsOf(texts []string) ([]any, error) {
+// parseIDs parses the ids of rows. It returns nil for all rows.
+func parseIDs(texts []string) ([]any, error) {
 	if slices.Contains(texts, allRows) {
 		return nil, nil
 	}
@@ -103,7 +103,7 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.count)
 }
 
-type morgue struct {
+type deadList struct {
 	Database   string    `json:"database"`
 	Collection string    `json:"collection"`
 	Dead       []deadRow `json:"dead"`
@@ -111,9 +111,9 @@ type morgue struct {
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// lacking returns the name of the field if no row was found and no row has that field. The result
-// is only a hint: it is empty without the privilege to count the rows.
-func (v *claims) lacking(ctx context.Context, st *store, found int) string {
+// missingField returns the name of the field with the claim if no row has that field. It returns ""
+// if found is not 0, or if the rows cannot be counted.
+func (v *claims) missingField(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
 	}
@@ -121,14 +121,14 @@ func (v *claims) lacking(ctx context.Context, st *store, found int) string {
 	return q.NoField
 }
 
-func printLacking(w io.Writer, field string) {
+func printMissingField(w io.Writer, field string) {
 	if field != "" {
 		fmt.Fprintf(w, "no row has a field %s: none was ever claimed, or it is another one (--field)\n",
 			named(field))
 	}
 }
 
-// A deadRow is a dead row. Its strings are as stored. Its times are by the server's clock; a
+// A deadRow is a dead row. Its strings are as stored. Its times are by the server's clock. A
 // missing time is null.
 type deadRow struct {
 	ID        string     `json:"id"`
@@ -146,11 +146,11 @@ type failure struct {
 	Error   string     `json:"error"`
 }
 
-func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
-	if err := v.there(ctx, st); err != nil {
-		return morgue{}, err
+func (v *claims) list(ctx context.Context, st *store) (deadList, error) {
+	if err := v.checkCollection(ctx, st); err != nil {
+		return deadList{}, err
 	}
-	m := morgue{Database: cmp.Or(v.home, v.database), Collection: v.collection, Dead: []deadRow{}}
+	m := deadList{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection, Dead: []deadRow{}}
 	admin, err := v.admin(st, claim.Config{})
 	if err != nil {
 		return m, err
@@ -162,24 +162,24 @@ func (v *claims) list(ctx context.Context, st *store) (morgue, error) {
 		if m.More = len(m.Dead) == v.limit; m.More {
 			break
 		}
-		one := deadRow{ID: words.ID(row.ID), Attempts: row.Attempts, DeadAt: moment(row.DeadAt),
+		one := deadRow{ID: words.ID(row.ID), Attempts: row.Attempts, DeadAt: jsonTime(row.DeadAt),
 			LastError: row.LastError, Errors: []failure{}}
 		for _, f := range row.Errors {
-			one.Errors = append(one.Errors, failure{f.Attempt, moment(f.At), f.Process, f.Error})
+			one.Errors = append(one.Errors, failure{f.Attempt, jsonTime(f.At), f.Process, f.Error})
 		}
 		if err != nil {
 			one.Malformed = err.Error()
 		}
 		m.Dead = append(m.Dead, one)
 	}
-	m.NoField = v.lacking(ctx, st, len(m.Dead))
+	m.NoField = v.missingField(ctx, st, len(m.Dead))
 	return m, nil
 }
 
-func (m morgue) print(w io.Writer, how layout) {
+func (m deadList) print(w io.Writer, how layout) {
 	if len(m.Dead) == 0 {
 		fmt.Fprintf(w, "no row of %s is dead\n", named(m.Database+"."+m.Collection))
-		printLacking(w, m.NoField)
+		printMissingField(w, m.NoField)
 		return
 	}
 	for _, r := range m.Dead {
@@ -195,7 +195,7 @@ func (m morgue) print(w io.Writer, how layout) {
 	}
 }
 
-type changed struct {
+type changeResult struct {
 	Database   string `json:"database"`
 	Collection string `json:"collection"`
 	Retried    *int   `json:"retried,omitempty"`
@@ -205,7 +205,7 @@ type changed struct {
 	NoField    string `json:"noField,omitempty"` // as in backlog
 }
 
-func (c changed) print(w io.Writer, _ layout) {
+func (c changeResult) print(w io.Writer, _ layout) {
 	in := named(c.Database + "." + c.Collection)
 	switch {
 	case c.Paused != nil && *c.Paused:
@@ -219,7 +219,7 @@ func (c changed) print(w io.Writer, _ layout) {
 	default:
 		fmt.Fprintf(w, "%d dead rows of %s were removed\n", *c.Discarded, in)
 	}
-	printLacking(w, c.NoField)
+	printMissingField(w, c.NoField)
 }
 
 func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
@@ -227,16 +227,16 @@ func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
 	return claim.NewAdmin(v.rows(st), cfg)
 }
 
-// change carries out a change. It fails if a given row was not dead.
+// change changes rows, or pauses or resumes the queue. It fails if a given row was not dead.
 func (v *claims) change(ctx context.Context, s stdio) error {
-	retry, _ := idsOf(v.retry) // accept has checked them
-	discard, _ := idsOf(v.discard)
+	retry, _ := parseIDs(v.retry) // accept has checked them
+	discard, _ := parseIDs(v.discard)
 	n, ids := 0, append(retry, discard...)
-	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changed, err error) {
-		if err := v.there(ctx, st); err != nil {
+	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changeResult, err error) {
+		if err := v.checkCollection(ctx, st); err != nil {
 			return c, err
 		}
-		c = changed{Database: cmp.Or(v.home, v.database), Collection: v.collection}
+		c = changeResult{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection}
 		admin, err := v.admin(st, claim.Config{})
 		if err != nil {
 			return c, err
@@ -265,7 +265,7 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 			c.Retried, c.Discarded = nil, &n
 		}
 		if err == nil {
-			c.NoField = v.lacking(ctx, st, n)
+			c.NoField = v.missingField(ctx, st, n)
 		}
 		return c, err
 	})

@@ -14,8 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Dead rows are shown with their complete errors, for any _id. The printed text of an _id finds its
-// row again. Other rows are unchanged, and the exit code reports unsuitable ids.
+// Dead rows with any kind of _id are listed with all their errors. The printed _id of a row selects
+// it for a retry or a removal. The command fails for the id of a row that is not dead.
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
@@ -36,7 +36,7 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
 	b.cli("claims", "jobs", "--dead", "--limit", "2").want(t, 0, "and more")
-	var got morgue
+	var got deadList
 	assert.Must(t, json.Unmarshal([]byte(b.cli("claims", "jobs", "--dead", "--json").want(t, 0).out),
 		&got))
 	if len(got.Dead) != len(ids) || got.More || len(got.Dead[0].Errors) != 2 ||
@@ -80,8 +80,8 @@ func TestClaims_RepairAndPause(t *testing.T) {
 	}
 }
 
-// The listing shows the runs of a loop, its next run, the reason of a stop and its failures. A
-// malformed record or settings document hides no other loop.
+// The listing shows the runs of a loop, its next run, its failures, and the reason of a stop. Other
+// loops are listed even if a record or a settings document is malformed.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
@@ -105,7 +105,7 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
-	var got rota
+	var got loopList
 	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "--json").want(t, 0).out), &got))
 	if len(got.Loops) != 3 || got.Loops[2].Stopped != "stopped" || got.Loops[0].Failures != 4 ||
 		got.Loops[0].Malformed == "" || got.Loops[1].Malformed == "" || got.Loops[2].Malformed != "" {
@@ -174,8 +174,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
 }
 
-// Rows that are not due yet count as later. A flag or a worker's lock names the field with the due
-// time. Rows that can never be claimed are reported with the reason.
+// Rows that are not due yet count as later. The name of the field with the due time comes from the
+// flag --due or from a worker's lock. Rows that can never be claimed are reported with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -228,8 +228,8 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	}
 }
 
-// The flag --forget-future repairs a slot in the future, which stops a schedule. It does not change
-// a slot of the past.
+// A slot in the future stops a schedule. The flag --forget-future repairs it. A slot in the past
+// stays unchanged.
 func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b := newBase(t)
 	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),

@@ -36,18 +36,18 @@ func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	}
 }
 
-func TestRun_NobodyAnswers_HasItsOwnCode(t *testing.T) {
+func TestRun_NoServer_HasItsOwnCode(t *testing.T) {
 	t.Parallel()
-	const nobody = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"
-	r := cli(t, "run", "job", "--uri", nobody, "--", "true")
+	const noServerURI = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"
+	r := cli(t, "run", "job", "--uri", noServerURI, "--", "true")
 	r.want(t, exitUnavailable, "no server answers at 127.0.0.1:1")
 	if n := strings.Count(r.errOut, "distlock:"); n > 0 {
 		t.Errorf("%d times it says which package that comes from:\n%s", n, r.errOut)
 	}
 }
 
-// After the loss of the server, run reports that the lock may be held. The exit code shows the
-// same, unless the command failed.
+// If the server is gone when the command ends, run reports that the lock may be held. The exit code
+// shows the same, unless the command failed.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -86,9 +86,9 @@ func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	holds := begin(server.URI())
 	holds.pids(1)
 	waits := begin(server.URI()+"&serverSelectionTimeoutMS=4000", "--wait", "-v")
-	says(t, waits.out.String, `waiting for "job": held by `)
+	awaitText(t, waits.out.String, `waiting for "job": held by `)
 	shut()
 	holds.signal(syscall.SIGTERM)
-	says(t, holds.out.String, "the command has ended with 7; waiting for 127.0.0.1")
-	says(t, waits.out.String, `waiting for "job": no server answers at 127.0.0.1`)
+	awaitText(t, holds.out.String, "the command has ended with 7; waiting for 127.0.0.1")
+	awaitText(t, waits.out.String, `waiting for "job": no server answers at 127.0.0.1`)
 }

@@ -25,7 +25,7 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// The environment variables that replace --uri and --database.
+// The environment variables for --uri and --database.
 const (
 	envURI      = "MONGODLM_URI"
 	envDatabase = "MONGODLM_DATABASE"
@@ -37,8 +37,8 @@ const (
 	maxURIFile = 64 << 10
 )
 
-// The defaults of package distlock, except defaultDatabase. A separate database supports all
-// features of the server, unlike mongosDatabase.
+// The default values of flags. The times are those of package distlock. The default database is not
+// mongosDatabase, where servers refuse change streams and transactions.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -49,8 +49,8 @@ const (
 // connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. No default comes from the environment, because the help would print it
-// with the password.
+// flags declares the flags. The environment variables are not the defaults of the flags, because
+// the help would print a connection string with its password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
 		"machine can read in the\nlist of processes; default: "+envURI)
@@ -62,7 +62,8 @@ func (c *connection) flags(f *pflag.FlagSet) {
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept adds the values of the file and the environment. It validates all values.
+// accept reads the connection string from the file or the environment if --uri is not set. It
+// validates all values.
 func (c *connection) accept(given call) error {
 	switch {
 	case c.uri != "" && c.uriFile != "":
@@ -142,9 +143,9 @@ func (c *connection) hosts() string {
 type store struct {
 	client *mongo.Client
 	*distlock.Inspector
-	past     *history.Log
+	history  *history.Log
 	database string
-	never    bool // void found no collection of locks
+	never    bool // explainEmpty found no collection of locks
 }
 
 // open makes a client with at most pool connections. If pool is 0, the connection string sets the
@@ -155,19 +156,19 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 		return nil, err
 	}
 	s := &store{client: client, database: c.database}
-	if s.past, err = history.New(client, c.database, history.Options{Logger: log}); err != nil {
+	if s.history, err = history.New(client, c.database, history.Options{Logger: log}); err != nil {
 		return nil, err
 	}
 	s.Inspector, err = s.inspector(ctx, log, operator())
 	return s, err
 }
 
-// inspector returns an Inspector, without I/O. The history records who as the author of breaks by
-// this Inspector.
-func (s *store) inspector(ctx context.Context, log zerolog.Logger, who string) (
+// inspector returns an Inspector, without I/O. The history records the given author with each break
+// by the Inspector.
+func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
-		Logger: log, Host: who, Observer: recorder(s.past, s.database)})
+		Logger: log, Host: author, Observer: recorder(s.history, s.database)})
 }
 
 func (s *store) read(ctx context.Context, q history.Query) (
@@ -178,7 +179,7 @@ func (s *store) read(ctx context.Context, q history.Query) (
 func (s *store) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = s.past.Close(ctx) // the log has the error
+	_ = s.history.Close(ctx) // the log has the error
 	disconnect(s.client)
 }
 
@@ -188,7 +189,8 @@ func disconnect(client *mongo.Client) {
 	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer is the beginning of explain's error texts. The rest may differ between attempts.
+// noServer begins the text of an error for a server that does not answer. The rest of the text may
+// differ between attempts.
 const noServer = "no server answers at "
 
 // explain rewrites the error for a server that cannot be reached.
@@ -245,37 +247,40 @@ func redact(text, uri string) string {
 	return text
 }
 
-// maxSearched limits the search for other databases with locks: a server with more is not searched.
+// maxSearched is the maximum number of databases to search for locks. If a server has more, none is
+// searched.
 const maxSearched = 50
 
-// void explains that the database has no locks: an operator may have named the wrong database. It
-// returns never = true only if the database never had locks and the user may list its collections.
-func (s *store) void(ctx context.Context) (text string, never bool) {
+// explainEmpty describes a database without locks. It also lists other databases, because the
+// operator may have named the wrong one. The second result is true if the database has no
+// collection of locks, and false if the user may not list collections.
+func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
-	has, err := keepsLocks(ctx, s.client, s.database)
+	has, err := hasLocks(ctx, s.client, s.database)
 	if err != nil || has {
 		return fmt.Sprintf("database %q has no locks", s.database), false
 	}
 	s.never = true
 	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
-	if others := s.others(ctx); len(others) > 0 {
-		text += "; databases here that have one: " + strings.Join(others, ", ")
+	if names := s.otherDatabases(ctx); len(names) > 0 {
+		text += "; databases here that have one: " + strings.Join(names, ", ")
 	}
 	return text, true
 }
 
-// The method nothing returns text, or the text of void if the database never had locks.
-func (s *store) nothing(ctx context.Context, text string) string {
-	if why, never := s.void(ctx); never {
+// emptyText returns text, or the text of explainEmpty if the database never had locks.
+func (s *store) emptyText(ctx context.Context, text string) string {
+	if why, never := s.explainEmpty(ctx); never {
 		return why
 	}
 	return text
 }
 
-// others returns the other databases that have locks, if the user may list them.
-func (s *store) others(ctx context.Context) []string {
+// otherDatabases returns the databases except s.database that have locks, if the user may list
+// databases.
+func (s *store) otherDatabases(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {
 		return nil
@@ -285,23 +290,23 @@ func (s *store) others(ctx context.Context) []string {
 		if name == s.database {
 			continue
 		}
-		if has, err := keepsLocks(ctx, s.client, name); err == nil && has {
+		if has, err := hasLocks(ctx, s.client, name); err == nil && has {
 			found = append(found, catalog.Printable(name, 100))
 		}
 	}
 	return found
 }
 
-func keepsLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
+func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
 	names, err := client.Database(database, options.Database().SetReadPreference(readpref.Primary())).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
 	return len(names) > 0, err
 }
 
-// absent returns the error for a lock that does not exist, with the possible cause.
-func (s *store) absent(ctx context.Context, name string) error {
+// missingLock returns the error for a lock that does not exist, with the likely cause.
+func (s *store) missingLock(ctx context.Context, name string) error {
 	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
-	if text, never := s.void(ctx); never {
+	if text, never := s.explainEmpty(ctx); never {
 		err = fmt.Errorf("there is no lock %s: %s", named(name), text)
 	}
 	return err

@@ -44,7 +44,7 @@ func (d *doctor) flags(f *pflag.FlagSet) {
 }
 
 func (d *doctor) accept(c call) error {
-	if err := c.nothing(); err != nil {
+	if err := c.noArguments(); err != nil {
 		return err
 	}
 	if d.rounds < 1 || d.rounds > 10_000 {
@@ -100,39 +100,39 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// An examination is a report in the making.
+// An examination is a report, with the state that its checks need.
 type examination struct {
 	*doctor
 	*report
-	st    *store
-	asked *mongocatalog.Catalog
+	st      *store
+	catalog *mongocatalog.Catalog
 }
 
 // examine makes the report. It returns an error if the server does not answer.
 func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
-	asked, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
+	cat, err := mongocatalog.New(st.client, mongocatalog.Options{Database: d.database})
 	if err != nil {
 		return report{}, err
 	}
-	if _, err := asked.Hello(ctx); err != nil { // this command also opens the connection
+	if _, err := cat.Hello(ctx); err != nil { // this command also opens the connection
 		return report{}, d.explain(err)
 	}
 	watch := clock.System()
 	sent := watch.Now()
-	server, err := asked.Hello(ctx)
+	server, err := cat.Hello(ctx)
 	if err != nil {
 		return report{}, d.explain(err)
 	}
 	r := newReport(server, d.hosts(), d.database)
 	r.compareClocks(server, sent, watch.Now())
-	if warning := asked.UpgradeDrops(ctx); warning != "" {
+	if warning := cat.UpgradeDrops(ctx); warning != "" {
 		r.warn("%s", warning)
 	}
 	refused := mongocatalog.Supported(server, d.database)
 	d.createIndexes = d.createIndexes && refused == nil
-	x := &examination{d, &r, st, asked}
+	x := &examination{d, &r, st, cat}
 	for _, check := range []func(context.Context) error{
-		x.harmfulIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.parties,
+		x.harmfulIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.checkProcesses,
 		func(ctx context.Context) error {
 			return idleLocks(ctx, st.client.Database(d.database), manyIdle, &r)
 		},
@@ -152,15 +152,16 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 const (
 	idleAge  = 4 * 24 * time.Hour // the default of Config.PruneLocks
 	manyIdle = 10_000
-	mostIdle = 100_000 // maximum that is counted
+	maxIdle  = 100_000 // maximum that is counted
 )
 
-// idleLocks warns if the number of unused locks has reached many. Their names may be generated.
+// idleLocks warns if the number of unused locks reaches the limit many. The usual cause is
+// generated names.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
 	n, err := db.Collection(catalog.LocksCollection).
-		CountDocuments(ctx, old, options.Count().SetLimit(mostIdle))
+		CountDocuments(ctx, old, options.Count().SetLimit(maxIdle))
 	if err != nil {
 		return fmt.Errorf("count idle locks: %w", err)
 	}
@@ -182,7 +183,7 @@ func (d *doctor) limited(ctx context.Context, step func(context.Context) error) 
 	return step(ctx)
 }
 
-// race measures whether conditional updates are atomic.
+// race tests whether conditional updates are atomic.
 func (x *examination) race(ctx context.Context) error {
 	found, err := configserver.Check(ctx, x.st.client, configserver.CheckOptions{
 		Database: x.database, Contenders: x.contenders, Rounds: x.rounds,
@@ -210,7 +211,8 @@ func (x *examination) race(ctx context.Context) error {
 }
 
 // compareClocks records the offset between the clocks of the server and this machine, corrected by
-// half the round trip. It warns if the offset is too large for the shorter takeover rule.
+// half the round trip. It warns if the offset is so large that a contender cannot use the rule
+// "witnesses" for a takeover.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -226,8 +228,9 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// weaker lists the limitations compared to a replica set with a separate database.
-func weaker(s catalog.Server, database string) []string {
+// limitations lists what the server lacks, compared to a replica set whose locks are not in the
+// database "config".
+func limitations(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
 	switch {
@@ -277,14 +280,14 @@ type report struct {
 	Race            *race    `json:"race,omitempty"` // absent without a race
 	Weaker          []string `json:"weaker"`
 	Warnings        []string `json:"warnings"`
-	// MissingIndexes are the commands that create the missing indexes. Each has a warning, too.
+	// MissingIndexes are the commands that create the missing indexes.
 	MissingIndexes []string `json:"missingIndexes"`
 	// CreatedIndexes are the commands that --create-indexes has carried out.
-	CreatedIndexes    []string `json:"createdIndexes"`
-	MissingPrivileges []lack   `json:"missingPrivileges"`
-	Members           []member `json:"members"`      // for a replica set only
-	WriteConcern      string   `json:"writeConcern"` // replica set: the acknowledgment of a write
-	Refused           []string `json:"refused"`
+	CreatedIndexes    []string           `json:"createdIndexes"`
+	MissingPrivileges []missingPrivilege `json:"missingPrivileges"`
+	Members           []member           `json:"members"`      // for a replica set only
+	WriteConcern      string             `json:"writeConcern"` // replica set: the acknowledgment of a write
+	Refused           []string           `json:"refused"`
 }
 
 type clocks struct {
@@ -316,49 +319,49 @@ func newReport(s catalog.Server, hosts, database string) report {
 		Kind: string(s.Kind), Version: catalog.Printable(s.Version, 40), Embedded: s.Front,
 		ConfigServer: s.ConfigServer, Transactions: s.Transactions,
 		ChangeStreams: s.ChangeStreams, PipelineUpdates: s.PipelineUpdates,
-		Weaker: weaker(s, database), Warnings: []string{}, Refused: []string{},
-		MissingIndexes: []string{}, CreatedIndexes: []string{}, MissingPrivileges: []lack{},
+		Weaker: limitations(s, database), Warnings: []string{}, Refused: []string{},
+		MissingIndexes: []string{}, CreatedIndexes: []string{}, MissingPrivileges: []missingPrivilege{},
 		Members: []member{},
 	}
 }
 
 func (r report) print(w io.Writer, how layout) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(what, format string, args ...any) {
+	field := func(what, format string, args ...any) {
 		fmt.Fprintf(t, "%s\t%s\n", what, fmt.Sprintf(format, args...))
 	}
-	line("server", "%s", r.Hosts)
+	field("server", "%s", r.Hosts)
 	kind := r.Kind
 	if r.Embedded {
 		kind += " behind the front of the embedded config server"
 	}
-	line("kind", "%s", kind)
-	line("version", "%s", r.Version)
-	line("config server", "%s", yesNo(r.ConfigServer))
-	line("database", "%s", r.Database)
-	line("transactions", "%s", yesNo(r.Transactions))
-	line("change streams", "%s", yesNo(r.ChangeStreams))
-	line("pipeline updates", "%s", yesNo(r.PipelineUpdates))
+	field("kind", "%s", kind)
+	field("version", "%s", r.Version)
+	field("config server", "%s", yesNo(r.ConfigServer))
+	field("database", "%s", r.Database)
+	field("transactions", "%s", yesNo(r.Transactions))
+	field("change streams", "%s", yesNo(r.ChangeStreams))
+	field("pipeline updates", "%s", yesNo(r.PipelineUpdates))
 	if r.Clock != nil {
 		ahead := time.Duration(r.Clock.AheadMS) * time.Millisecond
 		side := "ahead of"
 		if ahead < 0 {
 			side = "behind"
 		}
-		line("clock", "%v %s this machine, round trip %d ms", ahead.Abs(), side, r.Clock.RoundTripMS)
+		field("clock", "%v %s this machine, round trip %d ms", ahead.Abs(), side, r.Clock.RoundTripMS)
 	}
 	if r.WriteConcern != "" {
-		line("writes wait for", "%s", r.WriteConcern)
+		field("writes wait for", "%s", r.WriteConcern)
 	}
 	for _, m := range r.Members {
-		line("member", "%s", m)
+		field("member", "%s", m)
 	}
 	if r.Race != nil {
-		line("contenders", "%d", r.Race.Contenders)
-		line("acquire", "%v", configserver.Tally(r.Race.Acquire))
-		line("compare-and-set", "%v", configserver.Tally(r.Race.CompareAndSet))
+		field("contenders", "%d", r.Race.Contenders)
+		field("acquire", "%v", configserver.Tally(r.Race.Acquire))
+		field("compare-and-set", "%v", configserver.Tally(r.Race.CompareAndSet))
 	} else {
-		line("races", "not run")
+		field("races", "not run")
 	}
 	_ = t.Flush() // a reader that is gone needs no report
 	list(w, how, "weaker than a replica set with a database of its own", r.Weaker)

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// guarded starts a replica set that requires passwords, with a user root. It skips the test without
-// MongoDB.
+// guarded starts a replica set that requires passwords, with a user root. It skips the test if
+// MongoDB is not installed.
 func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	t.Helper()
 	if testing.Short() {
@@ -140,8 +140,8 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// No command shows the password of its connection string in an error, a log or a usage error. That
-// includes a server that does not answer and a server without users.
+// No command shows the password of its connection string in an error, a log or a usage error, even
+// if the server does not answer or has no users.
 func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{

@@ -30,7 +30,7 @@ func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
 
 // A dead process that holds locks is reported with its number of locks, in the text and by the exit
 // code, whether or not it was declared dead. A live process is not reported.
-func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
+func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
 		"silent": {{Key: "seq", Value: int64(1)}},
@@ -43,9 +43,9 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 				b.held(fmt.Sprint("job ", i), 41)
 			}
 			prepare(t, b)
-			b.ping(stranger, time.Hour, mark...)
+			b.ping(otherProcess, time.Hour, mark...)
 			args := b.flags("doctor", "--rounds", "1", "--contenders", "2")
-			cli(t, args...).want(t, exitWarned, stranger+" has not pinged for 1h0m", "it holds 7 locks, "+
+			cli(t, args...).want(t, exitWarned, otherProcess+" has not pinged for 1h0m", "it holds 7 locks, "+
 				"which the next contenders take over: job 0, job 1, job 2, job 3, job 4 and 2 more",
 				"verdict: fit")
 			r := cli(t, append(args, "--json")...).report(t)
@@ -53,7 +53,7 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 				strings.Contains(r.Warnings[0], "declared dead") != (name != "silent") {
 				t.Errorf("warnings %q", r.Warnings)
 			}
-			if _, err := b.db.Collection(catalog.PingsCollection).UpdateByID(t.Context(), stranger,
+			if _, err := b.db.Collection(catalog.PingsCollection).UpdateByID(t.Context(), otherProcess,
 				bsontest.D("$set", bsontest.D("ping", bson.NewDateTimeFromTime(clock.System().Now().Wall)),
 					"$unset", bsontest.D("condemned", 1))); err != nil {
 				t.Fatal(err)
@@ -64,7 +64,7 @@ func TestDoctor_DeadHolder_IsToldOfAndHasACodeOfItsOwn(t *testing.T) {
 }
 
 // The test supplies the server's reply, because the embedded server cannot create such an index.
-func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
+func TestExpiringNames_IndexesOfACollection(t *testing.T) {
 	t.Parallel()
 	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
 	cursor, err := mongo.NewCursorFromDocuments([]any{
@@ -73,28 +73,28 @@ func TestExpiringIn_IndexesOfACollection_NamesTheExpiringOnes(t *testing.T) {
 		bson.D{name("at_once"), {Key: "expireAfterSeconds", Value: 0.0}},
 	}, nil, nil)
 	assert.Must(t, err)
-	got, err := expiringIn(t.Context(), cursor)
+	got, err := expiringNames(t.Context(), cursor)
 	if want := []string{"ping_1", "at_once"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("found %q (%v), want %q", got, err, want)
 	}
 }
 
-func TestWeaker_KindsOfServer(t *testing.T) {
+func TestLimitations_KindsOfServer(t *testing.T) {
 	t.Parallel()
 	full := catalog.Server{
 		Kind: catalog.ReplicaSet, Version: "7.0.5", Transactions: true, ChangeStreams: true,
 		PipelineUpdates: true,
 	}
-	if w := weaker(full, "distlock"); len(w) > 0 {
+	if w := limitations(full, "distlock"); len(w) > 0 {
 		t.Errorf("a replica set is said to be weaker than itself: %q", w)
 	}
 	lacking := catalog.Server{Kind: catalog.ReplicaSet, Version: "7.0.5", PipelineUpdates: true}
-	w := strings.Join(weaker(lacking, "config"), "\n")
+	w := strings.Join(limitations(lacking, "config"), "\n")
 	if !strings.Contains(w, "--database distlock") {
 		t.Errorf("nothing is advised for database config: %s", w)
 	}
 	lacking.ConfigServer = true
-	w = strings.Join(weaker(lacking, "config"), "\n")
+	w = strings.Join(limitations(lacking, "config"), "\n")
 	if strings.Contains(w, "--database distlock") || !strings.Contains(w, "15 minutes") {
 		t.Errorf("wrong advice for a config server: %s", w)
 	}

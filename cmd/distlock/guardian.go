@@ -18,35 +18,36 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The first arguments with which this program starts itself again. Only run uses them. They are in
-// no help text.
+// The first arguments with which run starts this program again. No help text has them.
 const (
-	starterWord  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
-	guardianWord = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
+	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
+	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
 )
 
 // The messages of run to its guardian, one per line.
 const (
-	untilWord  = "until"  // with a wall clock in nanoseconds: the lock is trusted until that time
-	endingWord = "ending" // run has sent SIGTERM to the command
+	untilMessage  = "until"  // with a wall clock in nanoseconds: the lock is trusted until that time
+	endingMessage = "ending" // run has sent SIGTERM to the command
 )
 
-// hidden acts as a starter or a guardian if args ask for one. Otherwise it returns false.
-func hidden(args []string) (code int, was bool) {
+// internalCommand runs this program as a starter or a guardian if args ask for one. Otherwise it
+// returns false.
+func internalCommand(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
 	}
 	switch args[1] {
-	case starterWord:
-		return starter(args[2:]), true
-	case guardianWord:
-		return guardianOf(args[2:]), true
+	case starterArg:
+		return runStarter(args[2:]), true
+	case guardianArg:
+		return runGuardian(args[2:]), true
 	}
 	return 0, false
 }
 
-// again returns a command that runs this program again, even if the program's file was replaced.
-func again(args ...string) *exec.Cmd {
+// selfCommand returns a command that runs this program again, even if the program's file was
+// replaced.
+func selfCommand(args ...string) *exec.Cmd {
 	path := "/proc/self/exe"
 	if _, err := os.Stat(path); err != nil {
 		if path, err = os.Executable(); err != nil {
@@ -58,43 +59,43 @@ func again(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// starter waits for a byte from run and then executes the command. If run exits first, starter
-// exits.
-func starter(args []string) int {
+// runStarter waits for a byte from run and then executes the command. It fails if run closes the
+// pipe without a byte.
+func runStarter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
 		fmt.Fprintln(os.Stderr, "distlock start: this is for distlock run itself")
 		return exitUsage
 	}
-	word := os.NewFile(3, "the word")
-	if n, _ := word.Read(make([]byte, 1)); n == 0 {
+	pipe := os.NewFile(3, "the word")
+	if n, _ := pipe.Read(make([]byte, 1)); n == 0 {
 		return exitFailed
 	}
-	_ = word.Close() // so that the command does not inherit it
-	dieWith(parent)
+	_ = pipe.Close() // so that the command does not inherit it
+	killWithParent(parent)
 	err = syscall.Exec(args[1], args[2:], os.Environ())
 	fmt.Fprintf(os.Stderr, "distlock run: %s: %v\n", shown(args[1], 200), err)
 	return exitNotRunnable
 }
 
-// A guardian is run's handle of its guardian process. That process ends the command if run is
-// killed, or is stopped past its deadline. It has a separate session, so the signals to run do not
-// reach it.
+// A guardian lets run control its guardian process. The process ends the command if run is killed,
+// or is stopped past its deadline. It has a separate session, so that signals to run do not reach
+// it.
 type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
-	pipe  *os.File      // its end shows the process the end of run
+	pipe  *os.File      // the process reads its end when run exits
 	clock clock.Clock
 	until time.Time // the last deadline that was sent
 	died  bool      // the guardian process failed; set before ended is closed
 }
 
-func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
+func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, error) {
 	reading, writing, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := again(guardianWord, strconv.Itoa(pgid), r.grace.String(), r.late().String(),
+	cmd := selfCommand(guardianArg, strconv.Itoa(pgid), r.grace.String(), r.guardianDelay().String(),
 		strconv.FormatInt(until.UnixNano(), 10), r.name)
 	cmd.Env = []string{}
 	cmd.Stdin, cmd.Stderr = reading, s.errOut
@@ -109,42 +110,43 @@ func (r *runner) guard(pgid int, until time.Time, s stdio) (*guardian, error) {
 	g := &guardian{
 		cmd: cmd, ended: make(chan struct{}), pipe: writing, clock: clock.System(), until: until,
 	}
-	go func() { // ends with the guardian, which dismiss ends
+	go func() { // ends with the guardian, which stop ends
 		defer close(g.ended)
 		g.died = cmd.Wait() != nil
 	}()
 	return g, nil
 }
 
-// late returns how long after the deadline the guardian acts. The delay is long enough for run to
-// act first, and at most half of the time between SIGKILL and the takeover.
-func (r *runner) late() time.Duration { return min(r.takeover/20, time.Second) }
+// guardianDelay returns how long the guardian waits after the deadline. The delay is long enough
+// for run to act first, and at most half of the time between SIGKILL and the takeover.
+func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
 
-// trust sends the deadline if it has changed.
-func (g *guardian) trust(until time.Time) {
+// sendDeadline sends the deadline if it has changed.
+func (g *guardian) sendDeadline(until time.Time) {
 	if !until.Equal(g.until) {
-		g.tell(fmt.Sprintf("%s %d", untilWord, until.UnixNano()))
+		g.send(fmt.Sprintf("%s %d", untilMessage, until.UnixNano()))
 		g.until = until
 	}
 }
 
-// ending tells the guardian that run has sent SIGTERM to the command.
-func (g *guardian) ending() { g.tell(endingWord) }
+// sendEnding reports to the guardian that run has sent SIGTERM to the command.
+func (g *guardian) sendEnding() { g.send(endingMessage) }
 
-// tell sends a line. It waits at most a second for a guardian that does not read. It ignores a
-// guardian that has exited, which runner.under reports.
-func (g *guardian) tell(line string) {
+// send sends a line. It waits at most a second for a guardian that does not read. It ignores a
+// guardian that has exited, because runCommand reports that.
+func (g *guardian) send(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
 }
 
-func (g *guardian) dismiss() {
+func (g *guardian) stop() {
 	_ = g.cmd.Process.Kill() // the process may have exited, or be stopped
 	<-g.ended
 	_ = g.pipe.Close() // last, because the guardian waits for the pipe's end
 }
 
-type vigil struct {
+// A watchdog is the state of a guardian process.
+type watchdog struct {
 	pgid        int
 	grace, late time.Duration
 	clock       clock.Clock
@@ -153,16 +155,16 @@ type vigil struct {
 	ending      bool
 }
 
-// guardianOf reads the messages of run until the command must be ended. Then it ends the command.
-func guardianOf(args []string) int {
-	v, err := newVigil(args)
+// runGuardian reads the messages of run until the command must be ended. Then it ends the command.
+func runGuardian(args []string) int {
+	v, err := newWatchdog(args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "distlock guardian: this is for distlock run itself:", err)
 		return exitUsage
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
 	why := v.watch(lines(os.Stdin))
-	if vanished(v.pgid) {
+	if groupEmpty(v.pgid) {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "distlock run: %s; its command is ended now, and lock %s may be held "+
@@ -171,11 +173,11 @@ func guardianOf(args []string) int {
 	return 0
 }
 
-func newVigil(args []string) (*vigil, error) {
+func newWatchdog(args []string) (*watchdog, error) {
 	if len(args) != 5 {
 		return nil, errors.New("it takes five arguments")
 	}
-	v := &vigil{clock: clock.System()}
+	v := &watchdog{clock: clock.System()}
 	var errs [4]error
 	v.pgid, errs[0] = strconv.Atoi(args[0])
 	v.grace, errs[1] = time.ParseDuration(args[1])
@@ -183,7 +185,7 @@ func newVigil(args []string) (*vigil, error) {
 	if v.pgid < 2 { // kill(2) treats 0 and -1 as other sets of processes
 		errs[3] = fmt.Errorf("there is no group %d", v.pgid)
 	}
-	v.hear(untilWord + " " + args[3])
+	v.receive(untilMessage + " " + args[3])
 	return v, errors.Join(errs[:]...)
 }
 
@@ -200,17 +202,18 @@ func lines(in io.Reader) <-chan string {
 }
 
 // watch blocks until the command must be ended, and returns the reason.
-func (v *vigil) watch(told <-chan string) string {
+func (v *watchdog) watch(messages <-chan string) string {
 	for {
-		// The timer is short: a suspended machine stops the timer, but not the wall clock.
+		// The timer is short, because it stops while the machine is suspended. The wall clock does
+		// not.
 		timer := v.clock.NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
 		select {
-		case line, ok := <-told:
+		case line, ok := <-messages:
 			if !ok {
 				timer.Stop()
 				return "it was killed"
 			}
-			v.hear(line)
+			v.receive(line)
 		case <-timer.C():
 			if v.remaining() <= 0 && !v.ending || v.remaining()+v.grace <= 0 {
 				return "it stood still for too long"
@@ -220,12 +223,12 @@ func (v *vigil) watch(told <-chan string) string {
 	}
 }
 
-func (v *vigil) hear(line string) {
-	if line == endingWord {
+func (v *watchdog) receive(line string) {
+	if line == endingMessage {
 		v.ending = true
 		return
 	}
-	until, found := strings.CutPrefix(line, untilWord+" ")
+	until, found := strings.CutPrefix(line, untilMessage+" ")
 	if at, err := strconv.ParseInt(until, 10, 64); found && err == nil {
 		v.begun = v.clock.Now()
 		v.left = time.Unix(0, at).Sub(v.begun.Wall) + v.late
@@ -233,18 +236,18 @@ func (v *vigil) hear(line string) {
 }
 
 // remaining returns the time until the guardian acts.
-func (v *vigil) remaining() time.Duration {
+func (v *watchdog) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group. It sends SIGTERM, unless run has. It sends SIGKILL after the grace, and no
-// later than the grace after remaining has become 0.
-func (v *vigil) end() {
+// end ends the group. It sends SIGTERM if run has not sent it. After the grace it sends SIGKILL.
+// The grace begins at the latest when remaining returns 0.
+func (v *watchdog) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited
 	}
 	_ = syscall.Kill(-v.pgid, syscall.SIGCONT) // a stopped process cannot react
-	for begun := v.clock.Now(); !vanished(v.pgid); {
+	for begun := v.clock.Now(); !groupEmpty(v.pgid); {
 		left := min(v.grace-clock.HolderElapsed(begun, v.clock.Now()), v.remaining()+v.grace)
 		if left <= 0 {
 			_ = syscall.Kill(-v.pgid, syscall.SIGKILL)

@@ -80,11 +80,11 @@ func (p *program) pids(n int) []string {
 	return found
 }
 
-// quick sets times that are short enough for a test, and long enough for a busy machine.
-const quick = "--ping 300ms --takeover 20s --grace 500ms"
+// quickFlags sets times that are short enough for a test, and long enough for a busy machine.
+const quickFlags = "--ping 300ms --takeover 20s --grace 500ms"
 
 // No process holds a lock while a command of its previous holder runs, even if run is killed or
-// stopped. The next holder itself checks which processes run.
+// stopped. In this test, the next holder lists the running processes.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -99,19 +99,19 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
-			p := process(t, nil, b.under(quick, "family")...)
+			p := process(t, nil, b.runArgs(quickFlags, "family")...)
 			pids := p.pids(2)
 			to := p.cmd.Process.Pid
 			if c.group {
 				to = -to
 			}
 			assert.Must(t, syscall.Kill(to, c.signal))
-			next := b.run(quick+" --wait", append([]string{"alive"}, pids...)...).want(t, 0)
+			next := b.run(quickFlags+" --wait", append([]string{"alive"}, pids...)...).want(t, 0)
 			if strings.Contains(next.out, "alive") {
 				t.Errorf("when the next holder began: %s", next.out)
 			}
 			if c.signal == syscall.SIGKILL {
-				says(t, p.out.String, "killed; its command is ended")
+				awaitText(t, p.out.String, "killed; its command is ended")
 				return
 			}
 			p.signal(syscall.SIGCONT)
@@ -124,12 +124,12 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 }
 
 // On Linux the kernel kills the command when run dies, even without a guardian.
-func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
+func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets a process die with its parent")
 	}
 	b := newBase(t)
-	p := process(t, nil, b.under("", "stubborn")...)
+	p := process(t, nil, b.runArgs("", "stubborn")...)
 	pid := p.pids(1)[0]
 	own := fmt.Sprint(p.cmd.Process.Pid)
 	list := assert.Value(exec.Command("ps", "-o", "pid=,args=", "--ppid", own).Output())(t)
@@ -143,7 +143,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 		t.Fatalf("there is no guardian in\n%s", list)
 	}
 	assert.Must(t, syscall.Kill(guardian, syscall.SIGKILL))
-	says(t, p.out.String, "guardian is gone")
+	awaitText(t, p.out.String, "guardian is gone")
 	p.signal(syscall.SIGKILL)
 	eventually(t, "the command is dead", func() bool {
 		var n int
@@ -152,8 +152,7 @@ func TestRun_GuardianKilled_IsToldAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// While its command runs, run waits for every process that exits, in the command's group or not. No
-// zombie remains.
+// While its command runs, run waits for every adopted process that exits. No zombie remains.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")
@@ -173,7 +172,7 @@ func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 // A command that stops itself is continued, so it does not hold its lock forever.
 func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 	b := newBase(t)
-	_, ended := start(t.Context(), t, b.under("", "stop")...)
+	_, ended := start(t.Context(), t, b.runArgs("", "stop")...)
 	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
 }
 

@@ -51,7 +51,7 @@ func helper(what string, args []string) int {
 	case "parent": // leaves a child of the given kind
 		return leaveBehind(args[0])
 	case "environ": // prints its environment
-		return tellEnvironment()
+		return printEnvironment()
 	case "stop": // stops itself
 		signal.Notify(caught, syscall.SIGCONT)
 		fmt.Println("stops")
@@ -76,7 +76,7 @@ func helper(what string, args []string) int {
 		fmt.Printf("%q\n", args)
 		return 0
 	case "alive": // prints the live processes
-		return tellAlive(args)
+		return printAlive(args)
 	case "distlock":
 		os.Args = append([]string{"distlock"}, args...)
 		main()
@@ -87,24 +87,24 @@ func helper(what string, args []string) int {
 // leaveBehind starts a helper, waits until it is ready and returns.
 func leaveBehind(what string) int {
 	self, _ := os.Executable()
-	told, telling, _ := os.Pipe()
+	reading, writing, _ := os.Pipe()
 	child, err := os.StartProcess(self, []string{self, "helper", what},
-		&os.ProcAttr{Files: []*os.File{nil, telling, os.Stderr}})
+		&os.ProcAttr{Files: []*os.File{nil, writing, os.Stderr}})
 	if err == nil {
-		_, _ = told.Read(make([]byte, 1)) // until the helper is ready
+		_, _ = reading.Read(make([]byte, 1)) // until the helper is ready
 		fmt.Println("parent of", child.Pid)
 	}
 	return 0
 }
 
-func tellEnvironment() int {
+func printEnvironment() int {
 	fmt.Println(strings.Join(os.Environ(), "\n"))
 	given, _ := os.ReadFile("/proc/self/environ") // on Linux
 	fmt.Println(string(given))
 	return 0
 }
 
-func tellAlive(pids []string) int {
+func printAlive(pids []string) int {
 	for _, arg := range pids {
 		if pid, _ := strconv.Atoi(arg); !dead(pid) && !zombie(pid) {
 			fmt.Println("alive:", pid)

@@ -21,15 +21,15 @@ import (
 // defaultHistory is the default number of entries.
 const defaultHistory = 100
 
-// past is the command that lists the events of locks. It only reads.
-type past struct {
+// events is the command that lists the events of locks. It only reads.
+type events struct {
 	lister
 	name  string // empty for all locks
 	since time.Duration
 	limit int
 }
 
-func (v *past) flags(f *pflag.FlagSet) {
+func (v *events) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
 	f.Var((*days)(&v.since), "since",
 		"only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock")
@@ -37,7 +37,7 @@ func (v *past) flags(f *pflag.FlagSet) {
 		"the `number` of entries at most, the newest; 0 for all")
 }
 
-func (v *past) accept(c call) error {
+func (v *events) accept(c call) error {
 	if args := append(c.args, c.after...); len(args) > 0 {
 		name, err := lockName(args)
 		if v.name = name; err != nil {
@@ -53,21 +53,21 @@ func (v *past) accept(c call) error {
 	return v.connection.accept(c)
 }
 
-func (v *past) run(ctx context.Context, s stdio) error {
+func (v *events) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-type chronicle struct {
+type eventList struct {
 	Database  string      `json:"database"`
-	Events    []pastRow   `json:"events"`
+	Events    []eventRow  `json:"events"`
 	Limited   bool        `json:"limited"` // more events may exist
 	Malformed problemList `json:"malformed"`
 
-	void string // printed instead of an empty table
+	empty string // printed instead of an empty table
 }
 
-// A pastRow is an event. Its strings are as stored. A field that does not apply is empty or 0.
-type pastRow struct {
+// An eventRow is an event. Its strings are as stored. A field that does not apply is empty or 0.
+type eventRow struct {
 	At       time.Time `json:"at"`    // by the server's clock
 	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
 	Name     string    `json:"name"`  // the lock's name
@@ -87,8 +87,8 @@ type pastRow struct {
 	entry history.Entry
 }
 
-func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
-	found := chronicle{Database: v.database, Events: []pastRow{}, Malformed: problemList{}}
+func (v *events) collect(ctx context.Context, st *store) (eventList, error) {
+	found := eventList{Database: v.database, Events: []eventRow{}, Malformed: problemList{}}
 	q := history.Query{Name: v.name, Limit: v.limit}
 	if v.since > 0 {
 		now, err := st.now(ctx)
@@ -102,20 +102,20 @@ func (v *past) collect(ctx context.Context, st *store) (chronicle, error) {
 		return found, err
 	}
 	for _, e := range entries {
-		found.Events = append(found.Events, pastRowOf(e))
+		found.Events = append(found.Events, eventRowOf(e))
 	}
 	for _, bad := range malformed {
 		found.Malformed.add(bad)
 	}
 	found.Limited = v.limit > 0 && len(found.Events)+len(found.Malformed) >= v.limit
 	if len(found.Events) == 0 {
-		found.void = v.nothing(ctx, st)
+		found.empty = v.emptyText(ctx, st)
 	}
 	return found, nil
 }
 
-// The method nothing returns the text for an empty list.
-func (v *past) nothing(ctx context.Context, st *store) string {
+// emptyText returns the text for an empty list.
+func (v *events) emptyText(ctx context.Context, st *store) string {
 	of, within := "", ""
 	if v.name != "" {
 		of = " of lock " + named(v.name)
@@ -123,12 +123,12 @@ func (v *past) nothing(ctx context.Context, st *store) string {
 	if v.since > 0 {
 		within = fmt.Sprintf(" in the last %v", v.since)
 	}
-	return st.nothing(ctx, fmt.Sprintf("no history%s%s in database %q: no event happened, or the "+
+	return st.emptyText(ctx, fmt.Sprintf("no history%s%s in database %q: no event happened, or the "+
 		"programs record none", of, within, v.database))
 }
 
-func pastRowOf(e history.Entry) pastRow {
-	r := pastRow{
+func eventRowOf(e history.Entry) eventRow {
+	r := eventRow{
 		At: e.At, Event: e.Kind, Name: e.Name, Process: e.Process, Previous: e.Previous, Fence: e.Fence,
 		Mode: e.Mode, Leads: e.Label == "election", Why: e.Why, Rule: e.Rule, Evidence: e.Evidence,
 		Cause: e.Cause, WaitedMS: e.WaitedMS, HeldMS: e.HeldMS,
@@ -140,18 +140,18 @@ func pastRowOf(e history.Entry) pastRow {
 	return r
 }
 
-func (c chronicle) print(w io.Writer, how layout) {
+func (c eventList) print(w io.Writer, how layout) {
 	switch {
-	case c.void != "":
-		fmt.Fprintln(w, c.void)
+	case c.empty != "":
+		fmt.Fprintln(w, c.empty)
 	case how.width > 0:
 		c.printLines(w, how)
 	default:
 		t := table{columns: []column{
-			{title: "AT"}, {title: "EVENT", least: 8}, {title: "LOCK", least: 8}, {title: "WHO", least: 8},
-			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", idle: "-", least: 8},
-			{title: "DETAIL", least: 8}, {title: "FENCE", wide: true}, {title: "WHY", wide: true},
-			{title: "MODE", idle: "exclusive", wide: true},
+			{title: "AT"}, {title: "EVENT", minWidth: 8}, {title: "LOCK", minWidth: 8}, {title: "WHO", minWidth: 8},
+			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", blank: "-", minWidth: 8},
+			{title: "DETAIL", minWidth: 8}, {title: "FENCE", wide: true}, {title: "WHY", wide: true},
+			{title: "MODE", blank: "exclusive", wide: true},
 			{title: "SESSION", wide: true},
 		}}
 		for _, e := range c.Events {
@@ -159,16 +159,16 @@ func (c chronicle) print(w io.Writer, how layout) {
 		}
 		t.print(w, how)
 	}
-	if c.void == "" && c.Limited {
+	if c.empty == "" && c.Limited {
 		fmt.Fprintf(w, "(the newest %d; --limit shows more)\n", len(c.Events))
 	}
 	c.Malformed.print(w, how)
 }
 
-// printLines writes a complete sentence for each event, with the day as a heading. The sentences
-// name the lock if the list has several locks.
-func (c chronicle) printLines(w io.Writer, how layout) {
-	several := slices.ContainsFunc(c.Events, func(e pastRow) bool {
+// printLines writes a sentence for each event, and a heading for each day. The sentences name the
+// lock if the list has several locks.
+func (c eventList) printLines(w io.Writer, how layout) {
+	several := slices.ContainsFunc(c.Events, func(e eventRow) bool {
 		return e.Name != c.Events[0].Name
 	})
 	day := ""
@@ -185,7 +185,7 @@ func (c chronicle) printLines(w io.Writer, how layout) {
 	}
 }
 
-func (r pastRow) sentence(how layout) string {
+func (r eventRow) sentence(how layout) string {
 	leads := ""
 	if r.Leads {
 		leads = " (leader)"
@@ -194,7 +194,7 @@ func (r pastRow) sentence(how layout) string {
 }
 
 // columns returns the cells of a row, safe for a terminal.
-func (r pastRow) columns(how layout) []string {
+func (r eventRow) columns(how layout) []string {
 	event, detail := r.Event, cmp.Or(r.Cause, r.Evidence, r.Why)
 	if r.Leads {
 		event += " (leader)"
@@ -220,18 +220,18 @@ func span(ms int64) string {
 
 // recorder returns the Observer that records the events of a database. It returns nil for database
 // config, which belongs to a cluster.
-func recorder(past *history.Log, database string) distlock.Observer {
+func recorder(log *history.Log, database string) distlock.Observer {
 	if database == mongosDatabase {
 		return nil
 	}
-	return past
+	return log
 }
 
 // operator returns the user@host of this process, for the history of a break.
 func operator() string {
 	host := hostname()
-	if who, err := user.Current(); err == nil {
-		host = who.Username + "@" + host
+	if person, err := user.Current(); err == nil {
+		host = person.Username + "@" + host
 	}
 	return host
 }

@@ -28,8 +28,8 @@ func (b *base) happened(day time.Time, entries ...history.Entry) {
 	}
 }
 
-// aNight returns one entry of each kind.
-func aNight() []history.Entry {
+// sampleEvents returns one entry of each kind.
+func sampleEvents() []history.Entry {
 	old, young := "alive:1:1:a", "host-b:27:1700000001:6fa459ea"
 	of := func(kind, name, process string, fence int64) history.Entry {
 		return history.Entry{Kind: kind, Process: process, Fence: fence, Name: name,
@@ -62,9 +62,9 @@ func aNight() []history.Entry {
 func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
-	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)
 	golden(t, "history.golden", b.cli("history").want(t, 0).out)
-	var got chronicle
+	var got eventList
 	out := b.cli("history", "reports", "--json").want(t, 0).out
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
@@ -85,7 +85,7 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// The flag --since counts back from the server's time. An empty result names a possible reason.
+// The flag --since counts back from the server's time. An empty listing names the likely reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -109,12 +109,12 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// Malformed entries are reported below the table. Foreign strings do not control a terminal of any
-// width.
+// Malformed entries are reported below the table. A terminal of any width shows foreign strings and
+// executes none.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)
-	night := aNight()
+	night := sampleEvents()
 	for i := range night {
 		night[i].Kind, night[i].Cause, night[i].Evidence = night[i].Kind+
 			foreign, foreign, strings.Repeat(foreign, 40)
@@ -124,18 +124,18 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b.insert(history.Collection, bsontest.D("_id", foreign, "kind", "lost"))
 	out := b.cli("history").want(t, 0, "remedy: remove the document").out
 	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is not cut
-	narrow(t, whole, 10_000)
+	checkWidth(t, whole, 10_000)
 	found := assert.Value(collected(b))(t)
 	found.Malformed = nil
 	for _, width := range []int{120, 80, 40} {
 		var table strings.Builder
 		found.print(&table, layout{width: width})
-		narrow(t, table.String(), width)
+		checkWidth(t, table.String(), width)
 	}
 }
 
-func collected(b *base) (found chronicle, err error) {
-	v := &past{lister: lister{connection: connection{uri: uri, database: b.name}}}
+func collected(b *base) (found eventList, err error) {
+	v := &events{lister: lister{connection: connection{uri: uri, database: b.name}}}
 	st, err := v.open(b.t.Context(), 0, zerolog.Nop())
 	if err != nil {
 		return found, err
@@ -149,14 +149,14 @@ func collected(b *base) (found chronicle, err error) {
 // once, and lock names appear only if there are several locks.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
-	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), aNight()...)
+	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)
 	found := assert.Value(collected(b))(t)
 	var all, one strings.Builder
 	found.print(&all, layout{width: 80})
 	golden(t, "history-80.golden", all.String())
-	found.Events = slices.DeleteFunc(found.Events, func(e pastRow) bool { return e.Name != "reports" })
+	found.Events = slices.DeleteFunc(found.Events, func(e eventRow) bool { return e.Name != "reports" })
 	found.print(&one, layout{width: 80})
-	narrow(t, one.String(), 80)
+	checkWidth(t, one.String(), 80)
 	if strings.Contains(one.String(), "reports") || strings.Count(one.String(), "2026") != 1 ||
 		strings.Contains(one.String(), "..") {
 		t.Errorf("repeated or cut:\n%s", one.String())
@@ -166,7 +166,7 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 // A break at the command line is recorded with its author and its reason.
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
-	b.ours("balancer", 41)
+	b.holdAlive("balancer", 41)
 	b.cli("break", "--yes", "--fence", "41", "balancer", "--why", "ticket 4711").want(t, 0)
 	out := b.cli("history", "balancer").want(t, 0, "broken", "ticket 4711", operator()).out
 	if n := strings.Count(out, "\n"); n != 2 {

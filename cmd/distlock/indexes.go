@@ -18,7 +18,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// queueFlags names a queue of package claim, whose indexes doctor checks.
+// queueFlags name the queue of package claim whose indexes doctor checks.
 type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
@@ -48,26 +48,26 @@ func (s *store) primary(database string) *mongo.Database {
 
 // missingIndexes records the missing indexes of the locks, and warns of superfluous ones.
 func (x *examination) missingIndexes(ctx context.Context) error {
-	missing := func() ([]string, error) { return x.asked.MissingIndexes(ctx) }
-	lacking := x.indexes("the locks", missing, func() error {
-		_, err := x.asked.Prepare(ctx)
+	missing := func() ([]string, error) { return x.catalog.MissingIndexes(ctx) }
+	indexErr := x.indexes("the locks", missing, func() error {
+		_, err := x.catalog.Prepare(ctx)
 		return err
 	})
-	commands, err := x.asked.SuperfluousIndexes(ctx)
+	commands, err := x.catalog.SuperfluousIndexes(ctx)
 	for _, command := range commands {
 		x.warn("an index of an earlier version of distlock is written at each change and serves nothing "+
 			"here; when no process of that version is left, drop it: %s", command)
 	}
-	return errors.Join(lacking, err)
+	return errors.Join(indexErr, err)
 }
 
-// indexes records missing indexes. With --create-indexes it creates them, and records the created
-// indexes.
+// indexes records the missing indexes. With --create-indexes it creates them and records which it
+// has created.
 func (x *examination) indexes(what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
 	if err != nil || len(before) == 0 || !x.createIndexes {
-		x.lacks(what, before)
+		x.addMissingIndexes(what, before)
 		return err
 	}
 	failed := create()
@@ -79,11 +79,11 @@ func (x *examination) indexes(what string, missing func() ([]string, error),
 			}
 		}
 	}
-	x.lacks(what, after)
+	x.addMissingIndexes(what, after)
 	return errors.Join(failed, err)
 }
 
-func (r *report) lacks(what string, commands []string) {
+func (r *report) addMissingIndexes(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
 		r.warn("an index for %s is missing, so reading takes "+
@@ -95,16 +95,16 @@ func (x *examination) queueIndexes(ctx context.Context) error {
 	if q := x.queues; q.collection != "" {
 		return x.queue(ctx, x.database, q.collection, claim.Config{Field: q.field, Due: q.due})
 	}
-	found, err := queuesSeen(ctx, x.st.primary(x.database).Collection(catalog.LocksCollection))
+	found, err := knownQueues(ctx, x.st.primary(x.database).Collection(catalog.LocksCollection))
 	if err != nil {
 		return fmt.Errorf("find queues in %s.%s: %w", x.database, catalog.LocksCollection, err)
 	}
 	var errs []error
 	for _, namespace := range found {
 		database, collection, _ := strings.Cut(namespace, ".")
-		there, err := x.st.primary(database).ListCollectionNames(ctx,
+		names, err := x.st.primary(database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: collection}})
-		if err == nil && len(there) > 0 { // otherwise the rows of the queue are on another server
+		if err == nil && len(names) > 0 { // otherwise the rows of the queue are on another server
 			err = x.queue(ctx, database, collection, claim.Config{})
 		}
 		errs = append(errs, err)
@@ -123,14 +123,14 @@ func (x *examination) queue(ctx context.Context, database, collection string,
 		func() error { return admin.CreateIndexes(ctx) })
 }
 
-// mostQueues bounds the number of queues to check.
-const mostQueues = 50
+// maxCheckedQueues bounds the number of queues to check.
+const maxCheckedQueues = 50
 
-// queuesSeen returns the namespaces of the queues that ever took a slot, see docs/claim.md.
-func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) {
-	const head, behind = "claim:", "claim;" // behind has the character after the colon
+// knownQueues returns the namespaces of the queues with a lock for a slot (see docs/claim.md).
+func knownQueues(ctx context.Context, locks *mongo.Collection) ([]string, error) {
+	const prefix, end = "claim:", "claim;" // the character after the colon ends the range
 	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
-		{Key: "$gte", Value: head}, {Key: "$lt", Value: behind},
+		{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end},
 	}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func queuesSeen(ctx context.Context, locks *mongo.Collection) ([]string, error) 
 		name, _ := cursor.Current.Lookup("_id").StringValueOK()
 		database, collection, is := words.Queue(name)
 		namespace := database + "." + collection
-		if is && !slices.Contains(found, namespace) && len(found) < mostQueues {
+		if is && !slices.Contains(found, namespace) && len(found) < maxCheckedQueues {
 			found = append(found, namespace)
 		}
 	}
@@ -153,7 +153,7 @@ const codeNamespaceNotFound = 26
 func (x *examination) harmfulIndexes(ctx context.Context) error {
 	db := x.st.primary(x.database)
 	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-		found, err := expiring(ctx, db.Collection(name))
+		found, err := expiringIndexes(ctx, db.Collection(name))
 		if err != nil {
 			return fmt.Errorf("list the indexes of %s.%s: %w", x.database, name, err)
 		}
@@ -165,7 +165,7 @@ func (x *examination) harmfulIndexes(ctx context.Context) error {
 	return nil
 }
 
-func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
+func expiringIndexes(ctx context.Context, on *mongo.Collection) ([]string, error) {
 	cursor, err := on.Indexes().List(ctx)
 	var server mongo.ServerError
 	if errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound) {
@@ -174,10 +174,10 @@ func expiring(ctx context.Context, on *mongo.Collection) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return expiringIn(ctx, cursor)
+	return expiringNames(ctx, cursor)
 }
 
-func expiringIn(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {
+func expiringNames(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {
 	var names []string
 	for cursor.Next(ctx) {
 		if cursor.Current.Lookup("expireAfterSeconds").Type == 0 {

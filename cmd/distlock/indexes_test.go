@@ -21,7 +21,8 @@ func missing(t *testing.T, b *base, more ...string) []string {
 	return examined(t, b, more...).MissingIndexes
 }
 
-// report decodes the report of a suitable server. The exit code reports whether there are warnings.
+// report decodes the report of a suitable server. It checks the exit code, which depends on the
+// warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -66,7 +67,7 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	for _, index := range []string{`"locks").createIndex({"process": 1}`,
 		`"lockpings").createIndex({"ping": 1}`} {
 		if !strings.Contains(strings.Join(want, "\n"), index) {
-			t.Errorf("%s is not told: %q", index, want)
+			t.Errorf("%s is not reported: %q", index, want)
 		}
 	}
 	got := examined(t, b, "--create-indexes")
@@ -107,7 +108,7 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 	index(bson.E{Key: "claim.state", Value: 1}, bson.E{Key: "claim.notBefore", Value: 1})
 	if got := missing(t, b); len(got) > 0 {
-		t.Errorf("nothing is missing, but %q is told", got)
+		t.Errorf("nothing is missing, but %q is reported", got)
 	}
 	got := missing(t, b, "--queue", "jobs", "--due", "at")
 	if len(got) != 1 || !strings.HasSuffix(got[0], `createIndex({"claim.state":1,"at":1})`) {

@@ -19,14 +19,14 @@ import (
 // locks is the command that lists the locks. It only reads, and does not ping.
 type locks struct {
 	lister
-	sieve
+	filter
 	name string // empty for all locks
 	held bool
 }
 
 func (l *locks) flags(f *pflag.FlagSet) {
 	l.lister.flags(f)
-	l.sieve.flags(f)
+	l.filter.flags(f)
 	f.BoolVar(&l.held, "held", false, "only locks that are held")
 }
 
@@ -49,7 +49,7 @@ func (l *locks) accept(c call) error {
 			return err
 		}
 	}
-	if err := l.sieve.accept(); err != nil {
+	if err := l.filter.accept(); err != nil {
 		return err
 	}
 	if l.json && !c.given("sort") {
@@ -90,13 +90,13 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 type listing struct {
 	Database string `json:"database"`
 	// Never is true when the database has no collection of locks.
-	Never     bool        `json:"neverUsed"`
-	Locks     []row       `json:"locks"`
-	Line      queue       `json:"line"`
-	Malformed problemList `json:"malformed"`
-	*Dossier              // of one requested lock
+	Never        bool        `json:"neverUsed"`
+	Locks        []row       `json:"locks"`
+	Queue        queue       `json:"line"`
+	Malformed    problemList `json:"malformed"`
+	*LockDetails             // of one requested lock
 
-	void         string // printed instead of an empty table
+	empty        string // printed instead of an empty table
 	troubled     int    // the number of locks in trouble
 	troubleFirst bool   // the rows are in the order of trouble
 }
@@ -144,28 +144,28 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	if err != nil {
 		return found, err
 	}
-	found.nothing(free, func() (string, bool) { return st.void(ctx) })
-	l.sift(&found)
+	found.setEmpty(free, func() (string, bool) { return st.explainEmpty(ctx) })
+	l.apply(&found)
 	return found, nil
 }
 
-// The method nothing sets the text for an empty listing, with the number of free locks. It calls
-// void to get the text for a database without locks.
-func (l *listing) nothing(free int, void func() (text string, never bool)) {
+// setEmpty sets the text for an empty listing. The parameter free is the number of free locks. The
+// function explain returns the text for a database without locks.
+func (l *listing) setEmpty(free int, explain func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
 	case free > 0:
-		l.void = fmt.Sprintf("no lock is held in database %q; free: %d", l.Database, free)
+		l.empty = fmt.Sprintf("no lock is held in database %q; free: %d", l.Database, free)
 	case len(l.Malformed) > 0:
-		l.void = fmt.Sprintf("no lock in database %q can be understood", l.Database)
+		l.empty = fmt.Sprintf("no lock in database %q can be understood", l.Database)
 	default:
-		l.void, l.Never = void()
+		l.empty, l.Never = explain()
 	}
 }
 
 func newListing(database string) listing {
 	return listing{Database: database, Locks: []row{}, Malformed: problemList{},
-		Line: queue{[]waiterRow{}}}
+		Queue: queue{[]waiterRow{}}}
 }
 
 // gather reads all locks and waiters. If held is set it skips free locks and counts them.
@@ -190,7 +190,7 @@ func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, e
 	if err := each(st.Locks(ctx), l.add); err != nil {
 		return free, err
 	}
-	return free, each(st.Waiters(ctx), l.Line.add)
+	return free, each(st.Waiters(ctx), l.Queue.add)
 }
 
 // count returns the number of listed locks. A lock with several holders counts once.
@@ -205,7 +205,7 @@ func (l *listing) count() (n int) {
 
 func (l *listing) add(h distlock.LockInfo) {
 	r := row{
-		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: moment(h.Since),
+		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: jsonTime(h.Since),
 		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
 		LeaseAgeMS: milliseconds(h.LeaseAge), Session: h.Session.Hex(), Fence: h.Fence,
 		Waiters: h.Waiters, Marks: marks(h), info: h,
@@ -224,23 +224,23 @@ func problemOf(e *distlock.MalformedError) problem {
 // the summary, so that they stay on the screen.
 func (l listing) print(w io.Writer, how layout) {
 	switch {
-	case l.void != "":
-		fmt.Fprintln(w, l.void)
-	case l.Dossier != nil:
-		l.Dossier.print(w, how, l.Line)
+	case l.empty != "":
+		fmt.Fprintln(w, l.empty)
+	case l.LockDetails != nil:
+		l.LockDetails.print(w, how, l.Queue)
 	default:
 		t := table{columns: []column{
-			{title: "NAME", least: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
-			{title: "HOLDER", least: 8}, {title: "MODE", idle: "exclusive", least: 9},
-			{title: "QUEUE", idle: "0"},
-			{title: "MARKS", idle: "-", least: 9}, {title: "WHY", least: 4}, {title: "SINCE", wide: true},
+			{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
+			{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 9},
+			{title: "QUEUE", blank: "0"},
+			{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "SINCE", wide: true},
 		}}
 		for _, r := range l.Locks {
 			t.rows = append(t.rows, r.columns(how))
 		}
 		if how.width > 0 { // the important locks stay on the screen
-			if len(l.Line.Waiters) > 0 {
-				l.Line.print(w, how)
+			if len(l.Queue.Waiters) > 0 {
+				l.Queue.print(w, how)
 				fmt.Fprintln(w)
 			}
 			if l.troubleFirst {
@@ -249,18 +249,18 @@ func (l listing) print(w io.Writer, how layout) {
 		}
 		t.print(w, how)
 	}
-	if l.Dossier == nil && len(l.Line.Waiters) > 0 && (how.width == 0 || l.void != "") {
+	if l.LockDetails == nil && len(l.Queue.Waiters) > 0 && (how.width == 0 || l.empty != "") {
 		fmt.Fprintln(w)
-		l.Line.print(w, how)
+		l.Queue.print(w, how)
 	}
 	l.Malformed.print(w, how)
-	if l.Dossier == nil && l.void == "" && how.width > 0 {
+	if l.LockDetails == nil && l.empty == "" && how.width > 0 {
 		fmt.Fprintf(w, "\n%s\n", l.summary())
 	}
 }
 
 func (l listing) summary() string {
-	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Line.Waiters))
+	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Queue.Waiters))
 	if n := len(l.Malformed); n > 0 {
 		text += fmt.Sprintf(", %d malformed", n)
 	}
@@ -293,7 +293,7 @@ func (r row) columns(how layout) []string {
 	}
 }
 
-// A queue has the waiters in the collection of locks.
+// A queue has the waiters of a listing.
 type queue struct {
 	Waiters []waiterRow `json:"waiters"`
 }
@@ -319,16 +319,16 @@ type waiterRow struct {
 func (q *queue) add(w distlock.LockInfo) {
 	q.Waiters = append(q.Waiters, waiterRow{
 		Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
-		Why: w.Why, Since: moment(w.Since), WaitedMS: milliseconds(w.Age),
+		Why: w.Why, Since: jsonTime(w.Since), WaitedMS: milliseconds(w.Age),
 		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), info: w,
 	})
 }
 
 func (q queue) print(w io.Writer, how layout) {
 	t := table{columns: []column{
-		{title: "LOCK", least: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
-		{title: "WAITER", least: 8}, {title: "MODE", idle: "exclusive", least: 9},
-		{title: "MARKS", idle: "-", least: 9}, {title: "WHY", least: 4}, {title: "CALLER", wide: true},
+		{title: "LOCK", minWidth: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
+		{title: "WAITER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 9},
+		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "CALLER", wide: true},
 	}}
 	for _, r := range q.Waiters {
 		t.rows = append(t.rows, r.columns(how))
@@ -336,8 +336,7 @@ func (q queue) print(w io.Writer, how layout) {
 	t.print(w, how)
 }
 
-// printOf writes the queue of one lock. On a terminal it writes a complete sentence for each
-// waiter.
+// printOf writes the queue of one lock. On a terminal it writes a sentence for each waiter.
 func (q queue) printOf(w io.Writer, how layout) {
 	if how.width == 0 {
 		q.print(w, how)

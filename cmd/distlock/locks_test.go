@@ -115,8 +115,7 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// The text for a database without locks differs clearly from the text for a database with free
-// locks.
+// A database without locks and a database with only free locks get different texts.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases
@@ -143,10 +142,10 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 // the present leader.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
-	b.ping(stranger, time.Second, bson.E{Key: "seq", Value: int64(5)})
+	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(5)})
 	for name, state := range map[string]int32{"chief": 1, "was": 0} {
-		b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", state, "process", stranger,
-			"who", stranger+":election:0a", "why", "10.0.0.7:8080",
+		b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", state, "process", otherProcess,
+			"who", otherProcess+":election:0a", "why", "10.0.0.7:8080",
 			"ts", bson.NewObjectID(), "fence", int64(3)))
 	}
 	out := b.cli("locks").want(t, 0, "10.0.0.7:8080").out
@@ -183,7 +182,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	if len(got.Locks) != 2 || len(got.Line.Waiters) != 3 || len(got.Outlooks) != 2 ||
+	if len(got.Locks) != 2 || len(got.Queue.Waiters) != 3 || len(got.Outlooks) != 2 ||
 		got.Outlooks[0].Rule != "witnesses" || got.Outlooks[0].Next != "bad:5:1:e" ||
 		got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
 		t.Fatalf("got %+v from\n%s", got, out)
@@ -191,7 +190,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
 		t.Errorf("a terminal could obey %q", out[i:])
 	}
-	first, last := got.Line.Waiters[0], got.Line.Waiters[2]
+	first, last := got.Queue.Waiters[0], got.Queue.Waiters[2]
 	if first.Place != 1 || first.Why != foreign || first.Mode != exclusive || first.Since == nil ||
 		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
 		t.Errorf("the first waiter is %+v", first)
@@ -210,6 +209,6 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3,
-		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})
+		bson.A{entryDoc("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7))}, bson.A{})
 	b.shareTable()
 }

@@ -53,14 +53,14 @@ func (v *loops) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.rounds)
 }
 
-type forgotten struct {
+type forgetResult struct {
 	Database string `json:"database"`
 	Name     string `json:"name"`
 	Repaired bool   `json:"repaired"`
 }
 
-func (v *loops) forgetFuture(ctx context.Context, st *store) (forgotten, error) {
-	done := forgotten{Database: v.database, Name: v.name}
+func (v *loops) forgetFuture(ctx context.Context, st *store) (forgetResult, error) {
+	done := forgetResult{Database: v.database, Name: v.name}
 	records, err := singleton.NewStore(st.client.Database(v.database))
 	if err == nil {
 		done.Repaired, err = singleton.ForgetFuture(ctx, records, v.name)
@@ -68,7 +68,7 @@ func (v *loops) forgetFuture(ctx context.Context, st *store) (forgotten, error) 
 	return done, err
 }
 
-func (d forgotten) print(w io.Writer, _ layout) {
+func (d forgetResult) print(w io.Writer, _ layout) {
 	if d.Repaired {
 		fmt.Fprintf(w, "the slots of %s count from now; its holder reads that within a minute\n", named(d.Name))
 		return
@@ -77,12 +77,12 @@ func (d forgotten) print(w io.Writer, _ layout) {
 		named(d.Name))
 }
 
-// A rota lists the loops and schedules. Each runs in one process at a time.
-type rota struct {
+// A loopList lists the loops and schedules. Each runs in one process at a time.
+type loopList struct {
 	Database string    `json:"database"`
 	Loops    []loopRow `json:"loops"`
 
-	void string // printed instead of an empty table
+	empty string // printed instead of an empty table
 }
 
 // A loopRow is one loop or schedule. Its strings are as stored. Its times are by the server's
@@ -111,20 +111,20 @@ func (v *loops) all(ctx context.Context, st *store) ([]singleton.Status, error) 
 	return singleton.List(ctx, records)
 }
 
-func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
-	found := rota{Database: v.database, Loops: []loopRow{}}
+func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
+	found := loopList{Database: v.database, Loops: []loopRow{}}
 	all, err := v.all(ctx, st)
 	if err != nil {
 		return found, err
 	}
 	if len(all) == 0 {
-		found.void = st.nothing(ctx,
+		found.empty = st.emptyText(ctx,
 			fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
 	}
 	for _, s := range all {
 		r := loopRow{
 			Name: s.Name, Kind: string(s.Kind), State: string(s.State), Process: s.Process,
-			Begun: moment(s.Begun), Next: moment(s.Next), Slot: moment(s.Slot),
+			Begun: jsonTime(s.Begun), Next: jsonTime(s.Next), Slot: jsonTime(s.Slot),
 			Rounds: s.Rounds, Failures: s.Failures, Missed: s.Missed, LastError: s.LastError,
 		}
 		switch {
@@ -144,8 +144,8 @@ func (v *loops) collect(ctx context.Context, st *store) (rota, error) {
 	return found, nil
 }
 
-// trouble returns a loop's weight in a listing, the heaviest first. A loop that cannot run is the
-// heaviest. Every other loop weighs as much as its number of failures.
+// trouble returns the rank of a loop in a listing, the highest first. A loop with malformed
+// documents has the highest rank. Every other loop is ranked by its number of failures.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64
@@ -153,15 +153,15 @@ func (r loopRow) trouble() int64 {
 	return r.Failures
 }
 
-func (q rota) print(w io.Writer, how layout) {
+func (q loopList) print(w io.Writer, how layout) {
 	if len(q.Loops) == 0 {
-		fmt.Fprintln(w, q.void)
+		fmt.Fprintln(w, q.empty)
 		return
 	}
 	t := table{columns: []column{
-		{title: "NAME", least: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
-		{title: "PAUSE", idle: "-"}, {title: "FAILED", idle: "0"}, {title: "MISSED", idle: "0"},
-		{title: "PROCESS", least: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
+		{title: "NAME", minWidth: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
+		{title: "PAUSE", blank: "-"}, {title: "FAILED", blank: "0"}, {title: "MISSED", blank: "0"},
+		{title: "PROCESS", minWidth: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
 	}}
 	for _, r := range q.Loops {
 		t.rows = append(t.rows, []string{
@@ -220,7 +220,7 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	}
 	found.Kind = string(all[i].Kind)
 	for _, r := range slices.Backward(all[i].Runs) {
-		row := roundRow{string(r.State), moment(r.Begun), moment(r.Ended), nil, moment(r.Slot), r.Attempt,
+		row := roundRow{string(r.State), jsonTime(r.Begun), jsonTime(r.Ended), nil, jsonTime(r.Slot), r.Attempt,
 			r.Fence, r.Process, r.Error}
 		if row.Ended != nil {
 			row.TookMS = new(float64(r.Took) / float64(time.Millisecond))
@@ -236,9 +236,9 @@ func (d roundList) print(w io.Writer, how layout) {
 		return
 	}
 	t := table{columns: []column{
-		{title: "BEGUN"}, {title: "TOOK"}, {title: "STATE"}, {title: "SLOT", idle: "-"},
-		{title: "ATTEMPT", idle: "0"},
-		{title: "PROCESS", least: 8}, {title: "ERROR", idle: "-", least: 6}, {title: "FENCE", wide: true},
+		{title: "BEGUN"}, {title: "TOOK"}, {title: "STATE"}, {title: "SLOT", blank: "-"},
+		{title: "ATTEMPT", blank: "0"},
+		{title: "PROCESS", minWidth: 8}, {title: "ERROR", blank: "-", minWidth: 6}, {title: "FENCE", wide: true},
 	}}
 	for _, r := range d.Runs {
 		took := "-"

@@ -13,14 +13,13 @@
 //	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
 //	distlock version                 the version of this build
 //
-// The server is named by --uri, --uri-file or the environment variable MONGODLM_URI; passwords in
-// it are never printed. Run a command with -h for its flags.
+// The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server. Its
+// password is never printed. The flag -h lists the flags of a command.
 //
 // # Exit codes
 //
 // 0 is success, 1 is failure, 2 is a usage error, and 3 means that doctor has warnings. The command
-// run has other codes, listed in codes.go and by "distlock run -h"; otherwise it ends with the code
-// of its command.
+// run ends with the code of its command, or with a code that "distlock run -h" lists.
 //
 // # Limits of run
 //
@@ -75,7 +74,7 @@ type interrupted struct{ signal syscall.Signal }
 func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
 
 func main() {
-	if code, was := hidden(os.Args); was {
+	if code, was := internalCommand(os.Args); was {
 		os.Exit(code)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -92,7 +91,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// notify catches signals. It skips signals that this process ignores from its start, as under
+// notify catches signals. It skips signals that were ignored when this process started, as under
 // nohup.
 func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	for _, s := range signals {
@@ -105,7 +104,7 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 // run runs the whole program, except the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	top := root(stdio{in, out, errOut})
-	top.SetArgs(joined(args))
+	top.SetArgs(joinWait(args))
 	c, err := top.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
@@ -146,7 +145,7 @@ type version struct{}
 
 func (version) flags(*pflag.FlagSet) {}
 
-func (version) accept(c call) error { return c.nothing() }
+func (version) accept(c call) error { return c.noArguments() }
 
 func (version) secrets() string { return "" }
 
@@ -168,7 +167,7 @@ func (version) run(_ context.Context, s stdio) error {
 	return err
 }
 
-// codes has the exit codes for errors that have none of their own.
+// The type codes has the exit codes of a command for errors that are not of type exit.
 type codes struct{ failed, usage int }
 
 // The exit codes of all commands except run.
@@ -178,8 +177,8 @@ const (
 	exitWarned = 3 // from doctor: fit, with warnings
 )
 
-// The exit codes of run itself. Otherwise run exits with the code of its command. Most commands
-// exit with a small number, or with more than 128. So most codes of run lie between.
+// The exit codes of run itself. If none of them applies, run exits with the code of its command.
+// Most commands exit with a small number, or with more than 128. So most codes of run lie between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110

@@ -44,7 +44,7 @@ func (s suite) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	if code, was := hidden(os.Args); was {
+	if code, was := internalCommand(os.Args); was {
 		os.Exit(code)
 	}
 	if len(os.Args) > 2 && os.Args[1] == "helper" {
@@ -105,7 +105,7 @@ func (r result) want(t *testing.T, code int, texts ...string) result {
 	return r
 }
 
-// cli runs distlock to its end.
+// cli runs distlock until it exits.
 func cli(t *testing.T, args ...string) result {
 	t.Helper()
 	var out, errOut screen // a command and its guardian may write concurrently
@@ -138,8 +138,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// says waits until the output contains a text.
-func says(t *testing.T, said func() string, text string) {
+// awaitText waits until the output contains a text.
+func awaitText(t *testing.T, said func() string, text string) {
 	t.Helper()
 	eventually(t, "it says "+text, func() bool { return strings.Contains(said(), text) })
 }
@@ -184,7 +184,7 @@ func (b *base) flags(args ...string) []string {
 	return append(args, "--uri", b.uri, "--database", b.name)
 }
 
-// cli runs distlock on the database to its end.
+// cli runs distlock on the database until it exits.
 func (b *base) cli(args ...string) result {
 	b.t.Helper()
 	return cli(b.t, b.flags(args...)...)
@@ -207,20 +207,20 @@ func (b *base) lock(name string) catalog.Lock {
 	return l
 }
 
-// stranger is a process that no longer pings.
-const stranger = "host:1:1700000000:id"
+// otherProcess is the id of a process that these tests only write into documents.
+const otherProcess = "host:1:1700000000:id"
 
-// hold writes a lock that the process stranger holds, and the ping of that process.
+// hold writes a lock that otherProcess holds, and a recent ping of that process.
 func (b *base) hold(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
-	b.ping(stranger, time.Second)
+	b.ping(otherProcess, time.Second)
 }
 
-// held writes a lock that the process stranger holds.
+// held writes a lock that otherProcess holds.
 func (b *base) held(name string, fence int64) {
 	b.t.Helper()
-	b.heldBy(name, stranger, fence)
+	b.heldBy(name, otherProcess, fence)
 }
 
 // heldBy writes a lock that a process holds.
@@ -263,9 +263,9 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 }
 
 // An old command name gives an error of one line with the new name.
-func TestRun_OldNames_TellTheNew(t *testing.T) {
+func TestRun_OldNames_NameTheNew(t *testing.T) {
 	t.Parallel()
-	for old, now := range moved {
+	for old, now := range renamed {
 		r := cli(t, old, "job", "--json", "--uri", uri).want(t, exitUsage, old+" is "+now+" now")
 		if strings.Count(r.errOut, "\n") != 1 || r.out != "" {
 			t.Errorf("more than one line: %q %q", r.errOut, r.out)

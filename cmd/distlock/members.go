@@ -43,15 +43,15 @@ func (x *examination) members(ctx context.Context) (err error) {
 	if x.Kind != string(catalog.ReplicaSet) {
 		return nil
 	}
-	if x.Members, err = x.askMembers(ctx, x.st); err != nil || len(x.Members) == 0 {
+	if x.Members, err = x.readMembers(ctx, x.st); err != nil || len(x.Members) == 0 {
 		return err
 	}
-	x.judgeMembers()
+	x.warnOfMembers()
 	return x.writeConcern(ctx)
 }
 
-// askMembers reads the clock of each member. The result is empty for other deployments.
-func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error) {
+// readMembers reads the clock of each member. The result is empty for other deployments.
+func (c *connection) readMembers(ctx context.Context, st *store) ([]member, error) {
 	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 	if err != nil {
 		return nil, fmt.Errorf("ask for the members: %w", err)
@@ -67,20 +67,20 @@ func (c *connection) askMembers(ctx context.Context, st *store) ([]member, error
 		}
 	}
 	all := make([]member, len(hosts))
-	var asked sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, host := range hosts {
-		asked.Go(func() {
+		wg.Go(func() {
 			all[i] = member{Host: host}
-			if err := c.ask(ctx, &all[i]); err != nil {
+			if err := c.readMember(ctx, &all[i]); err != nil {
 				all[i].Problem = redact(err.Error(), c.uri)
 			}
 		})
 	}
-	asked.Wait()
+	wg.Wait()
 	return all, nil
 }
 
-func (c *connection) ask(ctx context.Context, m *member) error {
+func (c *connection) readMember(ctx context.Context, m *member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberLimit)
 	defer cancel()
 	opts := options.Client().ApplyURI(c.uri).SetHosts([]string{m.Host}).SetDirect(true).
@@ -121,9 +121,10 @@ func (c *connection) ask(ctx context.Context, m *member) error {
 	return nil
 }
 
-// judgeMembers warns of three problems: members that do not answer, clocks that would jump with an
-// election, and a majority that tolerates no failure.
-func (r *report) judgeMembers() {
+// warnOfMembers warns of members that do not answer, of clocks that differ, and of a majority that
+// tolerates no failure. Different clocks matter because an election makes another member's clock
+// the server's clock.
+func (r *report) warnOfMembers() {
 	var timed []member
 	voting, data := len(r.Members), 0
 	for _, m := range r.Members {
@@ -149,16 +150,16 @@ func (r *report) judgeMembers() {
 	byClock := func(a, b member) int { return cmp.Compare(*a.AheadMS, *b.AheadMS) }
 	first, last := slices.MinFunc(timed, byClock), slices.MaxFunc(timed, byClock)
 	apart := duration(last.AheadMS) - duration(first.AheadMS)
-	slack := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
-	if apart-slack > allowed {
+	tolerance := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
+	if apart-tolerance > allowed {
 		r.warn("the clocks of %s and %s differ by %v: an election between them would set the server's "+
 			"clock that far, and a dead holder is watched anew; run NTP on both", shown(last.Host, 100),
 			shown(first.Host, 100), apart)
 	}
 }
 
-// writeConcern warns of a replica set that may lose majority writes. It reports if the user lacks
-// the privilege to read the set's configuration.
+// writeConcern records the write concern of a replica set. It warns if the set may lose majority
+// writes. It needs the privilege to read the set's configuration.
 func (x *examination) writeConcern(ctx context.Context) error {
 	reply, err := x.st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
@@ -180,73 +181,73 @@ func (x *examination) writeConcern(ctx context.Context) error {
 	return nil
 }
 
-// staleAfter is the age of an abandoned ping. By default package distlock prunes pings of that age.
+// staleAfter is the age at which package distlock prunes a ping by default.
 const staleAfter = 4 * 24 * time.Hour
 
-const mostNamed = 5
+const maxNamed = 5
 
-// parties warns of processes with pings or locks that need attention.
-func (x *examination) parties(ctx context.Context) error {
+// checkProcesses warns of processes with pings or locks that need attention.
+func (x *examination) checkProcesses(ctx context.Context) error {
 	all, err := (&processes{lister{connection: x.connection}}).collect(ctx, x.st)
 	if err == nil {
-		x.judgeParties(all)
+		x.warnOfProcesses(all)
 	}
 	return err
 }
 
-func declared(dead bool) string {
+func declaredDead(dead bool) string {
 	if dead {
 		return " and was declared dead by a contender"
 	}
 	return ""
 }
 
-// stake describes the locks and queue entries that a dead process leaves behind.
-func (p processRow) stake() string {
-	const most = 5
+// leftBehind describes the locks and queue entries that a dead process leaves behind.
+func (p processRow) leftBehind() string {
+	const limit = 5
 	switch n := len(p.Holds); {
 	case n == 0:
 		return fmt.Sprintf("it is queued for %s, where it is skipped", listed(p.Waits))
-	case n > most:
+	case n > limit:
 		return fmt.Sprintf("it holds %d locks, which the next contenders take over: %s and %d more", n,
-			listed(p.Holds[:most]), n-most)
+			listed(p.Holds[:limit]), n-limit)
 	}
 	return fmt.Sprintf("it holds %s, which the next contender takes over", listed(p.Holds))
 }
 
-func (r *report) judgeParties(all census) {
-	told := map[string]int{}
+func (r *report) warnOfProcesses(all processList) {
+	warned := map[string]int{}
 	warn := func(kind, format string, args ...any) {
-		if told[kind]++; told[kind] <= mostNamed {
+		if warned[kind]++; warned[kind] <= maxNamed {
 			r.warn(format, args...)
 		}
 	}
 	stale := 0
 	for _, p := range all.Processes {
-		who := shown(p.Process, 200)
+		process := shown(p.Process, 200)
 		has := func(mark string) bool { return slices.Contains(p.Marks, mark) }
-		stands := len(p.Holds)+len(p.Waits) > 0
+		inLocks := len(p.Holds)+len(p.Waits) > 0
 		switch {
-		case !stands:
+		case !inLocks:
 			if duration(p.PingAgeMS) > staleAfter {
 				stale++
 			}
 		case has("no ping"):
 			warn("no ping", "%s is in locks and has no ping: it is dead, or its ping was "+
-				"removed; it holds %s", who, listed(p.Holds))
+				"removed; it holds %s", process, listed(p.Holds))
 		case has("foreign"):
 			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it "+
-				"knows neither fences nor queues; it holds %s", who, listed(p.Holds))
+				"knows neither fences nor queues; it holds %s", process, listed(p.Holds))
 		case has("silent"):
-			warn("silent", "%s has not pinged for %s%s; %s", who, age(duration(p.PingAgeMS)),
-				declared(has("condemned")), p.stake())
+			warn("silent", "%s has not pinged for %s%s; %s", process, age(duration(p.PingAgeMS)),
+				declaredDead(has("condemned")), p.leftBehind())
 		case has("condemned"):
-			warn("condemned", "%s was declared dead by a contender; %s", who, p.stake())
+			warn("condemned", "%s was declared dead by a contender; %s", process, p.leftBehind())
 		}
 	}
-	for kind, n := range told {
-		if n > mostNamed {
-			r.warn("%d more of these (%s): distlock ps lists them", n-mostNamed, kind)
+	for kind, n := range warned {
+		if n > maxNamed {
+			r.warn("%d more of these (%s): distlock ps lists them", n-maxNamed, kind)
 		}
 	}
 	if stale > 0 {

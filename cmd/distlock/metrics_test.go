@@ -19,7 +19,7 @@ var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metr
 // scraped returns the metrics of a command, from the address that the command printed.
 func scraped(t *testing.T, out *screen) string {
 	t.Helper()
-	eventually(t, "the address is told",
+	eventually(t, "the address is printed",
 		func() bool { return metricsAt.MatchString(out.errs.String()) })
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	reply := assert.Value(client.Get(metricsAt.FindStringSubmatch(out.errs.String())[1]))(t)
@@ -38,9 +38,9 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	served, stopped := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0",
 		"--metrics", "0")
-	says(t, served.String, "\n")
+	awaitText(t, served.String, "\n")
 	b := newBaseOf(t, strings.TrimSpace(served.String()))
-	out, ended := start(t.Context(), t, b.under("--metrics 0", "polite")...)
+	out, ended := start(t.Context(), t, b.runArgs("--metrics 0", "polite")...)
 	pid := ready(t, out)
 	for _, want := range []string{
 		`distlock_acquisitions_total{cause="",lock="job",outcome="acquired"} 1`, "distlock_held_locks 1",
@@ -76,7 +76,7 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// ui serves the page and the metrics of the store, including a holder that died.
+// ui serves the page and the metrics of the store, including the lock of a dead holder.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // held by a process without a ping

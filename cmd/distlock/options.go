@@ -37,7 +37,7 @@ type call struct {
 	warn  func(string)      // reports usage that is allowed but unwise
 }
 
-// A topic describes a command. The rest of its help is in folder help.
+// A topic describes a command. A file in folder help has the rest of its help.
 type topic struct {
 	name, usage, summary string
 	make                 func() command
@@ -47,22 +47,22 @@ type topic struct {
 
 func topics() []topic {
 	all := []topic{
-		of[doctor]("doctor", "", "is this server fit to keep locks, and what can it do"),
-		of[locks]("locks", "[NAME]", "holders and waiters, or all details of one lock, with a "+
+		topicOf[doctor]("doctor", "", "is this server fit to keep locks, and what can it do"),
+		topicOf[locks]("locks", "[NAME]", "holders and waiters, or all details of one lock, with a "+
 			"forecast"),
-		of[processes]("ps", "", "the processes: the ages of their pings, their locks and queue entries"),
-		of[past]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
+		topicOf[processes]("ps", "", "the processes: the ages of their pings, their locks and queue entries"),
+		topicOf[events]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
 			"broken"),
-		of[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, "+
+		topicOf[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, "+
 			"processes, durations, failures"),
-		of[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
+		topicOf[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
 			"rows of one: their numbers, and the dead ones, to retry or remove them"),
-		of[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it is "+
+		topicOf[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it is "+
 			"unchanged"),
-		of[page]("ui", "", "all of that as a page, live, in a browser"),
-		of[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
-		of[serve]("serve", "--dir FOLDER", "run a config server, where there is no MongoDB"),
-		of[version]("version", "", "the version of this build"),
+		topicOf[page]("ui", "", "all of that as a page, live, in a browser"),
+		topicOf[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
+		topicOf[serve]("serve", "--dir FOLDER", "run a config server, where there is no MongoDB"),
+		topicOf[version]("version", "", "the version of this build"),
 	}
 	for i, t := range all {
 		if t.name == "run" {
@@ -72,7 +72,7 @@ func topics() []topic {
 	return all
 }
 
-func of[T any, C interface {
+func topicOf[T any, C interface {
 	*T
 	command
 }](name, usage, summary string) topic {
@@ -129,8 +129,8 @@ func root(s stdio) *cobra.Command {
 	return top
 }
 
-// moved maps the former names of commands to their replacements.
-var moved = map[string]string{
+// renamed maps the former names of commands to their replacements.
+var renamed = map[string]string{
 	"waiters": "distlock locks", "watch": "watch -n1 distlock locks, or the page of distlock ui,", "show": "distlock locks",
 	"bench": "go run ./cmd/bench, in a checkout of this module,",
 	"study": "go run ./study, in a checkout of this module",
@@ -138,7 +138,7 @@ var moved = map[string]string{
 
 func unknown(top *cobra.Command, word string) error {
 	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
-	if now, ok := moved[word]; ok {
+	if now, ok := renamed[word]; ok {
 		text = fmt.Sprintf("%s is %s now", word, now)
 	} else if like := top.SuggestionsFor(word); len(like) > 0 {
 		text += "; did you mean " + strings.Join(like, " or ") + "?"
@@ -150,7 +150,7 @@ func unknown(top *cobra.Command, word string) error {
 
 func (t topic) command(s stdio) *cobra.Command {
 	v := t.make()
-	told := func(code int, err error) error { // removes the password of the connection string
+	redacted := func(code int, err error) error { // removes the password of the connection string
 		e := exit{code, err}
 		if errors.As(err, &e); e.err != nil {
 			e.err = errors.New(strings.TrimPrefix(redact(err.Error(), v.secrets()), "distlock: "))
@@ -161,7 +161,7 @@ func (t topic) command(s stdio) *cobra.Command {
 		Long: strings.TrimSpace(helpOf(t.name) + "\n" + t.exits), Args: cobra.ArbitraryArgs}
 	v.flags(c.Flags())
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return told(t.codes.usage, wrongFlag(c.Flags(), err))
+		return redacted(t.codes.usage, wrongFlag(c.Flags(), err))
 	})
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		given := callOf(c.Flags())
@@ -169,10 +169,10 @@ func (t topic) command(s stdio) *cobra.Command {
 			fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text)
 		}
 		if err := v.accept(given); err != nil {
-			return told(t.codes.usage, err)
+			return redacted(t.codes.usage, err)
 		}
 		if err := v.run(c.Context(), s); err != nil {
-			return told(t.codes.failed, err)
+			return redacted(t.codes.failed, err)
 		}
 		return nil
 	}
@@ -195,20 +195,20 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	switch {
 	case errors.As(err, &value):
 		must := map[string]string{"bool": "true or false",
-			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30s or 7d", "patience": "a time such as 30s, or " +
+			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30s or 7d", "wait time": "a time such as 30s, or " +
 				forever}[value.GetFlag().Value.Type()]
 		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
 		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
 	case errors.As(err, &name):
-		if like := similar(flags, name.GetSpecifiedName()); len(like) > 0 {
+		if like := similarFlags(flags, name.GetSpecifiedName()); len(like) > 0 {
 			return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(like, " or --"))
 		}
 	}
 	return err
 }
 
-func similar(flags *pflag.FlagSet, typed string) []string {
+func similarFlags(flags *pflag.FlagSet, typed string) []string {
 	names := &cobra.Command{SuggestionsMinimumDistance: 2}
 	flags.VisitAll(func(f *pflag.Flag) {
 		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
@@ -216,18 +216,18 @@ func similar(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime matches a word that means a time but would become the name of a lock.
+// likeTime matches a time, even with a unit that Go does not know, such as 5min.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
-// joined joins --wait and a following time into one word. Otherwise package pflag treats the time
-// as an argument, because the flag's value is optional. A malformed time becomes a wrong value of
-// the flag.
-func joined(args []string) []string {
+// joinWait joins --wait and a following time into one word. Otherwise package pflag treats the time
+// as an argument, because the flag's value is optional. A time with an unknown unit is joined too,
+// so the error is about --wait.
+func joinWait(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		all = append(all, args[i])
-		if args[i] == "--wait" && i+1 < len(args) && (new(patience).Set(args[i+1]) == nil ||
+		if args[i] == "--wait" && i+1 < len(args) && (new(waitLimit).Set(args[i+1]) == nil ||
 			likeTime.MatchString(args[i+1])) {
 			i++
 			all[len(all)-1] += "=" + args[i]
@@ -239,8 +239,8 @@ func joined(args []string) []string {
 	return all
 }
 
-// The method nothing returns an error if the command line has arguments.
-func (c call) nothing() error {
+// noArguments returns an error if the command line has arguments.
+func (c call) noArguments() error {
 	if rest := append(c.args, c.after...); len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(rest[0], ""), 60))
 	}
@@ -266,14 +266,14 @@ func lockName(args []string) (string, error) {
 // same.
 const forever = "forever"
 
-// patience is the flag for the wait limit. Its value is optional.
-type patience struct {
+// waitLimit is the value of the flag --wait.
+type waitLimit struct {
 	limit   time.Duration
 	forever bool
 }
 
 // String returns the value in the syntax of the flag. It is empty if the limit is 0.
-func (p *patience) String() string {
+func (p *waitLimit) String() string {
 	switch {
 	case p.forever:
 		return forever
@@ -283,8 +283,8 @@ func (p *patience) String() string {
 	return p.limit.String()
 }
 
-// Set parses a value.
-func (p *patience) Set(value string) (err error) {
+// Set parses a value of the flag.
+func (p *waitLimit) Set(value string) (err error) {
 	p.forever, p.limit = value == forever, 0
 	if !p.forever {
 		p.limit, err = time.ParseDuration(value)
@@ -303,7 +303,7 @@ func (d *days) String() string {
 	return time.Duration(*d).String()
 }
 
-// Set parses a value.
+// Set parses a value of the flag.
 func (d *days) Set(value string) error {
 	whole, rest, found := strings.Cut(value, "d")
 	if !found {
@@ -314,7 +314,7 @@ func (d *days) Set(value string) error {
 	if err == nil && (rest != "" || !found) {
 		part, err = time.ParseDuration(rest)
 	}
-	if most := int64(100 * 365); err == nil && (n > most || n < -most) {
+	if maxDays := int64(100 * 365); err == nil && (n > maxDays || n < -maxDays) {
 		err = strconv.ErrRange
 	}
 	*d = days(time.Duration(n)*24*time.Hour + part)
@@ -325,4 +325,4 @@ func (d *days) Set(value string) error {
 func (d *days) Type() string { return "days" }
 
 // Type returns the name of the type for [wrongFlag].
-func (p *patience) Type() string { return "patience" }
+func (p *waitLimit) Type() string { return "wait time" }

@@ -102,7 +102,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 	}
 }
 
-func TestRun_Help_TellsFlagsAndExitCodesAndNoPassword(t *testing.T) {
+func TestRun_Help_HasFlagsAndExitCodesAndNoPassword(t *testing.T) {
 	t.Setenv(envURI, "mongodb://operator:s3cret@127.0.0.1:1")
 	cli(t, "--help").want(t, 0, "serve ", "Exit codes", envDatabase)
 	cli(t, "run", "-h").want(t, 0, "75 ", "110 ", "111 ", "112 ", "113 ", "115 ", "116 ")
@@ -154,7 +154,7 @@ func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, ended := start(ctx, t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0")
-	says(t, out.String, "\n")
+	awaitText(t, out.String, "\n")
 	served := strings.TrimSpace(out.String())
 	cli(t, "locks", "--uri", served).want(t, exitFailed, "nothing was ever locked there")
 	interrupt()
@@ -189,7 +189,7 @@ func parsed(t *testing.T, v command, args string) call {
 	t.Helper()
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	v.flags(f)
-	assert.Must(t, f.Parse(joined(strings.Fields(args))))
+	assert.Must(t, f.Parse(joinWait(strings.Fields(args))))
 	return callOf(f)
 }
 
@@ -218,15 +218,15 @@ func TestCommands_DocHelpAndOperations_NameTheSame(t *testing.T) {
 		"../../docs/operations.md": "(?m)(?:^|`|\\()distlock ([a-z]+)",
 	} {
 		text := assert.Value(os.ReadFile(file))(t)
-		var told []string
+		var commands []string
 		for _, found := range regexp.MustCompile(named).FindAllStringSubmatch(string(text), -1) {
 			if found[1] != "guardian" { // called only by run
-				told = append(told, found[1])
+				commands = append(commands, found[1])
 			}
 		}
-		slices.Sort(told)
-		if told = slices.Compact(told); !slices.Equal(told, help) {
-			t.Errorf("%s names %q, the help %q", file, told, help)
+		slices.Sort(commands)
+		if commands = slices.Compact(commands); !slices.Equal(commands, help) {
+			t.Errorf("%s names %q, the help %q", file, commands, help)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (d *doctor) printRole(w io.Writer) error {
 	return err
 }
 
-type lack struct {
+type missingPrivilege struct {
 	Collection string   `json:"collection"` // with the database
 	Actions    []string `json:"actions"`
 	Features   []string `json:"features"` // the features that need the privilege
@@ -85,7 +85,7 @@ func (x *examination) privileges(ctx context.Context) error {
 			if action == "changeStream" && slices.Contains(missing, "find") {
 				continue // a change stream also needs find, so the attempt would not show more
 			}
-			denied, err := try(ctx, db, on, scratch, action)
+			denied, err := tryAction(ctx, db, on, scratch, action)
 			if err != nil {
 				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, x.database, on, err)
 			}
@@ -96,7 +96,7 @@ func (x *examination) privileges(ctx context.Context) error {
 		if missing == nil {
 			continue
 		}
-		l := lack{x.database + "." + cmp.Or(p.Collection, "*"), missing, x.needing(p.Collection, missing)}
+		l := missingPrivilege{x.database + "." + cmp.Or(p.Collection, "*"), missing, x.featuresNeeding(p.Collection, missing)}
 		x.MissingPrivileges = append(x.MissingPrivileges, l)
 		x.warn("the user of this connection lacks %s on %s, "+
 			"for %s; \"distlock doctor --role\" prints a role that has it", strings.Join(missing, ", "),
@@ -105,8 +105,8 @@ func (x *examination) privileges(ctx context.Context) error {
 	return nil
 }
 
-// needing returns the features that need one of the actions on the collection.
-func (x *examination) needing(collection string, actions []string) []string {
+// featuresNeeding returns the features that need one of the actions on the collection.
+func (x *examination) featuresNeeding(collection string, actions []string) []string {
 	var found []string
 	for _, f := range x.role.features {
 		if slices.ContainsFunc(role.Of(x.queues.collection, f), func(p role.Privilege) bool {
@@ -122,10 +122,11 @@ func (x *examination) needing(collection string, actions []string) []string {
 
 const codeUnauthorized = 13
 
-// tries has a command for each action. COLL stands for the collection, and NEW for a new name. The
-// commands change nothing: they match no document, or every server refuses them after it has checked
-// the privilege, because of an _id that is an array or a kind of index that does not exist.
-var tries = map[string]string{
+// actionCommands has a command for each action. COLL stands for the collection, and NEW for a new
+// name. No command changes data. Commands that would write match nothing or are invalid, with an
+// array as _id or an unknown kind of index. Servers check privileges before they refuse an invalid
+// command.
+var actionCommands = map[string]string{
 	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
 	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
 	"update": `{"update": "COLL", "updates": [
@@ -136,28 +137,29 @@ var tries = map[string]string{
 	"dropCollection": `{"drop": "NEW"}`,
 }
 
-// try reports whether the server denies an action on a collection. It ignores all other answers.
-func try(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
+// tryAction reports whether the server denies an action on a collection. It ignores all other
+// answers.
+func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	if action == "changeStream" {
 		stream, err := db.Collection(on).Watch(ctx, bson.A{})
 		if err == nil {
 			err = stream.Close(ctx)
 		}
-		return refused(ctx, err)
+		return isDenied(ctx, err)
 	}
 	quoted, _ := json.Marshal(on) // a string can always be written
-	text := strings.NewReplacer(`"COLL"`, string(quoted), "NEW", scratch).Replace(tries[action])
+	text := strings.NewReplacer(`"COLL"`, string(quoted), "NEW", scratch).Replace(actionCommands[action])
 	var command bson.D
 	if err := bson.UnmarshalExtJSON([]byte(text), true, &command); err != nil {
 		return false, fmt.Errorf("there is no test of the action %q", action)
 	}
-	return refused(ctx, db.RunCommand(ctx, command).Err())
+	return isDenied(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// refused reports whether err is the server's answer that a privilege is missing. failed is the
-// error if the server did not answer.
-func refused(ctx context.Context, err error) (denied bool, failed error) {
+// isDenied reports whether err is the server's answer that a privilege is missing. The second
+// result is an error if the server gave no answer.
+func isDenied(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):

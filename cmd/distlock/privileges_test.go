@@ -30,13 +30,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// privileged records the actions that a client's commands need, by collection.
-type privileged struct {
+// actionLog records the actions that a client's commands need, by collection.
+type actionLog struct {
 	mu   sync.Mutex // guards used
 	used map[string]bool
 }
 
-func (p *privileged) monitor() *event.CommandMonitor {
+func (p *actionLog) monitor() *event.CommandMonitor {
 	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		collection, _ := e.Command.Lookup(e.CommandName).StringValueOK()
 		p.mu.Lock()
@@ -81,15 +81,15 @@ func actionsOf(name string, command bson.Raw) []string {
 		"abortTransaction":
 		return nil // every user may send these
 	case "listCollections":
-		return nil // without the privilege the listing is empty; see void
+		return nil // without the privilege the listing is empty; see explainEmpty
 	}
 	return []string{"the unknown action of " + name}
 }
 
-// spied returns a client of the base, and the record of the client's commands.
-func (b *base) spied() (*mongo.Client, *privileged) {
+// recorded returns a client, and the log of its actions.
+func (b *base) recorded() (*mongo.Client, *actionLog) {
 	b.t.Helper()
-	p := &privileged{used: map[string]bool{}}
+	p := &actionLog{used: map[string]bool{}}
 	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetMonitor(p.monitor()))
 	assert.Must(b.t, err)
 	b.t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
@@ -102,13 +102,13 @@ func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// The features that this feature requires.
+		// The features on which this feature depends.
 		with []role.Feature
 		// elsewhere lists actions that only other servers check. The integration tests try them.
 		elsewhere string
 	}{
 		role.Locks:    {useLocks, nil, ""},
-		role.Lines:    {useLines, []role.Feature{role.Locks}, "locks changeStream"},
+		role.Lines:    {useQueues, []role.Feature{role.Locks}, "locks changeStream"},
 		role.History:  {useHistory, nil, ""},
 		role.Listings: {useListings, nil, ""},
 		// A break is recorded in the history.
@@ -119,18 +119,18 @@ func TestRole_IsTheLeast(t *testing.T) {
 	} {
 		t.Run(string(feature), func(t *testing.T) {
 			b := newBase(t)
-			client, spy := b.spied()
+			client, recorded := b.recorded()
 			c.use(t, b, client)
-			spy.mu.Lock()
-			defer spy.mu.Unlock()
+			recorded.mu.Lock()
+			defer recorded.mu.Unlock()
 			allowed := allowing(append(c.with, feature)...)
-			for one := range spy.used {
+			for one := range recorded.used {
 				if !allowed[one] {
 					t.Errorf("%s was sent, and the role does not allow it", one)
 				}
 			}
 			for _, one := range slices.Sorted(maps.Keys(allowing(feature))) {
-				if !spy.used[one] && one != c.elsewhere {
+				if !recorded.used[one] && one != c.elsewhere {
 					t.Errorf("%s is allowed, and nothing has needed it", one)
 				}
 			}
@@ -160,7 +160,7 @@ func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	t.Helper()
 	st := &store{client: client, database: b.name,
-		past: assert.Value(history.New(client, b.name, history.Options{}))(t)}
+		history: assert.Value(history.New(client, b.name, history.Options{}))(t)}
 	st.Inspector = assert.Value(st.inspector(t.Context(), zerolog.Nop(), "x"))(t)
 	return st
 }
@@ -182,14 +182,14 @@ func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	if _, err := store.Prepare(t.Context()); err != nil { // the Manager does this in the background
 		t.Error(err)
 	}
-	b.ping(stranger, 100*time.Hour, bson.E{Key: "seq", Value: int64(1)})
+	b.ping(otherProcess, 100*time.Hour, bson.E{Key: "seq", Value: int64(1)})
 	old := assert.Value(store.OldPings(t.Context(), time.Now().Add(-time.Hour)))(t)
 	if n, err := store.Prune(t.Context(), old); err != nil || n != 1 {
 		t.Errorf("pruned %d, %v", n, err)
 	}
 }
 
-func useLines(t *testing.T, b *base, client *mongo.Client) {
+func useQueues(t *testing.T, b *base, client *mongo.Client) {
 	useLocks(t, b, client)
 	m := managerOn(t, b, client)
 	guard := assert.Value(m.Lock("job").TryLock(t.Context()))(t)
@@ -201,7 +201,7 @@ func useLines(t *testing.T, b *base, client *mongo.Client) {
 		}
 		waited <- err
 	}()
-	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) > 0 })
+	eventually(t, "a process is queued", func() bool { return len(b.lock("job").Waiters) > 0 })
 	assert.NoErr(t, guard.Release())
 	assert.NoErr(t, <-waited)
 	assert.NoErr(t, m.Close(t.Context()))
@@ -209,8 +209,8 @@ func useLines(t *testing.T, b *base, client *mongo.Client) {
 
 func useHistory(t *testing.T, b *base, client *mongo.Client) {
 	st := storeOn(t, b, client)
-	st.past.Observe(distlock.Event{Kind: distlock.EventBroken, At: time.Now(), Name: "x"})
-	assert.NoErr(t, st.past.Close(t.Context()))
+	st.history.Observe(distlock.Event{Kind: distlock.EventBroken, At: time.Now(), Name: "x"})
+	assert.NoErr(t, st.history.Close(t.Context()))
 	entries, _, err := st.read(t.Context(), history.Query{})
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%+v, %v", entries, err)
@@ -230,7 +230,7 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	if _, err := records.Settings(t.Context(), "x"); err != nil {
 		t.Error(err)
 	}
-	assert.NoErr(t, assert.Err((&past{lister: list}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&events{lister: list}).collect(ctx, st)))
 }
 
 func useBreaking(t *testing.T, b *base, client *mongo.Client) {
@@ -243,12 +243,12 @@ func useBreaking(t *testing.T, b *base, client *mongo.Client) {
 	if _, err := st.Break(t.Context(), "job", 7, "x", holders[0].Session); err != nil {
 		t.Error(err)
 	}
-	assert.NoErr(t, st.past.Close(t.Context()))
+	assert.NoErr(t, st.history.Close(t.Context()))
 }
 
 func usePruning(t *testing.T, b *base, client *mongo.Client) {
 	day := clock.System().Now().Wall.Add(-24 * time.Hour)
-	b.insert(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(0), "process", stranger,
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(0), "process", otherProcess,
 		"ts", bson.NewObjectID(), "when", bson.NewDateTimeFromTime(day),
 		"fence", int64(7), "rev", int64(1)))
 	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
@@ -292,7 +292,7 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// doctor --role needs no server. It prints a command that can be pasted, or the document of that
+// doctor --role needs no server. It prints a command for the shell, or the document of that
 // command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
@@ -373,7 +373,7 @@ func (b *base) all() string {
 
 // The report warns of members with different clocks, of an arbiter that prevents acknowledged
 // writes, and of a member that does not answer.
-func TestReport_JudgeMembers(t *testing.T) {
+func TestReport_WarnOfMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {
 		return member{Host: host, State: "secondary", AheadMS: &ahead}
@@ -390,10 +390,10 @@ func TestReport_JudgeMembers(t *testing.T) {
 			"member b does not answer: refused"},
 		"arbiter of three": {[]member{ok("a", 0), ok("b", 0), arbiter}, "1 of 3 members are arbiters"},
 		"arbiter of five":  {[]member{ok("a", 0), ok("b", 0), ok("c", 0), ok("e", 0), arbiter}, ""},
-		"nobody answers":   {[]member{{Host: "a", Problem: "x"}}, "member a"},
+		"no reply":         {[]member{{Host: "a", Problem: "x"}}, "member a"},
 	} {
 		r := report{Members: c.members}
-		r.judgeMembers()
+		r.warnOfMembers()
 		if got := strings.Join(r.Warnings, "\n"); c.says == "" && got != "" ||
 			!strings.Contains(got, c.says) {
 			t.Errorf("%s: want %q, got %q", name, c.says, got)

@@ -26,7 +26,7 @@ import (
 type processes struct{ lister }
 
 func (v *processes) accept(c call) error {
-	if err := c.nothing(); err != nil {
+	if err := c.noArguments(); err != nil {
 		return err
 	}
 	return v.connection.accept(c)
@@ -36,12 +36,12 @@ func (v *processes) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &v.lister, v.collect)
 }
 
-type census struct {
+type processList struct {
 	Database  string       `json:"database"`
 	Processes []processRow `json:"processes"`
 	Malformed problemList  `json:"malformed"`
 
-	void string // printed instead of an empty table
+	empty string // printed instead of an empty table
 }
 
 // A processRow is one process. Its strings are as stored.
@@ -58,12 +58,12 @@ type processRow struct {
 	Marks      []string `json:"marks"`
 }
 
-func (v *processes) collect(ctx context.Context, st *store) (census, error) {
-	found := census{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
+func (v *processes) collect(ctx context.Context, st *store) (processList, error) {
+	found := processList{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
 	all := map[string]*processRow{}
-	err := parties(st.Locks(ctx), all, &found.Malformed)
+	err := addProcesses(st.Locks(ctx), all, &found.Malformed)
 	if err == nil {
-		err = parties(st.Waiters(ctx), all, &found.Malformed)
+		err = addProcesses(st.Waiters(ctx), all, &found.Malformed)
 	}
 	if err == nil {
 		err = st.pings(ctx, all, &found.Malformed)
@@ -72,7 +72,7 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 		return found, err
 	}
 	if len(all) == 0 {
-		found.void = st.nothing(ctx,
+		found.empty = st.emptyText(ctx,
 			fmt.Sprintf("no process pings in database %q, and none holds or waits", v.database))
 	}
 	for _, p := range all {
@@ -93,8 +93,9 @@ func (v *processes) collect(ctx context.Context, st *store) (census, error) {
 	return found, nil
 }
 
-// trouble returns a process's weight in a listing, the heaviest first. With a mark other than
-// "foreign", a holder weighs more with each lock, and a waiter weighs 1. All others weigh 0.
+// trouble returns the rank of a process in a listing, the highest first. The rank is 0 if the
+// process has no mark, or only "foreign". Otherwise a holder is ranked by its number of locks, and
+// a waiter has rank 1.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -105,8 +106,8 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// parties adds the processes of the listed holders and waiters to the map.
-func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
+// addProcesses adds the processes of the listed holders and waiters to the map.
+func addProcesses(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
 	malformed *problemList) error {
 	for one, err := range listed {
 		var bad *distlock.MalformedError
@@ -135,8 +136,8 @@ func parties(listed iter.Seq2[distlock.LockInfo, error], into map[string]*proces
 	return nil
 }
 
-// newProcessRow returns the row of a process, with the marks that apply to it and not to one of its
-// locks.
+// newProcessRow returns the row of a process. It omits the marks of a single lock, such as
+// "leader".
 func newProcessRow(one distlock.LockInfo) *processRow {
 	return &processRow{
 		Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
@@ -181,22 +182,22 @@ func (s *store) pings(ctx context.Context, into map[string]*processRow,
 
 // now returns the server's clock, or zero if it is unknown.
 func (s *store) now(ctx context.Context) (time.Time, error) {
-	asked, err := mongocatalog.New(s.client, mongocatalog.Options{Database: s.database})
+	cat, err := mongocatalog.New(s.client, mongocatalog.Options{Database: s.database})
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, err = asked.Hello(ctx)
-	return asked.ListingTime(), err
+	_, err = cat.Hello(ctx)
+	return cat.ListingTime(), err
 }
 
-func (c census) print(w io.Writer, how layout) {
+func (c processList) print(w io.Writer, how layout) {
 	if len(c.Processes) == 0 {
-		fmt.Fprintln(w, c.void)
+		fmt.Fprintln(w, c.empty)
 	} else {
 		t := table{columns: []column{
-			{title: "PROCESS", least: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", idle: "0s"},
-			{title: "MARKS", idle: "-", least: 9}, {title: "HOLDS", least: 8},
-			{title: "WAITS FOR", idle: "-", least: 8},
+			{title: "PROCESS", minWidth: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", blank: "0s"},
+			{title: "MARKS", blank: "-", minWidth: 9}, {title: "HOLDS", minWidth: 8},
+			{title: "WAITS FOR", blank: "-", minWidth: 8},
 		}}
 		alike := map[string]int{}
 		for _, p := range c.Processes {
@@ -229,7 +230,7 @@ func signed(d time.Duration) string {
 	return d.String()
 }
 
-const mostListed = 50
+const maxListed = 50
 
 // listed joins names for a sentence. It returns a dash for no names.
 func listed(names []string) string { return layout{}.listed(names) }
@@ -240,7 +241,7 @@ func (l layout) listed(names []string) string {
 		return "-"
 	}
 	var all []string
-	for _, name := range names[:min(len(names), mostListed)] {
+	for _, name := range names[:min(len(names), maxListed)] {
 		if l.whole {
 			all = append(all, l.label(name))
 		} else {

@@ -22,7 +22,7 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 			Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Minute + 90*time.Second))})
 	golden(t, "ps.golden", b.cli("ps").want(t, 0).out)
 	out := b.cli("ps", "--json").want(t, 0).out
-	var got census
+	var got processList
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
@@ -50,8 +50,8 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	}
 }
 
-// narrow checks that a text fits a terminal and contains no control characters.
-func narrow(t *testing.T, text string, width int) {
+// checkWidth checks that a text fits a terminal and contains no control characters.
+func checkWidth(t *testing.T, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		if n := cells(strings.TrimSuffix(line, "\n")); n > width {

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// terminalOf opens a pseudo-terminal of 80 columns. It returns the person's side and the programs'
+// terminalOf opens a pseudo-terminal of 80 columns. It returns the user's side and the programs'
 // side.
 func terminalOf(t *testing.T) (person, programs *os.File) {
 	t.Helper()
@@ -83,10 +83,10 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
-			p, person := session(t, c.script, b.under("", "read")...)
+			p, person := session(t, c.script, b.runArgs("", "read")...)
 			p.pids(1)
 			types(t, person, "one\n")
-			says(t, p.out.String, "code")
+			awaitText(t, p.out.String, "code")
 			types(t, person, "two\n")
 			p.wait().want(t, 0, `read "one\n"`, "code 5", "shell reads two")
 		})
@@ -96,10 +96,10 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	b := newBase(t)
 	p, person := session(t, `trap "" INT; "$@"; echo "code $?"`,
-		b.under("--grace 100ms", "stubborn")...)
+		b.runArgs("--grace 100ms", "stubborn")...)
 	pid := p.pids(1)[0]
 	types(t, person, "\x03")
-	says(t, p.out.String, "got interrupt")
+	awaitText(t, p.out.String, "got interrupt")
 	var n int
 	_, _ = fmt.Sscan(pid, &n)
 	assert.Must(t, syscall.Kill(n, syscall.SIGKILL))
@@ -109,7 +109,8 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops neither the command nor run, because the lock would stay held or be lost.
+// Ctrl-Z stops neither the command nor run. A stopped command would keep its lock, and a stopped
+// run would lose it.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
@@ -118,10 +119,10 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBase(t)
-			p, person := session(t, `trap "" TSTP; `+c.script, b.under("", "polite")...)
+			p, person := session(t, `trap "" TSTP; `+c.script, b.runArgs("", "polite")...)
 			pid := p.pids(1)[0]
 			types(t, person, "\x1a")
-			says(t, p.out.String, c.says)
+			awaitText(t, p.out.String, c.says)
 			var n int
 			_, _ = fmt.Sscan(pid, &n)
 			terminate(t, n)
@@ -135,7 +136,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,
-		b.under("--grace 1m", "read")...)
+		b.runArgs("--grace 1m", "read")...)
 	p.wait().want(t, 0, "wants the terminal, which another job has", "code 143")
 	if l := b.lock("job"); l.Held {
 		t.Errorf("lock is %+v", l)

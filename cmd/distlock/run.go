@@ -40,7 +40,7 @@ type runner struct {
 	logging
 	metrics               metrics
 	name, why             string
-	wait                  patience
+	wait                  waitLimit
 	grace, ping, takeover time.Duration
 	margin                time.Duration
 	shared, verbose       bool
@@ -106,25 +106,25 @@ func (r *runner) accept(c call) error {
 	if err := r.connection.accept(c); err != nil {
 		return err
 	}
-	return r.fit(c.given("grace"))
+	return r.setMargin(c.given("grace"))
 }
 
-// fit chooses the margin so that SIGKILL comes before a takeover of the lock:
+// setMargin chooses the margin so that SIGKILL comes before a takeover of the lock:
 //
 //	grace + takeover/10 <= margin, and ping*3 <= takeover - margin
 //
 // The tenth is for late timers and clocks with different rates. A short takeover time reduces the
 // default grace, but not a requested grace.
-func (r *runner) fit(asked bool) error {
-	most := max(0, r.takeover-r.takeover/10-3*r.ping)
-	if !asked {
-		r.grace = min(defaultGrace, r.takeover/4, most)
+func (r *runner) setMargin(explicit bool) error {
+	maxGrace := max(0, r.takeover-r.takeover/10-3*r.ping)
+	if !explicit {
+		r.grace = min(defaultGrace, r.takeover/4, maxGrace)
 	}
 	r.margin = max(r.takeover/4, r.grace+r.takeover/10)
 	err := problems(r.config().Validate())
-	if err != nil && r.grace > most && most > 0 {
+	if err != nil && r.grace > maxGrace && maxGrace > 0 {
 		return fmt.Errorf("--grace is %v, may be at most %v with --takeover %v and --ping %v: SIGKILL "+
-			"has to come before others may take the lock over", r.grace, most, r.takeover, r.ping)
+			"has to come before others may take the lock over", r.grace, maxGrace, r.takeover, r.ping)
 	}
 	return err
 }
@@ -149,7 +149,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeLog()
-	signals, stop := forwarded(s)
+	signals, stop := catchSignals(s)
 	defer stop()
 	cfg := r.config()
 	cfg.Logger = log
@@ -165,17 +165,17 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	if cfg.Client, err = mongocatalog.Dial(options.Client(), r.uri, 0, ""); err != nil {
 		return r.refused(ctx, err)
 	}
-	past, err := history.New(cfg.Client, r.database, history.Options{Logger: log})
+	events, err := history.New(cfg.Client, r.database, history.Options{Logger: log})
 	if err != nil {
 		return err
 	}
 	defer func() { // runs after the Manager is closed
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		_ = past.Close(end) // the log has the error
+		_ = events.Close(end) // the log has the error
 		disconnect(cfg.Client)
 	}()
-	cfg.Observer = distlock.Observers(collector, recorder(past, r.database))
+	cfg.Observer = distlock.Observers(collector, recorder(events, r.database))
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return r.refused(ctx, err)
@@ -183,40 +183,40 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	collector.Watch(manager)
 	guard, err := r.acquire(ctx, manager, s)
 	if err != nil {
-		if closed := shut(ctx, manager, closeLimit); closed != nil {
-			s.say("%s", r.plain(closed))
+		if closed := closeManager(ctx, manager, closeLimit); closed != nil {
+			s.say("%s", r.errorText(closed))
 		}
 		return r.refused(ctx, err)
 	}
-	code, err := r.under(ctx, guard, path, s, signals)
+	code, err := r.runCommand(ctx, guard, path, s, signals)
 	return r.outcome(ctx, manager, guard, code, err, s)
 }
 
-// shut closes the Manager in bounded time, even after the end of ctx.
-func shut(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
+// closeManager closes the Manager in bounded time, even after the end of ctx.
+func closeManager(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	return m.Close(end)
 }
 
-// plain returns the text of an error without the prefix of the package.
-func (r *runner) plain(err error) string {
+// errorText returns the text of an error without the prefix of the package.
+func (r *runner) errorText(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and returns the result of run. code is the command's exit code if err
-// is nil.
+// outcome releases the lock and returns the result of run. If err is nil, the parameter code is the
+// exit code of the command.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
-		_ = shut(ctx, m, lostCloseLimit) // the lock is already lost
+		_ = closeManager(ctx, m, lostCloseLimit) // the lock is already lost
 		return exit{exitLost, err}
 	}
-	quiet := tellSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code,
+	stop := reportSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code,
 		r.hosts(), named(r.name))
 	released := guard.Release()
-	closed := shut(ctx, m, closeLimit)
-	quiet()
+	closed := closeManager(ctx, m, closeLimit)
+	stop()
 	mayBeHeld := released != nil && closed != nil // Close has tried once more to release
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
@@ -224,9 +224,9 @@ func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlo
 	case mayBeHeld && err == nil && code == 0:
 		return exit{exitMayBeHeld, r.mayBeHeld(released)}
 	case mayBeHeld:
-		s.say("%s", r.plain(r.mayBeHeld(released)))
+		s.say("%s", r.errorText(r.mayBeHeld(released)))
 	case closed != nil:
-		s.say("%s", r.plain(closed))
+		s.say("%s", r.errorText(closed))
 	}
 	if err == nil && code != 0 {
 		return exit{code: code}
@@ -257,16 +257,16 @@ func (r *runner) options() []distlock.Option {
 	return opts
 }
 
-// acquire acquires the lock. The end of ctx ends the wait, but not the guard: the command handles a
-// signal, and the lock must stay until the command has exited.
+// acquire acquires the lock. The end of ctx ends the wait, but not the guard: the lock must stay
+// until the command has exited.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	*distlock.TryGuard, error,
 ) {
 	hold, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	quiet := r.tellWaiting(hold, m, s)
+	done := r.reportWait(hold, m, s)
 	guard, err := m.Lock(r.name).Lock(hold, r.options()...)
-	quiet()
+	done()
 	if stop() || err != nil {
 		return guard, err
 	}
@@ -284,7 +284,7 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	case errors.As(err, &limit):
 		err = limit
 	case code == exitHeld && errors.As(err, &held):
-		err = r.inTheWayOf(held)
+		err = r.heldError(held)
 	case code == exitWrongCall:
 		err = problems(err)
 	case code == exitUnavailable:
@@ -293,9 +293,9 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// inTheWayOf returns a one-line error that names the holder, or the reason why the holder is
-// unknown. The line has the process id once, because an operator searches for it.
-func (r *runner) inTheWayOf(h *distlock.HeldError) error {
+// heldError returns a one-line error that names the holder, or the reason why the holder is
+// unknown. It has the process id once, because operators search for the id.
+func (r *runner) heldError(h *distlock.HeldError) error {
 	if h.Process == "" {
 		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),
 			shown(h.Reason, 1000))
@@ -315,7 +315,7 @@ func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 		text += ", whose ping is " + age(h.PingAge) + " old"
 	}
 	others := h.Waiters
-	if r.wait != (patience{}) && others < catalog.MaxWaiters { // the queue included this process
+	if r.wait != (waitLimit{}) && others < catalog.MaxWaiters { // the queue included this process
 		others--
 	}
 	if others > 0 {
@@ -324,18 +324,18 @@ func (r *runner) inTheWayOf(h *distlock.HeldError) error {
 	return errors.New(text)
 }
 
-// The times of the messages of a waiting run. It prints the reason after tellAfter, and a changed
-// reason at most every tellEvery. slowAfter bounds a read. A release that takes longer than
-// slowAfter is always reported.
+// The times of messages. While run waits, it prints the reason after reportAfter, and a changed
+// reason at most once per reportEvery. slowAfter bounds the read of the reason. A release that
+// takes longer than slowAfter is reported.
 const (
-	tellAfter = time.Second
-	tellEvery = 10 * time.Second
-	slowAfter = 5 * time.Second
+	reportAfter = time.Second
+	reportEvery = 10 * time.Second
+	slowAfter   = 5 * time.Second
 )
 
-// tellWaiting prints the reason of the wait until the returned function is called. It prints if
-// stderr is a terminal or --verbose is set. It costs one read every tellEvery.
-func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
+// reportWait prints the reason of the wait until the returned function is called. It prints only if
+// stderr is a terminal or --verbose is set. It reads the lock once per reportEvery.
+func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
 	}
@@ -345,13 +345,13 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 		defer close(done)
 		watch := clock.System()
 		said := ""
-		for pause := tellAfter; clock.Sleep(watch, pause, ctx.Done()); pause = tellEvery {
-			look, end := context.WithTimeout(ctx, slowAfter)
-			text, err := r.lookAt(look, m)
+		for pause := reportAfter; clock.Sleep(watch, pause, ctx.Done()); pause = reportEvery {
+			readCtx, end := context.WithTimeout(ctx, slowAfter)
+			text, err := r.waitState(readCtx, m)
 			end()
 			about := text
 			if err != nil { // the error may pass: the acquisition continues
-				text = r.plain(r.explain(err))
+				text = r.errorText(r.explain(err))
 				about = kind(text)
 			}
 			if text != "" && about != said && ctx.Err() == nil {
@@ -366,8 +366,8 @@ func (r *runner) tellWaiting(ctx context.Context, m *distlock.Manager, s stdio) 
 	}
 }
 
-// tellSlow prints a message if the function done is not called within slowAfter.
-func tellSlow(s stdio, format string, args ...any) (done func()) {
+// reportSlow prints a message if done is not called within slowAfter.
+func reportSlow(s stdio, format string, args ...any) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { // ends with the function done, which waits for it
 		defer close(ended)
@@ -381,15 +381,15 @@ func tellSlow(s stdio, format string, args ...any) (done func()) {
 	}
 }
 
-func (r *runner) lookAt(ctx context.Context, m *distlock.Manager) (string, error) {
-	holders, line, err := m.Inspector().Holder(ctx, r.name)
+func (r *runner) waitState(ctx context.Context, m *distlock.Manager) (string, error) {
+	holders, waiters, err := m.Inspector().Holder(ctx, r.name)
 	if err != nil || holders == nil {
 		return "", err
 	}
 	place := "not yet queued"
-	for _, w := range line {
+	for _, w := range waiters {
 		if w.Process == m.Process() {
-			place = fmt.Sprintf("place %d of %d in the queue", w.Place, len(line))
+			place = fmt.Sprintf("place %d of %d in the queue", w.Place, len(waiters))
 			break
 		}
 	}

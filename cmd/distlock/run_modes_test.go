@@ -11,16 +11,16 @@ import (
 	"mongodlm/distlock"
 )
 
-func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
+func TestRun_Modes_ShareAndQueue(t *testing.T) {
 	b := newBase(t)
-	out, ended := start(t.Context(), t, b.under("--permits 2 --why first", "polite")...)
+	out, ended := start(t.Context(), t, b.runArgs("--permits 2 --why first", "polite")...)
 	ready(t, out)
 	b.run("--permits 2", "env", "0").want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
 		b.run(other+" --wait 1m", "env", "0").
 			want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
 	}
-	out2, ended2 := start(t.Context(), t, b.under("--permits 2 --why second", "polite")...)
+	out2, ended2 := start(t.Context(), t, b.runArgs("--permits 2 --why second", "polite")...)
 	ready(t, out2)
 	third := b.run("--permits 2", "env", "0").
 		want(t, exitHeld, `2 of 2 permits of lock "job" are taken, one by `, b.lock("job").Process)
@@ -30,24 +30,24 @@ func TestRun_Modes_ShareAndStandInLine(t *testing.T) {
 		t.Errorf("it counts itself:\n%s", waited.errOut)
 	}
 	if n := strings.Count(third.errOut, b.lock("job").Process); n != 1 {
-		t.Errorf("the process id is told %d times:\n%s", n, third.errOut)
+		t.Errorf("the process id is printed %d times:\n%s", n, third.errOut)
 	}
 	b.signalled(out, ended)
 	b.signalled(out2, ended2)
 
-	out, ended = start(t.Context(), t, b.under("--shared --why reading", "polite")...)
+	out, ended = start(t.Context(), t, b.runArgs("--shared --why reading", "polite")...)
 	ready(t, out)
 	b.run("--shared", "env", "0").want(t, 0)
 	b.run("", "env", "0").want(t, exitHeld, "reading")
-	_, waiter := start(t.Context(), t, b.under("--wait 1m --why writing", "env", "5")...)
-	eventually(t, "somebody waits", func() bool { return len(b.lock("job").Waiters) == 1 })
+	_, waiter := start(t.Context(), t, b.runArgs("--wait 1m --why writing", "env", "5")...)
+	eventually(t, "a process is queued", func() bool { return len(b.lock("job").Waiters) == 1 })
 	b.cli("locks").want(t, 0, "job", "1", "exclusive", "writing")
 	b.cli("locks").want(t, 0, "shared", "reading")
 	b.signalled(out, ended)
 	await(t, waiter).want(t, 5)
 }
 
-// signalled ends a polite helper and waits for its exit.
+// signalled sends SIGTERM to a helper of kind "polite" and waits for its exit.
 func (b *base) signalled(out *screen, ended <-chan result) {
 	b.t.Helper()
 	terminate(b.t, pidAfter(out.String(), "ready"))
@@ -66,11 +66,11 @@ func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 }
 
 // A wait prints its reason and the place in the queue.
-func TestRun_Waiting_SaysForWhomAndInWhichPlace(t *testing.T) {
+func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
 	ctx, interrupt := context.WithCancelCause(t.Context())
-	out, ended := start(ctx, t, b.under("--wait -v", "env", "0")...)
+	out, ended := start(ctx, t, b.runArgs("--wait -v", "env", "0")...)
 	eventually(t, "it says what it waits for", func() bool {
 		said := out.errs.String()
 		return strings.Contains(said, `waiting for "job": held by host:1 (doing a balance round)`) &&

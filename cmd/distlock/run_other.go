@@ -16,12 +16,12 @@ func runSupported() error {
 		"the other commands work here")
 }
 
-// hidden returns false: run is not available here and does not start this program again.
-func hidden([]string) (int, bool) { return 0, false }
+// internalCommand returns false. Without run, this program does not start itself again.
+func internalCommand([]string) (int, bool) { return 0, false }
 
-func forwarded(stdio) (<-chan os.Signal, func()) { return nil, func() {} }
+func catchSignals(stdio) (<-chan os.Signal, func()) { return nil, func() {} }
 
-func (r *runner) under(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (
+func (r *runner) runCommand(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (
 	int, error,
 ) {
 	return 0, runSupported()

@@ -16,16 +16,16 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// under returns the arguments of run with a helper as the command.
-func (b *base) under(flags string, helper ...string) []string {
+// runArgs returns the arguments of run with a helper as the command.
+func (b *base) runArgs(flags string, helper ...string) []string {
 	args := b.flags(append([]string{"run", "job"}, strings.Fields(flags)...)...)
 	return append(append(args, "--"), self(b.t, helper...)...)
 }
 
-// run runs a helper under the lock to its end.
+// run runs a helper as the command of run, until it exits.
 func (b *base) run(flags string, helper ...string) result {
 	b.t.Helper()
-	return cli(b.t, b.under(flags, helper...)...)
+	return cli(b.t, b.runArgs(flags, helper...)...)
 }
 
 // ready waits until a helper has printed its process id.
@@ -74,12 +74,12 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused returns the result of a run that could not acquire the lock. A busy server may take
-// longer than a short wait to return the holder. Then refused repeats the run with twice the wait.
+// refused returns the result of a run that could not acquire the lock. On a busy machine the wait
+// may end before run has read the holder. Then refused repeats the run with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
-	eventually(b.t, "it is told who holds the lock", func() bool {
-		r = cli(b.t, b.under(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
+	eventually(b.t, "the holder is printed", func() bool {
+		r = cli(b.t, b.runArgs(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
 		wait *= 2
 		return r.code != exitUnavailable && !strings.Contains(r.errOut, "who holds it is not known")
 	})
@@ -89,7 +89,7 @@ func (b *base) refused(wait time.Duration, flags string) (r result) {
 func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	b := newBase(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	out, ended := start(ctx, t, b.under("--why nightly", "polite")...)
+	out, ended := start(ctx, t, b.runArgs("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
 	interrupt() // without a signal to run: the command gets SIGTERM
@@ -102,7 +102,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t,
-		b.under("--ping 100ms --takeover 15s --grace 5s", "stubborn")...)
+		b.runArgs("--ping 100ms --takeover 15s --grace 5s", "stubborn")...)
 	pid := ready(t, out)
 	fence := fmt.Sprint(b.lock("job").Fence)
 	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
@@ -133,7 +133,7 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 
 func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	b := newBase(t)
-	out, ended := start(t.Context(), t, b.under("--grace 1s", "parent", "stubborn")...)
+	out, ended := start(t.Context(), t, b.runArgs("--grace 1s", "parent", "stubborn")...)
 	left := 0
 	eventually(t, "a process is left", func() bool {
 		left = pidAfter(out.String(), "parent of")
@@ -146,8 +146,8 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	await(t, ended).want(t, 0, "left running")
 }
 
-// If the command leaves a process that obeys SIGTERM, run waits only until that process exits. This
-// holds even if nothing waits for orphans, as in a container without an init.
+// If the command leaves a process behind that obeys SIGTERM, run waits only until the process
+// exits. This holds even in a container whose init does not wait for orphans.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)
@@ -166,7 +166,7 @@ func TestRun_Signal_IsForwarded(t *testing.T) {
 	b := newBase(t)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(s.String(), func(t *testing.T) {
-			p := process(t, nil, b.under("", "polite")...)
+			p := process(t, nil, b.runArgs("", "polite")...)
 			p.pids(1)
 			p.signal(s)
 			p.wait().want(t, 7, "got "+s.String())
@@ -181,7 +181,7 @@ func TestRun_InterruptedWhileWaiting_ExitsWithTheSignal(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, ended := start(ctx, t, b.under("--wait 1m", "env", "0")...)
+	_, ended := start(ctx, t, b.runArgs("--wait 1m", "env", "0")...)
 	eventually(t, "it has pinged", func() bool {
 		n, err := b.db.Collection("lockpings").EstimatedDocumentCount(t.Context())
 		return err == nil && n > 1
@@ -190,7 +190,7 @@ func TestRun_InterruptedWhileWaiting_ExitsWithTheSignal(t *testing.T) {
 	await(t, ended).want(t, exitSignal+int(syscall.SIGTERM), "interrupted")
 }
 
-func TestRunner_Fit_KillsBeforeATakeover(t *testing.T) {
+func TestRunner_SetMargin_KillsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, flags string }{
 		{"defaults", ""},

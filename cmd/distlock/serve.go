@@ -12,7 +12,8 @@ import (
 	"mongodlm/configserver"
 )
 
-// defaultServeAddr is next to MongoDB's default port, so that both may run.
+// defaultServeAddr has the port after MongoDB's default port, so that this server and a mongod can
+// run on one machine.
 const defaultServeAddr = "127.0.0.1:27018"
 
 type serve struct {
@@ -38,7 +39,7 @@ func (v *serve) accept(c call) error {
 	if err := v.metrics.accept(); err != nil {
 		return err
 	}
-	return c.nothing()
+	return c.noArguments()
 }
 
 func (v *serve) run(ctx context.Context, s stdio) error {
@@ -82,7 +83,8 @@ func (m *metrics) accept() (err error) {
 	return err
 }
 
-// If the flag is set, serve exports the collectors until end is called, and prints the address.
+// serve exports the collectors until end is called, and prints the address. Without the flag it
+// does nothing.
 func (m *metrics) serve(ctx context.Context, say func(string, ...any),
 	shown ...prom.Collector) (end func(), err error) {
 	if m.addr == "" {

@@ -71,10 +71,10 @@ func (l layout) label(name string) string { return words.LabelTo(name, longText)
 // dropped first. Then cells are cut, and then the last columns are dropped. The first column names
 // the row: it is cut in the middle, and different names stay different.
 type column struct {
-	title string
-	idle  string // the text of a cell without information
-	least int    // minimum width for cut cells; 0 means that cells are not cut
-	wide  bool   // shown only without a bound
+	title    string
+	blank    string // the text of a cell without information
+	minWidth int    // minimum width for cut cells; 0 means that cells are not cut
+	wide     bool   // shown only without a bound
 }
 
 type table struct {
@@ -90,17 +90,17 @@ func (t table) print(w io.Writer, l layout) {
 		titles[i] = c.title
 	}
 	for _, row := range append([][]string{titles}, t.rows...) {
-		var line strings.Builder
+		var q strings.Builder
 		for i, text := range row {
 			if widths[i] > 0 {
 				if i == 0 {
 					text = cutMiddle(text, widths[i])
 				}
 				text = cutTo(text, widths[i])
-				line.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
+				q.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
 			}
 		}
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+		fmt.Fprintln(w, strings.TrimRight(q.String(), " "))
 	}
 	if cut {
 		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width))
@@ -112,9 +112,9 @@ const gap = 2
 // fit returns the width of each column, and whether a part is missing. The width of a dropped
 // column is 0.
 func (t table) fit(l layout) (widths []int, cut bool) {
-	if l.width > 0 && t.columns[0].least > 0 {
+	if l.width > 0 && t.columns[0].minWidth > 0 {
 		t.columns = slices.Clone(t.columns)
-		t.columns[0].least = t.distinctWidth(t.columns[0].least)
+		t.columns[0].minWidth = t.distinctWidth(t.columns[0].minWidth)
 	}
 	for n := len(t.columns); n > 0; n-- { // try without the last columns, too
 		widths = make([]int, len(t.columns))
@@ -128,7 +128,7 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 			}
 		}
 		for i, c := range t.columns {
-			if l.width > 0 && total(widths) > l.width && c.idle != "" && t.idles(i) {
+			if l.width > 0 && total(widths) > l.width && c.blank != "" && t.isBlank(i) {
 				widths[i] = 0
 			}
 		}
@@ -142,8 +142,8 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the smallest width of the first column that keeps different cells
-// different. The width is not below least.
+// distinctWidth returns the smallest width of the first column at which different cells stay
+// different. The result is not below the parameter least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {
@@ -162,17 +162,18 @@ func (t table) distinctWidth(least int) int {
 	return least
 }
 
-// shrink cuts the widest columns until the row fits, and reports whether it does. No column becomes
-// narrower than its minimum width, multiplied by times.
+// shrink cuts the widest columns until the row fits, and reports whether it does. The first column
+// keeps its minimum width. Each further column keeps a multiple of its minimum width: the parameter
+// times is the factor.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1
 		for i, c := range t.columns {
-			least := times * c.least
+			least := times * c.minWidth
 			if i == 0 {
-				least = c.least
+				least = c.minWidth
 			}
-			if c.least > 0 && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
+			if c.minWidth > 0 && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -194,9 +195,9 @@ func total(widths []int) int {
 	return sum
 }
 
-func (t table) idles(i int) bool {
+func (t table) isBlank(i int) bool {
 	for _, row := range t.rows {
-		if row[i] != t.columns[i].idle && row[i] != "-" {
+		if row[i] != t.columns[i].blank && row[i] != "-" {
 			return false
 		}
 	}

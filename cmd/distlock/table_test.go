@@ -20,7 +20,7 @@ import (
 // No line of a table is wider than its terminal. The table shows the data that a break needs.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
-	fillLines(b)
+	fillQueues(b)
 	b.hold("a name that is long enough to fill half of a terminal by itself", 1795228717123)
 	b.held("\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396", 1795228717124)
 	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
@@ -51,7 +51,7 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	t.Parallel()
 	tab := table{
 		columns: []column{
-			{title: "NAME", least: 4}, {title: "MODE", idle: "exclusive"}, {title: "WHY", least: 4},
+			{title: "NAME", minWidth: 4}, {title: "MODE", blank: "exclusive"}, {title: "WHY", minWidth: 4},
 		},
 		rows: [][]string{{"job", "exclusive", "nightly"}, {"other", "-", "weekly report"}},
 	}
@@ -84,7 +84,7 @@ func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 		"start":  "%03d-a-name-with-a-very-long-common-rest-of-it",
 	} {
 		tab := table{columns: []column{
-			{title: "NAME", least: 8}, {title: "MODE", least: 9}, {title: "FENCE"}, {title: "WHY", least: 4},
+			{title: "NAME", minWidth: 8}, {title: "MODE", minWidth: 9}, {title: "FENCE"}, {title: "WHY", minWidth: 4},
 		}}
 		for i := range 300 {
 			tab.rows = append(tab.rows,
@@ -104,7 +104,7 @@ func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 	}
 }
 
-func TestLabel_WhatCannotBeSeen_IsQuoted(t *testing.T) {
+func TestLabel_InvisibleCharacters_AreQuoted(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"job":                "job",
@@ -154,14 +154,14 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
 	b.hold(long, 7)
 	line := bsontest.D("$set", bsontest.D(
-		"waiters", bson.A{bsontest.D("ts", bson.NewObjectID(), "process", stranger, "who", stranger+
+		"waiters", bson.A{bsontest.D("ts", bson.NewObjectID(), "process", otherProcess, "who", otherProcess+
 			":go:1", "why", long, "since", bson.NewDateTimeFromTime(clock.System().Now().Wall))}))
 	if _, err := b.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
 		bsontest.D("_id", long), line); err != nil {
 		t.Fatal(err)
 	}
 	b.insert(history.Collection, history.Entry{ID: bson.NewObjectID(), Name: long, Kind: "lost",
-		At: clock.System().Now().Wall, Session: bson.NewObjectID(), Process: stranger, Cause: long})
+		At: clock.System().Now().Wall, Session: bson.NewObjectID(), Process: otherProcess, Cause: long})
 	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"},
 		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"}} {
 		if out := b.cli(args...).want(t, 0).out; !strings.Contains(out, long) {
@@ -180,11 +180,11 @@ func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
 		10))
 	e := history.Entry{At: time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), Kind: "lost", Name: "reports",
-		Process: stranger, Cause: why}
-	d := Dossier{History: chronicle{Events: []pastRow{pastRowOf(e)}}}
+		Process: otherProcess, Cause: why}
+	d := LockDetails{History: eventList{Events: []eventRow{eventRowOf(e)}}}
 	d.holders = append(d.holders,
-		distlock.LockInfo{Name: "reports", Held: true, Mode: exclusive, Process: stranger, Why: why})
-	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: exclusive, Process: stranger,
+		distlock.LockInfo{Name: "reports", Held: true, Mode: exclusive, Process: otherProcess, Why: why})
+	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: exclusive, Process: otherProcess,
 		Why: why}}}
 	var out strings.Builder
 	d.print(&out, layout{width: 80}, line)

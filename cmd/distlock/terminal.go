@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the controlling terminal of this process. A nil *terminal is valid: its give
-// returns false.
+// A terminal is the controlling terminal of this process. Methods give and takeBack of a nil
+// *terminal do nothing.
 type terminal struct {
 	file  *os.File
 	own   int         // the process group of this process
@@ -40,8 +40,8 @@ func (t *terminal) owner() int {
 	return pgid
 }
 
-// give puts a process group into the foreground if the group of this process is there. It reports
-// whether the given group is in the foreground now.
+// give puts a process group into the foreground if the group of this process is in the foreground.
+// It reports whether the given group is in the foreground now.
 func (t *terminal) give(pgid int) bool {
 	if t == nil {
 		return false
@@ -53,9 +53,9 @@ func (t *terminal) give(pgid int) bool {
 	return t.owner() == pgid
 }
 
-// takeBack puts the group of this process into the foreground if the group pgid is there, and
-// closes the terminal. If killed is set, it also restores the terminal's modes. SIGTTOU must be
-// ignored.
+// takeBack puts the group of this process into the foreground if the given group is in the
+// foreground, and closes the terminal. If killed is set, it also restores the terminal's modes.
+// SIGTTOU must be ignored.
 func (t *terminal) takeBack(pgid int, killed bool) {
 	if t == nil {
 		return

@@ -126,8 +126,8 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// moment returns a time for JSON. It returns nil for the zero time, which means unknown.
-func moment(t time.Time) *time.Time {
+// jsonTime returns a time for JSON. It returns nil for the zero time, which means unknown.
+func jsonTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

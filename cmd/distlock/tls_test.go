@@ -89,9 +89,9 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// secure puts TLS before the embedded server and returns the address. It requires a certificate from
-// every client.
-func secure(t *testing.T, a *authority) (addr string) {
+// tlsProxy puts TLS before the embedded server and returns the address. It requires a certificate
+// from every client.
+func tlsProxy(t *testing.T, a *authority) (addr string) {
 	t.Helper()
 	file := a.pair("server")
 	cert := assert.Value(tls.LoadX509KeyPair(file, file))(t)
@@ -145,16 +145,16 @@ func forward(ctx context.Context, client net.Conn) {
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
 // The connection string configures TLS. The commands that acquire, list and examine locks then
-// reach a server that requires a certificate. The error for a wrong certificate gives the reason and
-// shows no secret.
+// reach a server that requires a certificate. The error for a wrong certificate gives the reason
+// and shows no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
-	addr := secure(t, a)
-	patience := "20000" // milliseconds: no wait should occur
+	addr := tlsProxy(t, a)
+	selectTimeout := "20000" // milliseconds: no wait should occur
 	at := func(options ...string) string {
 		return "mongodb://" + addr + "/?directConnection=true&serverSelectionTimeoutMS=" +
-			patience + "&tls=true&tlsCAFile=" + url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" +
+			selectTimeout + "&tls=true&tlsCAFile=" + url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" +
 			strings.Join(options, "&")
 	}
 	key := keyFile(a.pair("operator"))
@@ -165,7 +165,7 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	cli(t, append([]string{"run", "other", "--uri", at(key), "--database", b.name, "--"},
 		self(t, "env", "0")...)...).want(t, 0)
 	other := newAuthority(t)
-	patience = "300"
+	selectTimeout = "300"
 	dir, locked := url.QueryEscape(a.dir), pemOf("ENCRYPTED PRIVATE KEY", []byte("x"))
 	for name, uri := range map[string]string{
 		"no certificate":      at(),

@@ -36,7 +36,7 @@ func (p *page) flags(f *pflag.FlagSet) {
 }
 
 func (p *page) accept(c call) error {
-	if err := c.nothing(); err != nil {
+	if err := c.noArguments(); err != nil {
 		return err
 	}
 	if p.interval < ui.MinInterval {
@@ -62,7 +62,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(s.errOut, "distlock ui: "+format+"\n", args...)
 	}
-	endMetrics, err := p.metrics.serve(ctx, say, newOverseer(ctx, st))
+	endMetrics, err := p.metrics.serve(ctx, say, newStoreCollector(ctx, st))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
 		Void: func(ctx context.Context) (string, error) {
-			text, _ := st.void(ctx)
+			text, _ := st.explainEmpty(ctx)
 			return text, nil
 		},
 	}, func(url string) {
@@ -93,7 +93,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 }
 
 func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
-	all, err := p.askMembers(ctx, st)
+	all, err := p.readMembers(ctx, st)
 	shown := make([]ui.Member, len(all))
 	for i, m := range all {
 		shown[i] = ui.Member{Host: m.Host, Kind: m.State, Ahead: duration(m.AheadMS),

@@ -26,7 +26,7 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b.hold("balancer", 41)
 	ask := b.opened()
 	for path, text := range map[string]string{"": "doing a balance round",
-		"lock?name=balancer": stranger, "server": "give or take", "loops": "No loop",
+		"lock?name=balancer": otherProcess, "server": "give or take", "loops": "No loop",
 		"queues": "No worker claims"} {
 		_, page := ask("GET", "/"+path, nil, "none")
 		if !strings.Contains(page, text) || strings.Contains(page, "@127") {
@@ -43,9 +43,9 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// If the page breaks a lock by a token, the history names the token's owner and not the user that
-// started the page.
-func TestUI_BreakByAToken_HistoryTellsWhose(t *testing.T) {
+// If the page breaks a lock for a request with a token, the history names the token's owner. It
+// does not name the user that started the page.
+func TestUI_BreakByAToken_HistoryNamesTheOwner(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 41)
 	b.token = "0123456789abcdef"
@@ -80,7 +80,7 @@ func (b *base) opened(
 		cancel()
 		await(t, ended).want(t, 0)
 	})
-	says(t, out.String, "/\n")
+	awaitText(t, out.String, "/\n")
 	return func(method, path string, form url.Values, site string) (int, string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(ctx, method,

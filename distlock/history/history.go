@@ -192,8 +192,8 @@ func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Close inserts the pending entries. Close the Manager first: the Log drops later events. After an
-// error some entries are not inserted.
+// Close inserts the pending entries. The Manager must be closed first, because the Log drops later
+// events. After an error some entries are not inserted.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var errAway = errors.New("the server is away")
 
-// bench is a Log that inserts entries into a slice.
+// bench is a Log that inserts into a slice instead of a collection.
 type bench struct {
 	*Log
 	t    *testing.T
@@ -49,7 +49,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// set makes inserts return the error of refuse. If refuse is nil, inserts succeed.
+// set makes inserts fail with the error of refuse. With nil, they succeed.
 func (b *bench) set(refuse func(context.Context) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// happen observes n events with fences 1 to n. It checks that Observe does not wait.
+// happen observes n events with the fences 1 to n, and checks that this takes no time.
 func (b *bench) happen(n int) {
 	b.t.Helper()
 	begun := time.Now()
@@ -91,7 +91,7 @@ func (b *bench) happen(n int) {
 	}
 }
 
-// want checks that the entries of n events were inserted once each and in order.
+// want checks that the entries with the fences 1 to n were inserted once each, in order.
 func (b *bench) want(n int) {
 	b.t.Helper()
 	synctest.Wait()
@@ -109,8 +109,8 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// A Log inserts the events of a second with one command. Without events it sends no command and has
-// no goroutine.
+// The events of one second are inserted with one command. A Log without events has no goroutine and
+// sends no command.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		time.Sleep(time.Hour)
@@ -131,8 +131,8 @@ func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	})
 }
 
-// A server that fails or hangs does not block Observe. The Log keeps 2,000 entries, counts the
-// others, and inserts the kept entries when the server is back.
+// Observe does not block if the server fails or hangs. The Log keeps 2,000 entries and counts the
+// others. It inserts the kept entries when the server is back.
 func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"fails": away,
@@ -166,8 +166,7 @@ func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	}
 }
 
-// Close inserts the remaining entries immediately, even after an insert has failed. Events after
-// Close are dropped and counted.
+// Close inserts the waiting entries immediately. Later events are dropped.
 func TestLog_Close_InsertsTheRest(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"at work": nil, "after a failure": away, "while an insert hangs": hang,
@@ -194,7 +193,8 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// If the server is away, Close returns an error after the first failure or when its context ends.
+// If the server is away, Close returns an error after the first failed insert, or when its context
+// ends.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -214,8 +214,8 @@ func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	}
 }
 
-// An entry has the data of its event. Only an acquisition has a wait. The text of a long error is
-// cut between two characters.
+// An entry has the data of its event. The entry of a release has no waiting time. The error text is
+// cut to 1,024 bytes, between two characters.
 func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
@@ -254,8 +254,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// A Log records the events of a Manager with the server's time. The Manager's calls do not wait for
-// a Log whose inserts fail.
+// A Log records the events of a Manager with the server's time. It delays no call of the Manager
+// while it cannot write.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
@@ -284,7 +284,7 @@ func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	})
 }
 
-// New returns ErrConfig for invalid options and names them.
+// New refuses invalid options and names them.
 func TestNew_BadOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	client := new(mongo.Client)
@@ -311,7 +311,7 @@ func TestNew_BadOptions_AreRefused(t *testing.T) {
 	}
 }
 
-// Events of concurrent goroutines are recorded once each.
+// A Log inserts the events of several goroutines once each.
 func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var all sync.WaitGroup

@@ -60,8 +60,8 @@ type Timer interface {
 	Stop()
 }
 
-// HolderElapsed returns the time that a holder must count between then and now. It is the larger of
-// the times by its monotonic clock and its wall clock, and never negative.
+// HolderElapsed returns the time that a holder must count between two readings. It is the larger of
+// the times by the monotonic clock and by the wall clock, and never negative.
 func HolderElapsed(then, now Reading) time.Duration {
 	return max(now.Mono-then.Mono, now.Wall.Sub(then.Wall), 0)
 }
@@ -71,7 +71,7 @@ func HolderElapsed(then, now Reading) time.Duration {
 type system struct{ start time.Time }
 
 // System returns the machine's clock. Inside a testing/synctest bubble it is the bubble's clock.
-// Every call returns another clock, and readings of two clocks must not be mixed.
+// Each call of System returns a new clock. Readings of two clocks must not be mixed.
 func System() Clock { return system{start: time.Now()} }
 
 func (s system) Now() Reading {

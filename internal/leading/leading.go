@@ -18,8 +18,9 @@ var (
 	ErrSlow = errors.New("the server is too slow for it")
 )
 
-// Asked returns err, the error of a user's function, after a call of its Error, Is and As methods.
-// If such a method panics, for example on a nil pointer, it panics here, where the caller recovers.
+// Asked calls the methods Error, Is and As of an error that a user's function returned, and returns
+// the error. If such a method panics, for example on a nil pointer, it does so in Asked, where the
+// caller recovers.
 func Asked(err error) error {
 	if err != nil {
 		var none interface{ none() }

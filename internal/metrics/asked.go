@@ -41,7 +41,7 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 }
 
 // All calls all functions at the same time, and returns their samples within AskTimeout. It reuses
-// an answer for AskedEvery. The samples have the labels that names shows.
+// an answer for AskedEvery. The parameter names limits the names in the labels.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)

@@ -108,8 +108,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading reports that this process leads. It reports the end when ctx ends or over is called. over
-// returns after that report.
+// Leading reports that this process leads. It reports the end when ctx ends or the function over is
+// called. That function returns after the report.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})

@@ -18,9 +18,9 @@ import (
 // is queued and for one ping interval afterwards. The number of its commands does not depend on the
 // number of waiters. In the following, progress means a grant or a new waiter:
 //
-//   - If the server has change streams, a stream delivers the grants. While it delivers in time,
-//     see quality, the loop polls only to verify that. The pause between two polls is PollMax, or a
-//     quarter of the time without progress if that is longer.
+//   - If the server has change streams, a stream delivers the grants. While it delivers in time
+//     (see the type quality), the loop polls only to verify that. The pause between two polls is
+//     PollMax, or a quarter of the time without progress if that is longer.
 //   - Otherwise the loop polls: one command reads the grants. The pause is a small part of the time
 //     without progress, and a smaller part if a waiter is near the front of its queue. Once a grant
 //     is due, the pause is a small part of the pace, see pace.go. Every pause is at most PollMax.
@@ -125,8 +125,8 @@ func (l *loop) sleep(pause time.Duration) {
 	}
 }
 
-// next returns the time until the next command. It is zero or less if the command is due. read is
-// set if the command is a read of the locks. Otherwise it is a poll.
+// next returns the time until the next command, which is zero or less if the command is due. The
+// result read reports whether the command is a read of the locks and not a poll.
 func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	now := l.q.Clock.Now().Mono
 	readAt := l.nextRead
@@ -160,9 +160,9 @@ func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	return at - now, now >= readAt
 }
 
-// nextPoll returns the time of the next poll, or of the next check of the stream. near is set if a
-// waiter is near the front of its queue. first is the time at which the first waiter was queued.
-// next is the soonest grant.
+// nextPoll returns the time of the next poll, or of the next check of the stream. The argument near
+// means that a waiter is near the front of its queue, first is the time at which the earliest
+// waiter was queued, and next describes the soonest grant.
 func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
 	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()
@@ -192,18 +192,20 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
 }
 
-// pollPause returns pause with jitter. It is at least minPause(least) and at most PollMax.
+// pollPause limits a pause to the range from minPause(least) to PollMax, and then varies it
+// randomly by up to a fifth.
 func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
 	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
 }
 
-// minPause returns the shortest pause between two polls. It is at least trips.
+// minPause returns the shortest pause between two polls. The pause is at least as long as the
+// argument, the duration of one or two round trips.
 func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll reads, of the locks in names, the free ones and those that this process holds. It also reads
-// the queues whose waiters expect a grant.
+// poll sends one command. It reads those locks in names that are free or that this process holds,
+// and the queues whose waiters expect a grant soon.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
 	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
@@ -226,8 +228,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records that all grants before the time sent are known. A read or poll that was sent
-// at that time has returned them. trip is the round trip of a poll, or zero for a read.
+// setComplete records the reply to a read or poll. The reply contained all grants from before the
+// command was sent. The argument trip is the round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -256,8 +258,8 @@ func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	l.record(ctx, l.q.steps, err, ws)
 }
 
-// record records the outcome of a command. A permanent error ends the waiters. Other errors are
-// logged.
+// record records the outcome of a command. A permanent error ends the wait of all waiters. Other
+// errors are logged.
 func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
 	if permanent(err) {
 		for _, ws := range waiters {
@@ -304,8 +306,8 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 	l.setComplete(sent.Mono, 0)
 }
 
-// handle delivers the grants in a view. It ends waiters that must stop waiting, and evicts dead and
-// silent processes ahead of the last waiter.
+// handle delivers the grants in a view, and evicts dead and silent processes ahead of the last
+// waiter. A waiter whose entry was removed, or that cannot acquire the lock, receives an End.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -328,8 +330,8 @@ func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	}
 }
 
-// update gives each waiter the view and its place, and delivers the grants. It returns the index of
-// the last of the waiters in v.Suspects, or -1 if there is none.
+// update stores the view and the new place in each waiter, and delivers the grants. It returns the
+// index of the last of the waiters in v.Suspects, or -1 if there is none.
 func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	last = -1
 	var missing []*Waiter

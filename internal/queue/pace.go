@@ -11,13 +11,13 @@ import (
 // first one in the queue, their polls would delay its grant. So a later waiter polls less often
 // until its grant is near.
 //
-// For a later waiter the pause between two polls is up to 1/approach of the time until it is
-// expected to be first. Each poll returns its place, so it detects a change of the pace. The first
-// waiter cannot detect that its grant comes early. So its pause is up to 1/approach of the time
-// until its grant, but at most 1/unexpected of the time without progress.
+// A later waiter pauses for up to a third (approach) of the time until it is expected to be first.
+// Each poll returns the waiter's place, and so shows a change of the pace. The first waiter cannot
+// detect that its grant comes early. It pauses for up to a third of the time until its grant, but
+// for at most an eighth (unexpected) of the time without progress.
 //
-// Once a grant is due, the pause is at most 1/whenDue of the pace. If the grant is late by more
-// than the pace, the pause is at most 1/whenDue of the delay.
+// Once a grant is due, the pause is at most an eighth (whenDue) of the pace. If the grant is late
+// by more than the pace, the pause is at most an eighth of the delay.
 const (
 	approach   = 3
 	unexpected = 8
@@ -26,7 +26,8 @@ const (
 
 // The recorded pace of a lock grows to at most maxGrowth times the last one. So after a slow grant,
 // waiters poll for a while as if grants still followed quickly. A waiter also measures the pace
-// since it was queued. It uses that pace if it is more than minSpeedup times as quick.
+// since it was queued. It uses the measured pace if that is more than minSpeedup times as quick as
+// the recorded one.
 const (
 	maxGrowth  = 2
 	minSpeedup = 4
@@ -44,9 +45,9 @@ type expectation struct {
 	pace time.Duration // 0 if unknown
 }
 
-// expecting returns the locks whose queues the next poll reads: the maxQueues locks with the
-// soonest grants. It leaves out locks with a pace above approach times PollMax, waiters that are
-// first in their queue, and grants that are late by PollMax.
+// expecting returns the locks whose queues the next poll reads: at most maxQueues, those with the
+// soonest grants. It ignores a lock if its pace is unknown or longer than approach*PollMax. It
+// ignores a waiter that is first in its queue or whose grant is late by PollMax.
 func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -30,8 +30,8 @@ type Config struct {
 	PollMax     time.Duration // the longest pause
 	MaxWatchGap time.Duration // the longest time between two reads of one observation
 
-	// Closed is closed when the process stops waiting. Go starts a goroutine, which ends soon after
-	// Closed is closed.
+	// Closed is closed when the process stops waiting. The function Go starts a goroutine, which ends
+	// soon after that.
 	Closed <-chan struct{}
 	Go     func(func())
 }
@@ -81,7 +81,8 @@ func (q *Queue) Deliver(grants []catalog.Grant) {
 	}
 }
 
-// deliver sends one grant to its waiter. by is the stream that delivered the grant, or nil.
+// deliver sends one grant to its waiter. The argument by is the stream that delivered the grant. It
+// is nil if the grant is known from elsewhere.
 func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	q.mu.Lock()
 	w, now := q.waiters[g.TS], q.Clock.Now().Mono
@@ -193,9 +194,10 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 }
 
 // MarkQueued records that a session is queued, as the lock document shows. From now on the loop
-// watches the lock. left is the remaining time of the callers, or 0 without a limit. With a limit
-// the process may be a cron job that ends soon. So the loop reads the lock after half of left,
-// unless this process knows the pace of the lock or watches it already.
+// watches the lock. The argument left is the time for which the callers still wait, or 0 if they
+// wait without a limit. With a limit the process may be a cron job that ends soon. So the loop
+// reads the lock after half of that time, unless this process already knows the pace of the lock or
+// watches it.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()

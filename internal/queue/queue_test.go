@@ -20,7 +20,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// A session may be queued while the loop ends, without a data race.
+// MarkQueued may be called while the loop ends, without a data race.
 func TestQueue_QueuedWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestQueue_QueuedWhileTheLoopEnds_NoDataRace(t *testing.T) {
 	})
 }
 
-// A waiter that has its grant costs no command, however late its session receives the grant.
+// A waiter costs no command after its grant, even before its session receives the grant.
 func TestQueue_WaiterWithItsGrant_CostsNoCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestQueue_WaiterWithItsGrant_CostsNoCommand(t *testing.T) {
 	})
 }
 
-// A world is a queue over a store in memory that counts the commands.
+// world is a queue over a store in memory. It counts the commands.
 type world struct {
 	*queue.Queue
 	*memcatalog.Catalog

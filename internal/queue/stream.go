@@ -22,8 +22,9 @@ type stream struct {
 	brief   bool    // the last change stream broke within PollMax; used only by the goroutine
 }
 
-// openStream opens a change stream for the queue, and keeps it open until close is called. If the
-// server has no change streams, it opens none.
+// openStream opens a change stream for the queue, and opens it again after a failure, until the
+// method close is called. If the server has no change streams, the returned stream delivers
+// nothing.
 func openStream(q *Queue) *stream {
 	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
@@ -144,28 +145,31 @@ type polled struct {
 }
 
 // A stream becomes trusted after a trial. The trial lasts at least PollMax and includes at least
-// trialGrants deliveries. None of them is late. For each slow delivery at least trialShare are
-// prompt. A stream that is often slow is not trusted, because polls are quicker.
+// trialGrants deliveries. A late delivery restarts the trial. To pass it, the stream must make
+// trialShare prompt deliveries for each slow one. A stream that is often slow is not trusted,
+// because polls are quicker.
 const (
 	trialGrants = 3
 	trialShare  = 8
 )
 
-// bounds holds the longest delay of a prompt delivery, the longest delay of a slow delivery, and
-// the length of a trial. A longer delay is late.
+// bounds holds the limits by which deliveries are judged, and the length of a trial. A delivery is
+// prompt if its delay is at most the field prompt, slow if it is at most the field late, and late
+// otherwise.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds returns the bounds for the present round trip. A delivery is prompt if it takes at most
+// bounds computes the limits from the present round trip. A delivery is prompt if it takes at most
 // twice the shortest pause between polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
-// deliver records a grant that the stream delivered. first is set if the grant was not known
-// before. The waiter was queued at the time since. A stream delivers in order, so all grants before
-// that time are known. changed is set if the trust in the stream has changed. lag is the reason if
-// the stream is no longer trusted.
+// deliver records that the stream delivered the grant of session ts. The argument first means that
+// the grant was not known before, and since is the time at which its waiter was queued. A stream
+// delivers in order, so all grants before that time are known. The result changed means that the
+// stream has passed a trial, or that the delivery was late. If it was late, lag describes the
+// delay.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {

@@ -51,7 +51,7 @@ const (
 )
 
 // needs returns the privileges of a feature, without those of the features that it depends on. rows
-// is the collection of Claims.
+// is the name of the collection for the feature Claims.
 func needs(f Feature, rows string) []Privilege {
 	switch f {
 	case Locks:
@@ -85,7 +85,7 @@ func needs(f Feature, rows string) []Privilege {
 }
 
 // Of returns the privileges that the features need together. Each collection and each action occurs
-// once, in a fixed order. rows is the collection of Claims.
+// once, in a fixed order. rows is the name of the collection for the feature Claims.
 func Of(rows string, features ...Feature) []Privilege {
 	var all []Privilege
 	for _, f := range Features() {

@@ -211,9 +211,9 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	return evicted, next
 }
 
-// missedPing reports whether the process of a waiter has missed at least one ping. left is the time
-// until it has missed two, or zero if it has. byServer means that the server's clock is sufficient,
-// see EvictSilent.
+// missedPing reports whether the process of a waiter has missed at least one ping. If so, the
+// result left is the time until the waiter may be evicted, or zero if it may be evicted now. The
+// argument byServer means that the server's clock is sufficient, see EvictSilent.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||

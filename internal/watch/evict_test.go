@@ -52,9 +52,9 @@ func (s *server) Apply(_ context.Context, t catalog.Transition) (
 	return l, []catalog.Grant{{Process: "next after " + dead.Process}}, nil
 }
 
-// I7: a grant is delivered before the next dead process is evicted, because that eviction may be
+// EvictDead delivers a grant before it evicts the next dead process, because that eviction may be
 // slow.
-func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
+func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) { // I7
 	t.Parallel()
 	s := &server{}
 	judge := watch.Judge{
@@ -81,7 +81,7 @@ func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) {
 	}
 }
 
-// Observations that get no further reads are dropped, by one search per interval.
+// Observations that get no further reads are dropped. The search for them runs once per interval.
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
@@ -112,8 +112,7 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	}
 }
 
-// A holder with a malformed ping is not evicted, although its lease has not changed for its
-// lifetime: half of the evidence is not sufficient.
+// A holder whose lease has expired is not evicted if its ping is malformed.
 func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const life, second = time.Minute, time.Second

@@ -28,8 +28,8 @@ type Judge struct {
 	// Granted is called immediately with the grants that follow an eviction.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that a call failed to acquire. Go starts
-	// a goroutine, which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. The function
+	// Go starts a goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -116,8 +116,9 @@ type evidenceKey struct {
 	takeover time.Duration
 }
 
-// decideLease judges a holder by its lease, if its process is not dead. Decide does not call it for
-// a malformed ping: another version may have written the ping, and the lease.
+// decideLease judges a holder by its lease, if its process is not dead. Decide does not call
+// decideLease if the ping is malformed, because another version of this module may have written
+// both the ping and the lease.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{

@@ -24,7 +24,7 @@ type observed struct {
 // happens once per ping interval, because a search after each read would cost milliseconds.
 const maxObservations = 256
 
-// add adds one read to the observation of its subject, and decides.
+// add adds one read to the observation of the read's subject, and returns the decision.
 func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Decision {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -153,9 +153,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire, if one may be
-// dead by now. Each new call for the lock calls EvictDue. The commands run in the background,
-// because the new call may have too little time for them.
+// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire. It does nothing
+// if no suspect can be dead yet. Each new call for the lock calls EvictDue. The commands run in the
+// background, because the new call may have too little time for them.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -188,8 +188,8 @@ func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	}
 }
 
-// unread returns the locks that were not read after the time since. over is set if no lock is
-// watched.
+// unread returns the locks whose last read was sent at the given time or earlier. The result over
+// reports whether the process watches no lock any more.
 func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,8 @@ type Suspect struct {
 	Waits     bool
 	Evidence  takeover.Evidence
 	Decision  takeover.Decision
-	// Renewal is set if the suspect is dead by its lease. It is the number of the last renewal. The
-	// process may be alive.
+	// Renewal is set if the lease of the suspect has expired, although its process may be alive. It is
+	// the number of the last renewal.
 	Renewal int64
 	// Silent is set for a waiter that was evicted because its process had missed two pings.
 	Silent bool
@@ -89,7 +89,8 @@ func (v *View) Malformed() error {
 	return nil
 }
 
-// OtherLimit returns an error if the lock is in use with another limit than asked, or nil.
+// OtherLimit returns an error if the lock is in use with a limit that differs from the argument, or
+// nil.
 func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	if v.Lock == nil || len(v.Suspects) == 0 || v.Lock.Limit == asked {
 		return nil
@@ -97,8 +98,8 @@ func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	return &catalog.PermitMismatchError{Name: v.Name, Recorded: v.Lock.Limit, Asked: asked}
 }
 
-// OthersSilent reports whether all processes that use the lock with another limit than asked are
-// silent. They may be dead.
+// OthersSilent reports whether all holders are silent, and all waiters whose limit differs from the
+// argument. Silent processes may be dead.
 func (v *View) OthersSilent(asked int32) bool {
 	for _, one := range v.Suspects {
 		verdict := one.Decision.Verdict

@@ -21,8 +21,8 @@ type Outlook struct {
 	// "watch", as in package takeover. It is "never" if no rule does.
 	Rule       string `json:"rule"`
 	TakeoverMS int64  `json:"takeoverMS"` // the lifetime of the lease if Rule is "lease"
-	// LostInMS is the time until the holder itself stops trusting the lock. It assumes a living
-	// holder with the default margin. It is null when unknown.
+	// LostInMS is the time until the holder itself stops trusting the lock, if the holder is alive
+	// and has the default margin. LostInMS is null when unknown.
 	LostInMS *int64 `json:"lostInMS"`
 	// EarliestMS is the time until a contender may take the lock, if it has read the lock before.
 	// LatestMS is the time for a contender that reads the lock only now; it does not depend on
@@ -37,7 +37,8 @@ type Outlook struct {
 
 	pulse string        // the watched sign of life; empty without one
 	age   time.Duration // of the pulse; negative when unknown
-	// watched is the longest time for which a live waiter has watched pulse; negative when unknown.
+	// watched is the longest time for which a live waiter has seen the sign of life unchanged. It
+	// is negative when unknown.
 	watched time.Duration
 	late    bool // the holder is gone or its lease has run out: a takeover is in progress
 }
@@ -59,11 +60,9 @@ func duration(ms *int64) time.Duration {
 const marginShare = 4
 
 // Foresee returns the forecast, by the rules of package takeover, for the case that holder h stops
-// pinging now.
-//
-// others is the number of holders besides h. Foresee leaves out waiters in line that are dead or
-// die with h.
-func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook {
+// pinging now. The parameter others is the number of further holders. Foresee skips waiters in
+// queue that are dead or die with h.
+func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
 	if h.BadPing != nil {
@@ -76,7 +75,7 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 		ForeignTakeover: words.DefaultTakeover, PingInterval: words.DefaultPing,
 		MaxGap: words.DefaultTakeover}
 	o := Outlook{pulse: "ping", age: h.PingAge, watched: -1}
-	for _, w := range line {
+	for _, w := range queue {
 		if w.Process != h.Process && w.HasPing && w.BadPing == nil && !w.Gone() && h.PingAge >= 0 {
 			o.watched = max(o.watched, min(w.Age, h.PingAge))
 		}
@@ -84,10 +83,10 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	if !h.HasPing {
 		o.pulse = ""
 	}
-	o.ask(e, p)
+	o.setTimes(e, p)
 	if h.Lease > 0 && h.LeaseAge >= 0 && o.EarliestMS != nil {
 		by := Outlook{pulse: "renewal", age: h.LeaseAge, watched: min(o.watched, h.LeaseAge)}
-		by.ask(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true,
+		by.setTimes(takeover.Evidence{Held: true, Process: h.Process, Lease: true, HasPing: true,
 			HasSeq: true}, p.OfLease(h.Lease))
 		if *by.EarliestMS < *o.EarliestMS {
 			by.Rule = "lease"
@@ -95,7 +94,7 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 		}
 	}
 	o.Process, o.Others, o.late = h.Process, others, h.Gone() || h.Lease > 0 && h.LeaseAge > h.Lease
-	for _, w := range line {
+	for _, w := range queue {
 		if !w.Gone() && (w.Process != h.Process || o.Rule == "lease") {
 			o.Next = w.Process
 			return o
@@ -105,8 +104,9 @@ func Foresee(h distlock.LockInfo, others int, line []distlock.LockInfo) Outlook 
 	return o
 }
 
-// ask sets the rule and the times for a contender with policy p. Evidence e is still without times.
-func (o *Outlook) ask(e takeover.Evidence, p takeover.Policy) {
+// setTimes sets the rule and the times for a contender with policy p. e is the evidence without
+// times.
+func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole := takeover.Decide(e, e, p).Remaining
 	untilOld := max(0, whole-o.age)
@@ -154,12 +154,13 @@ func (o Outlook) Lines(name func(process string) string) []Line {
 	case "never":
 		return []Line{{"taken", "never: its ping cannot be understood"}}
 	case "condemned":
-		return []Line{{"taken", "at once: a contender has declared it dead"}, {"then", o.then(name)}}
+		return []Line{{"taken", "at once: a contender has declared it dead"}, {"then", o.successor(name)}}
 	}
-	return append(o.times(), Line{"then", o.then(name)})
+	return append(o.times(), Line{"then", o.successor(name)})
 }
 
-func (o Outlook) then(name func(process string) string) string {
+// successor describes the next holder.
+func (o Outlook) successor(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
 		next += fmt.Sprintf(" (the %d before it in the queue are dead, or would die with the holder)",
@@ -233,14 +234,14 @@ func (o Outlook) Sentence(name func(process string) string) string {
 	case o.Rule == "never":
 		return "It is never taken: the holder's ping cannot be understood."
 	case o.Rule == "condemned" && o.Next == "":
-		return "Its holder is declared dead: " + o.then(name) + "."
+		return "Its holder is declared dead: " + o.successor(name) + "."
 	case o.Rule == "condemned":
-		return "It will be taken at once, its holder is declared dead: " + o.then(name) + "."
+		return "It will be taken at once, its holder is declared dead: " + o.successor(name) + "."
 	case o.late && o.Next != "":
-		return "It will be taken " + soon + ". " + takeover + o.then(name) + "."
+		return "It will be taken " + soon + ". " + takeover + o.successor(name) + "."
 	case o.late || o.pulse == "" || o.age < 0:
-		return "It can be taken " + soon + ". " + takeover + o.then(name) + "."
+		return "It can be taken " + soon + ". " + takeover + o.successor(name) + "."
 	}
 	return "Its holder pings. If that died now, it would be taken " + soon + ". " + takeover +
-		o.then(name) + "."
+		o.successor(name) + "."
 }

@@ -69,7 +69,7 @@ func TestForesee_Rules(t *testing.T) {
 
 // The forecast counts the time for which live waiters have watched the holder, and names the first
 // waiter that survives the holder. Its times agree with package takeover.
-func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
+func TestForesee_DeadWaiters_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,
 		change ...func(*distlock.LockInfo)) distlock.LockInfo {
@@ -82,37 +82,37 @@ func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 	}
 	condemned := func(i *distlock.LockInfo) { i.Condemned = true }
 	leased := func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 5*time.Second, time.Second }
-	type line = []distlock.LockInfo
+	type queue = []distlock.LockInfo
 	for name, c := range map[string]struct {
 		holder   distlock.LockInfo
-		line     line
+		queue    queue
 		next     string
 		passed   int
 		rule     string
 		earliest time.Duration
 	}{
-		"watched for long": {at("h", 0, 10*time.Second), line{at("a", time.Minute, 0)}, "a", 0, "watch",
+		"watched for long": {at("h", 0, 10*time.Second), queue{at("a", time.Minute, 0)}, "a", 0, "watch",
 			2 * time.Second},
-		"silent, watched": {at("h", 0, 15*time.Second), line{at("a", 4*time.Second, 0)}, "a",
+		"silent, watched": {at("h", 0, 15*time.Second), queue{at("a", 4*time.Second, 0)}, "a",
 			0, "witnesses", 2 * time.Second},
-		"silent, watched out": {at("h", 0, 15*time.Second), line{at("a", 6*time.Second, 0)}, "a", 0,
+		"silent, watched out": {at("h", 0, 15*time.Second), queue{at("a", 6*time.Second, 0)}, "a", 0,
 			"witnesses", 0},
-		"silent, just come": {at("h", 0, 15*time.Second), line{at("a", 0, 0)}, "a", 0, "witnesses",
+		"silent, just come": {at("h", 0, 15*time.Second), queue{at("a", 0, 0)}, "a", 0, "witnesses",
 			6 * time.Second},
 		"slow pings": {at("h", 0, 15*time.Second,
-			func(i *distlock.LockInfo) { i.PingEvery = 9 * time.Second }), line{at("a", 5*time.Second, 0)},
+			func(i *distlock.LockInfo) { i.PingEvery = 9 * time.Second }), queue{at("a", 5*time.Second, 0)},
 			"a", 0, "watch", 7 * time.Second},
-		"own process waits too": {at("h", 0, 15*time.Second), line{at("h", time.Minute, 15*time.Second),
+		"own process waits too": {at("h", 0, 15*time.Second), queue{at("h", time.Minute, 15*time.Second),
 			at("a", 4*time.Second, 0)}, "a", 1, "witnesses", 2 * time.Second},
-		"dead ones before": {at("h", 0, 15*time.Second), line{at("d", time.Minute, 5*time.Second),
+		"dead ones before": {at("h", 0, 15*time.Second), queue{at("d", time.Minute, 5*time.Second),
 			at("c", time.Minute, time.Second, condemned), at("a", 4*time.Second, 0)}, "a", 2, "witnesses",
 			2 * time.Second},
-		"only dead ones": {at("h", 0, 15*time.Second), line{at("d", time.Minute, 5*time.Second)}, "", 1,
+		"only dead ones": {at("h", 0, 15*time.Second), queue{at("d", time.Minute, 5*time.Second)}, "", 1,
 			"witnesses", 6 * time.Second},
 		"a lease of a living process": {at("h", 0, time.Second, leased),
-			line{at("h", time.Minute, time.Second)}, "h", 0, "lease", 4 * time.Second},
+			queue{at("h", time.Minute, time.Second)}, "h", 0, "lease", 4 * time.Second},
 	} {
-		o := outlook.Foresee(c.holder, 0, c.line)
+		o := outlook.Foresee(c.holder, 0, c.queue)
 		if o.Next != c.next || o.Passed != c.passed || o.Rule != c.rule ||
 			time.Duration(*o.EarliestMS)*time.Millisecond != c.earliest {
 			t.Errorf("%s: %q next, %d passed over, rule %s, in %v; want %q, %d, %s, %v", name, o.Next,
@@ -124,7 +124,7 @@ func TestForesee_Line_LeavesItsDeadOut(t *testing.T) {
 
 // The sentence contains the time of the takeover, the takeover time and the next holder. It
 // promises no takeover that cannot happen.
-func TestSentence_SaysWhenAndWho(t *testing.T) {
+func TestSentence_HasTheTimeAndTheNextHolder(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {
 		i := distlock.LockInfo{Process: "h", Held: true, HasPing: true, PingAge: age,
@@ -136,27 +136,27 @@ func TestSentence_SaysWhenAndWho(t *testing.T) {
 	}
 	waiter := distlock.LockInfo{Process: "w", Place: 1, HasPing: true, Takeover: 20 * time.Second,
 		PingEvery: time.Second, Age: time.Minute, LeaseAge: -1}
-	line := []distlock.LockInfo{waiter}
+	queue := []distlock.LockInfo{waiter}
 	for name, c := range map[string]struct {
-		of   distlock.LockInfo
-		line []distlock.LockInfo
-		want string
+		of    distlock.LockInfo
+		queue []distlock.LockInfo
+		want  string
 	}{
-		"lives": {ping(time.Second), line, "Its holder pings. If that died now, it would be taken in " +
+		"lives": {ping(time.Second), queue, "Its holder pings. If that died now, it would be taken in " +
 			"about 19s. The takeover time is 20s; the next waiter gets it: w."},
-		"silent, one waits": {ping(4 * time.Second), line,
+		"silent, one waits": {ping(4 * time.Second), queue,
 			"It will be taken in about 16s. The takeover time is 20s; the next waiter gets it: w."},
 		"silent, no process waits": {ping(4 * time.Second), nil, "It can be taken in about 16s. The " +
 			"takeover time is 20s; the first caller gets it; no process waits."},
 		"lease": {ping(0, func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 5*time.Second, time.Hour }),
 			nil, "It can be taken at any moment. The life of its lease is 5s; the first caller gets it; " +
 				"no process waits."},
-		"condemned": {ping(time.Minute, func(i *distlock.LockInfo) { i.Condemned = true }), line,
+		"condemned": {ping(time.Minute, func(i *distlock.LockInfo) { i.Condemned = true }), queue,
 			"It will be taken at once, its holder is declared dead: the next waiter gets it: w."},
-		"bad ping": {ping(0, func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), line,
+		"bad ping": {ping(0, func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), queue,
 			"It is never taken: the holder's ping cannot be understood."},
 	} {
-		got := outlook.Foresee(c.of, 0, c.line).Sentence(func(process string) string { return process })
+		got := outlook.Foresee(c.of, 0, c.queue).Sentence(func(process string) string { return process })
 		if got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}

@@ -93,8 +93,8 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	}
 }
 
-// Without a host only this machine can read the metrics. An invalid address is refused before any
-// other step.
+// If the address has no host, only this machine can read the metrics. An invalid address is refused
+// before any other step.
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -110,7 +110,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 		second, other := w.ask(held(g, "job"))
 		rec := w.request("POST", first, form(url.Values{"ticket": {ticket}, "why": {"one"}}))
 		want(t, rec.Body.String(), "granted to the next waiter")
-		// The second request must not remove the next holder, which waits only for its heartbeat.
+		// The second break must not evict the next holder, although its form was made before.
 		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
 		assert.Equal(t, rec.Code, http.StatusConflict, "the second: %d, want %d")
 		want(t, rec.Body.String(), "Nothing was changed")
@@ -119,7 +119,7 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 
 // MongoDB's lock manager raises no fence. So a break needs the session of the holder that was
 // shown.
-func TestBreak_ForeignHolder_OnlyTheOneThatWasSeen(t *testing.T) {
+func TestBreak_ForeignHolder_NeedsItsSession(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
 			session := bson.NewObjectID()

@@ -37,13 +37,13 @@ func breakHref(h distlock.LockInfo) string {
 		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()
 }
 
-type breaking struct {
+type breakTarget struct {
 	name    string
 	fence   int64
 	session bson.ObjectID
 }
 
-func named(form url.Values) (b breaking, err error) {
+func parseTarget(form url.Values) (b breakTarget, err error) {
 	b.name = form.Get("name")
 	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
 		return b, errors.New("the fence is missing or no number")
@@ -55,14 +55,14 @@ func named(form url.Values) (b breaking, err error) {
 }
 
 // texts returns the strings that identify this break in a ticket.
-func (b breaking) texts() []string {
+func (b breakTarget) texts() []string {
 	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
 }
 
-// look returns a page with the holder, or with the reason why the holder cannot be broken.
-func (s *Server) look(ctx context.Context, b breaking) breakPage {
+// breakPageOf returns a page with the holder, or with the reason why the holder cannot be broken.
+func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 	p := breakPage{Name: b.name}
-	holders, line, err := s.cfg.Inspector.Holder(ctx, b.name)
+	holders, queue, err := s.cfg.Inspector.Holder(ctx, b.name)
 	if err != nil {
 		p.Problem = s.problem(err)
 		return p
@@ -70,10 +70,10 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 	for _, h := range holders {
 		if h.Held && h.Session == b.session && h.Fence == b.fence {
 			p.Target = h
-			if len(line) > 0 {
-				p.Next = &line[0]
+			if len(queue) > 0 {
+				p.Next = &queue[0]
 			}
-			p.Gone = words.NextIsGone(line)
+			p.Gone = words.NextIsGone(queue)
 			p.Ticket = s.ticket(b.texts()...)
 			return p
 		}
@@ -84,12 +84,12 @@ func (s *Server) look(ctx context.Context, b breaking) breakPage {
 
 // askBreak serves the first step: it shows the holder and requests the confirmation.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
-	b, err := named(r.URL.Query())
+	b, err := parseTarget(r.URL.Query())
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	p := s.look(r.Context(), b)
+	p := s.breakPageOf(r.Context(), b)
 	code := http.StatusOK
 	if p.Problem != "" {
 		code = http.StatusConflict
@@ -99,13 +99,13 @@ func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 
 // doBreak serves the second step: it breaks the lock.
 func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
-	b, err := named(r.URL.Query()) // a form would change the line ends in a name
+	b, err := parseTarget(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if !s.good(r.PostForm.Get("ticket"), b.texts()...) {
-		p := s.look(r.Context(), b)
+	if !s.validTicket(r.PostForm.Get("ticket"), b.texts()...) {
+		p := s.breakPageOf(r.Context(), b)
 		if p.Problem == "" {
 			p.Problem = "The question was not asked by this program, or more than ten minutes ago. " +
 				"Nothing was changed."
@@ -123,11 +123,11 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
-		Str("from", r.RemoteAddr).Str("by", whose(r)).Msg("broken by the page")
-	s.writeBreak(w, r, http.StatusOK, done(b, now))
+		Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("broken by the page")
+	s.writeBreak(w, r, http.StatusOK, breakResult(b, now))
 }
 
-func (s *Server) failed(ctx context.Context, b breaking, why string, err error) (int, breakPage) {
+func (s *Server) failed(ctx context.Context, b breakTarget, why string, err error) (int, breakPage) {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
 		return http.StatusConflict, breakPage{Name: b.name,
@@ -136,7 +136,7 @@ func (s *Server) failed(ctx context.Context, b breaking, why string, err error) 
 		return http.StatusBadGateway, breakPage{Name: b.name,
 			Problem: "It may or may not be broken now. Look at the lock again: " + s.problem(err)}
 	}
-	p := s.look(ctx, b)
+	p := s.breakPageOf(ctx, b)
 	p.Why = why
 	p.Problem = "Nothing was changed: " + s.problem(err)
 	if errors.Is(err, distlock.ErrBadOption) {
@@ -145,7 +145,7 @@ func (s *Server) failed(ctx context.Context, b breaking, why string, err error) 
 	return http.StatusBadGateway, p
 }
 
-func done(b breaking, now []distlock.LockInfo) breakPage {
+func breakResult(b breakTarget, now []distlock.LockInfo) breakPage {
 	p := breakPage{Name: b.name}
 	switch {
 	case len(now) == 0:
@@ -171,8 +171,9 @@ func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v
 	s.write(w, code, "static", s.layout(r, v, now))
 }
 
-// changes checks that the page may change something, before the handler next runs.
-func (s *Server) changes(next http.HandlerFunc) http.HandlerFunc {
+// allowChanges refuses a request if the page is read-only. Otherwise it parses the form and calls
+// next.
+func (s *Server) allowChanges(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.cfg.AllowBreak {
 			s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")

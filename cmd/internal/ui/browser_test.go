@@ -37,10 +37,10 @@ type tab struct {
 	ctx context.Context
 	url string
 
-	mu sync.Mutex // guards complaints
-	// complaints are the browser's messages about the page: errors, refusals by the policy and
+	mu sync.Mutex // guards messages
+	// messages are the browser's messages about the page: errors, refusals by the policy and
 	// dialogs.
-	complaints []string
+	messages []string
 }
 
 func browserPath() string {
@@ -52,9 +52,9 @@ func browserPath() string {
 	return ""
 }
 
-// theBrowser starts a browser for the first test that needs it. The browser ends after the last
+// startBrowser starts a browser for the first test that needs it. The browser ends after the last
 // test.
-var theBrowser = sync.OnceValues(func() (context.Context, error) {
+var startBrowser = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browserPath()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true))
@@ -74,7 +74,7 @@ func inBrowser(t *testing.T, w *world) *tab {
 	t.Helper()
 	server := httptest.NewServer(w.page)
 	t.Cleanup(server.Close)
-	ctx, cancel := context.WithTimeout(assert.Value(theBrowser())(t), browserLimit)
+	ctx, cancel := context.WithTimeout(assert.Value(startBrowser())(t), browserLimit)
 	t.Cleanup(cancel)
 	b := &tab{t: t, url: server.URL}
 	b.open(ctx, chromedp.WithNewBrowserContext())
@@ -103,7 +103,7 @@ func (b *tab) open(ctx context.Context, options ...chromedp.ContextOption) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if text != "" {
-			b.complaints = append(b.complaints, text)
+			b.messages = append(b.messages, text)
 		}
 	})
 	if err == nil {
@@ -154,7 +154,7 @@ func (b *tab) until(what, condition string) {
 		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](readable)); err == nil {
 			text = now
 		}
-		// An error only means that the page has just changed.
+		// The evaluation fails while the page changes.
 		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done())
 	}
 }
@@ -172,12 +172,13 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// quiet checks the browser's complaints about the page. Each must contain one of the given words.
-func (b *tab) quiet(but ...string) {
+// checkMessages checks that each of the browser's messages about the page contains one of the given
+// words.
+func (b *tab) checkMessages(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, text := range b.complaints {
+	for _, text := range b.messages {
 		if !slices.ContainsFunc(but, func(word string) bool { return strings.Contains(text, word) }) {
 			b.t.Errorf("the browser says: %s", text)
 		}
@@ -221,7 +222,7 @@ func TestBrowser_Live(t *testing.T) {
 	assert.Equal(t, value[string](b, `document.querySelector("a.row").innerText`), odd,
 		"the odd lock shows as %q, want %q")
 
-	// A key press through the protocol would be typed even if the page prevents that.
+	// A key press that is sent through the protocol would type text even if the page prevents that.
 	value[bool](b,
 		`document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
 	b.until("a key leads to the search", `document.activeElement.id === "q"`)
@@ -256,17 +257,17 @@ func TestBrowser_Live(t *testing.T) {
 			chromedp.SendKeys("[name=why]", "it hangs"))
 	}
 	b.do(chromedp.Submit("form.ask"))
-	b.until("the first is told that it is free",
+	b.until("the first page shows that the lock is free",
 		`document.body.innerText.includes("The lock is free now")`)
 	other.do(chromedp.Submit("form.ask"))
-	other.until("the second is told that nothing was changed",
+	other.until("the second page shows that nothing was changed",
 		`document.body.innerText.includes("Nothing was changed")`)
 	if lock, err := w.mem.Read(t.Context(), "nightly report"); err != nil || lock.Held ||
 		lock.Fence != g.Fence()+1 {
 		t.Errorf("%+v, %v", lock, err)
 	}
-	b.quiet()
-	other.quiet("409") // the status of the reply
+	b.checkMessages()
+	other.checkMessages("409") // the status of the reply
 }
 
 // With 1,000 locks the live page does not jump and does not exceed a narrow screen. Its light and
@@ -323,5 +324,5 @@ func TestBrowser_Layout(t *testing.T) {
 			t.Errorf("%s is %d wide on a screen of 320", path, wide)
 		}
 	}
-	b.quiet()
+	b.checkMessages()
 }

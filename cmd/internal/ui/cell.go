@@ -17,7 +17,7 @@ type cell[T any] struct {
 	keep  time.Duration
 	read  func(context.Context) (T, error)
 
-	word func(error) string // formats an error without secrets
+	format func(error) string // formats an error without secrets
 
 	mu     sync.Mutex // guards the rest; held during a read, so that all callers wait for its result
 	known  bool
@@ -39,22 +39,22 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	value, err := c.read(ctx)
 	problem := ""
 	if err != nil {
-		problem = c.word(err)
+		problem = c.format(err)
 	}
 	c.known, c.at = true, c.clock.Now()
 	c.latest = c.latest.next(value, problem, c.at.Wall)
 	return c.latest
 }
 
-// firstTally bounds the wait for the first count of a tally.
-const firstTally = time.Second
+// countWait is how long a call of get without a recent count waits for the next count.
+const countWait = time.Second
 
-// A tally counts dead rows in the background, so that a slow collection does not delay the page.
-type tally struct {
-	clock clock.Clock
-	count func(ctx context.Context, queues []string) (int64, error)
-	word  func(error) string // formats an error without secrets
-	wg    sync.WaitGroup
+// A deadCounter counts dead rows in the background, so that a slow count does not delay the page.
+type deadCounter struct {
+	clock  clock.Clock
+	count  func(ctx context.Context, queues []string) (int64, error)
+	format func(error) string // formats an error without secrets
+	wg     sync.WaitGroup
 
 	mu              sync.Mutex // guards the rest
 	latest          reading[int64]
@@ -62,12 +62,14 @@ type tally struct {
 	running, closed bool
 }
 
-// get returns the latest count. It begins another one if the pause is over. Only the first call
-// waits, for at most firstTally. The count ends with ctx.
-func (t *tally) get(ctx context.Context, queues []string) reading[int64] {
+// get returns the latest count. It starts a new count if the pause after the latest count is over. If
+// there is no count, or no call came for a while, get waits for the new count, for at most
+// countWait. The count ends with ctx.
+func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 	t.mu.Lock()
-	first, counted := t.next == 0, make(chan struct{})
-	begins := !t.running && !t.closed && t.clock.Now().Mono >= t.next
+	now, counted := t.clock.Now().Mono, make(chan struct{})
+	begins := !t.running && !t.closed && now >= t.next
+	old := t.next == 0 || now >= t.next+keepDead
 	if begins {
 		t.running = true
 		t.wg.Go(func() {
@@ -76,22 +78,22 @@ func (t *tally) get(ctx context.Context, queues []string) reading[int64] {
 		})
 	}
 	t.mu.Unlock()
-	if begins && first {
-		clock.Sleep(t.clock, firstTally, counted)
+	if begins && old {
+		clock.Sleep(t.clock, countWait, counted)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.latest
 }
 
-func (t *tally) run(ctx context.Context, queues []string) {
+func (t *deadCounter) run(ctx context.Context, queues []string) {
 	ctx, cancel := context.WithTimeout(ctx, cellLimit)
 	defer cancel()
 	begun := t.clock.Now()
 	n, err := t.count(ctx, queues)
 	problem := ""
 	if err != nil {
-		problem = t.word(err)
+		problem = t.format(err)
 	}
 	ended := t.clock.Now()
 	t.mu.Lock()
@@ -101,8 +103,9 @@ func (t *tally) run(ctx context.Context, queues []string) {
 	t.running = false
 }
 
-// close waits for a running count. No further count begins. The context of the counts must be done.
-func (t *tally) close() {
+// close waits for a running count. No further count begins. The caller has cancelled the context of
+// the counts.
+func (t *deadCounter) close() {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
@@ -157,4 +160,4 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 	return c
 }
 
-func itself[T any](value T) any { return value }
+func identity[T any](value T) any { return value }

@@ -35,7 +35,7 @@ type deadPage struct {
 	Total         int64 // all dead rows; the listed rows if the number is unknown
 	Prev, Next    string
 	AllowChange   bool
-	Ask           *deadAsk
+	Ask           *confirmation
 	Problem, Done string
 }
 
@@ -45,8 +45,9 @@ type deadRow struct {
 	Malformed string
 }
 
-// A deadAsk requests the confirmation of an action on IDs, or on all N dead rows.
-type deadAsk struct {
+// A confirmation asks whether to carry out an action. The action applies to the rows with these
+// IDs, or to all dead rows, of which there are N.
+type confirmation struct {
 	Act    string
 	IDs    []string
 	N      int64
@@ -69,7 +70,7 @@ func deadHref(namespace string) string {
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
-	s.poller.fresh()
+	s.poller.refresh()
 	now, _ := s.poller.now()
 	if !ok || collection == "" || now.at.IsZero() || s.cfg.Client == nil {
 		return namespace, nil
@@ -116,8 +117,8 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	case act != retryAll && (act != retryRows && act != discardRows || len(ids) == 0):
 		code, p.Problem = http.StatusBadRequest, "No row is selected. Nothing was changed."
 	case ticket == "":
-		p.Ask = &deadAsk{Act: act, IDs: ids, N: int64(len(ids)), Ticket: s.ticket(texts...)}
-	case !s.good(ticket, texts...):
+		p.Ask = &confirmation{Act: act, IDs: ids, N: int64(len(ids)), Ticket: s.ticket(texts...)}
+	case !s.validTicket(ticket, texts...):
 		code, p.Problem = http.StatusForbidden, "The question was not asked by this program, or more "+
 			"than ten minutes ago. Nothing was changed."
 	default:
@@ -130,12 +131,18 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 	p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
-	n, err := carryOut(ctx, rows, act, ids)
+	n, err := changeRows(ctx, rows, act, ids)
+	if n > 0 || err != nil { // after an error the server may have changed rows
+		event := s.cfg.Logger.Warn()
+		if err != nil {
+			event.Str("problem", s.problem(err))
+		}
+		event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
+			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
+			Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("dead rows were changed by the page")
+	}
 	if n > 0 {
 		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
-		s.cfg.Logger.Warn().Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
-			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
-			Str("from", r.RemoteAddr).Str("by", whose(r)).Msg("dead rows were changed by the page")
 	}
 	switch {
 	case err != nil:
@@ -162,7 +169,7 @@ func parseIDs(texts []string) (ids []any, err error) {
 	return ids, nil
 }
 
-func carryOut(ctx context.Context, rows *mongo.Collection, act string, ids []any) (int, error) {
+func changeRows(ctx context.Context, rows *mongo.Collection, act string, ids []any) (int, error) {
 	admin, err := claim.NewAdmin(rows, claim.Config{})
 	switch {
 	case err != nil:
@@ -199,7 +206,7 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 			continue
 		}
 		if len(p.Rows) == maxDead {
-			p.Next = with(r, "from", strconv.Itoa(p.First+maxDead))
+			p.Next = urlWith(r, "from", strconv.Itoa(p.First+maxDead))
 			break
 		}
 		one := deadRow{Info: row, ID: words.ID(row.ID)}
@@ -209,7 +216,7 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 		p.Rows = append(p.Rows, one)
 	}
 	if p.First > 0 {
-		p.Prev = with(r, "from", strconv.Itoa(max(0, p.First-maxDead)))
+		p.Prev = urlWith(r, "from", strconv.Itoa(max(0, p.First-maxDead)))
 	}
 	total, err := countDead(ctx, rows)
 	if err != nil {
@@ -235,7 +242,7 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 	return sum, nil
 }
 
-// namespacesOf returns the collections of the first queues that have a lock document.
+// namespacesOf returns the collections of the queues that have a lock document, at most maxQueues.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
 		database, collection, is := words.Queue(k.Name)

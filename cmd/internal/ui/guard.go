@@ -37,7 +37,7 @@ const bodyTimeout = 10 * time.Second
 // cookieName names the cookie of a browser that has presented the token.
 const cookieName = "distlock_ui"
 
-// guarded checks a request before the handler next runs.
+// guarded checks a request before it calls next.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,10 +49,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		who, known := s.visitor(r)
+		owner, known := s.authenticate(r)
 		switch {
 		case known || strings.HasPrefix(r.URL.Path, "/static/"):
-			next.ServeHTTP(w, r.WithContext(by(r.Context(), who)))
+			next.ServeHTTP(w, r.WithContext(withTokenOwner(r.Context(), owner)))
 		case r.URL.Path == "/login" && r.Method == http.MethodPost:
 			s.login(w, r)
 		case r.Header.Get("Authorization") != "":
@@ -119,8 +119,8 @@ func (s *Server) ticket(texts ...string) string {
 	return at + "." + s.sign(append(texts, "ticket", at)...)
 }
 
-// good reports whether a ticket is valid for these texts.
-func (s *Server) good(ticket string, texts ...string) bool {
+// validTicket reports whether a ticket is valid for these texts.
+func (s *Server) validTicket(ticket string, texts ...string) bool {
 	at, mac, _ := strings.Cut(ticket, ".")
 	made, err := strconv.ParseInt(at, 10, 64)
 	age := s.clock.Now().Wall.Sub(time.Unix(made, 0))
@@ -138,12 +138,12 @@ const (
 // Tokens are the accepted tokens, each with the name of its owner, which may be empty.
 type Tokens map[string]string
 
-// ownToken matches a line of the file: a name, a colon, and, if the line has one, a space and the
-// token.
+// ownToken matches a line of the file with a name, a colon, a space and a token. The token may be
+// missing.
 var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
 
-// tokens reads the file of tokens. The file has one token, or one line for each token with its
-// owner. Errors contain no token.
+// tokens reads the file of tokens. The file has a single token, or lines with an owner and a token
+// each. Errors contain no token.
 func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
@@ -195,7 +195,8 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns the problem with a token. The error names where, the line of the token.
+// checkToken returns an error for a token that is not accepted. The parameter where names the line
+// of the token in the error.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -212,18 +213,18 @@ func checkToken(where, token string) error {
 }
 
 // owner reports whether a token is accepted, and returns its owner.
-func (s *Server) owner(of func(token string) bool) (who string, known bool) {
+func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	for token, name := range s.cfg.Tokens {
 		if of(token) {
-			who, known = name, true
+			owner, known = name, true
 		}
 	}
-	return who, known
+	return owner, known
 }
 
-// visitor reports whether a request has a token or the cookie for a token. It returns the token's
-// owner.
-func (s *Server) visitor(r *http.Request) (who string, known bool) {
+// authenticate reports whether a request has a token or the cookie for a token. It returns the
+// token's owner.
+func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true
 	}
@@ -237,7 +238,8 @@ func (s *Server) visitor(r *http.Request) (who string, known bool) {
 	return s.owner(func(token string) bool { return equal(cookie.Value, s.sign("cookie", token)) })
 }
 
-// login gives a browser that presents a token a cookie. The cookie is valid until the program ends.
+// login gives a browser a cookie in exchange for a token. The cookie is valid until the program
+// ends.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
 	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
@@ -259,8 +261,8 @@ func local(to string) string {
 	return "/"
 }
 
-// Bounds of wrong tokens. The reply to each is delayed by wrongPause. At most maxWrong replies
-// wait.
+// Bounds against guesses of tokens. The reply to each wrong token is delayed by wrongPause. At most
+// maxWrong replies wait at a time.
 const (
 	wrongPause = time.Second
 	maxWrong   = 8
@@ -288,23 +290,23 @@ func equal(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-type visitorKey struct{}
+type ownerKey struct{}
 
-// by returns ctx with the owner of the request's token.
-func by(ctx context.Context, who string) context.Context {
-	return context.WithValue(ctx, visitorKey{}, who)
+// withTokenOwner returns ctx with the owner of the request's token.
+func withTokenOwner(ctx context.Context, owner string) context.Context {
+	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// whose returns the owner of the request's token. It is empty without a token.
-func whose(r *http.Request) string {
-	who, _ := r.Context().Value(visitorKey{}).(string)
-	return who
+// tokenOwner returns the owner of the request's token. It is empty without a token.
+func tokenOwner(r *http.Request) string {
+	owner, _ := r.Context().Value(ownerKey{}).(string)
+	return owner
 }
 
 // breaker returns the Inspector that breaks locks in the name of the token's owner.
 func (s *Server) breaker(r *http.Request) *distlock.Inspector {
-	if who := whose(r); who != "" && s.cfg.InspectorOf != nil {
-		return s.cfg.InspectorOf(who)
+	if owner := tokenOwner(r); owner != "" && s.cfg.InspectorOf != nil {
+		return s.cfg.InspectorOf(owner)
 	}
 	return s.cfg.Inspector
 }

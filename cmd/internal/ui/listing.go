@@ -9,8 +9,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Bounds of one round, which reads the locks. The page reports that locks were omitted. A search
-// for the whole name finds an omitted lock.
+// The bounds of one round, which reads the locks. If locks are omitted, the page reports that. The
+// page of a single lock finds an omitted lock by its name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and the same number of waiters
@@ -21,7 +21,7 @@ const (
 type lock struct {
 	Name    string
 	Holders []distlock.LockInfo
-	Line    []distlock.LockInfo
+	Queue   []distlock.LockInfo
 }
 
 // Held reports whether the lock has a holder.
@@ -34,7 +34,7 @@ type listing struct {
 	partial bool      // the database has more than the listing
 	now     time.Time // the server's clock; zero if no row has it
 	void    string    // the message for a database without locks
-	loops   reading[loopBook]
+	loops   reading[loopSummary]
 	dead    reading[int64] // the number of dead rows; unknown without queues
 }
 
@@ -62,7 +62,7 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	l := &listing{named: map[string]*lock{}}
 	rows := 0
 	for row, err := range from.Locks(ctx) {
-		if err := l.note(err); err != nil {
+		if err := l.addMalformed(err); err != nil {
 			return nil, err
 		}
 		if err != nil {
@@ -79,11 +79,11 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 			l.locks = append(l.locks, known)
 		}
 		known.Holders = append(known.Holders, row)
-		l.tell(row)
+		l.update(row)
 	}
 	rows = 0
 	for row, err := range from.Waiters(ctx) {
-		if err := l.note(err); err != nil {
+		if err := l.addMalformed(err); err != nil {
 			return nil, err
 		}
 		if err != nil {
@@ -94,15 +94,15 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 			break
 		}
 		if known := l.named[row.Name]; known != nil { // otherwise the lock is omitted, or new
-			known.Line = append(known.Line, row)
+			known.Queue = append(known.Queue, row)
 		}
-		l.tell(row)
+		l.update(row)
 	}
 	return l, nil
 }
 
-// note keeps a document that cannot be parsed. Every other error ends the round.
-func (l *listing) note(err error) error {
+// addMalformed records a document that cannot be parsed. It returns every other error.
+func (l *listing) addMalformed(err error) error {
 	var bad *distlock.MalformedError
 	if !errors.As(err, &bad) {
 		return err
@@ -118,10 +118,10 @@ func (l *listing) note(err error) error {
 	return nil
 }
 
-// tell copies the server's clock and a malformed ping from a row.
-func (l *listing) tell(row distlock.LockInfo) {
+// update records the malformed ping of a row. It also computes the server's clock from the row.
+func (l *listing) update(row distlock.LockInfo) {
 	if row.BadPing != nil {
-		_ = l.note(row.BadPing) // the error is a MalformedError
+		_ = l.addMalformed(row.BadPing) // the error is a MalformedError
 	}
 	if !row.Since.IsZero() && row.Age > 0 {
 		if now := row.Since.Add(row.Age); now.After(l.now) {
@@ -130,14 +130,14 @@ func (l *listing) tell(row distlock.LockInfo) {
 	}
 }
 
-func (l *listing) parties(visit func(distlock.LockInfo)) {
+func (l *listing) each(visit func(distlock.LockInfo)) {
 	for _, k := range l.locks {
 		for _, h := range k.Holders {
 			if h.Held {
 				visit(h)
 			}
 		}
-		for _, w := range k.Line {
+		for _, w := range k.Queue {
 			visit(w)
 		}
 	}

@@ -45,17 +45,17 @@ var lockFilters = []struct {
 	value, word string
 	is          func(lockRow) bool
 }{
-	{"", "In use", func(k lockRow) bool { return k.Held() || len(k.Line) > 0 }},
+	{"", "In use", func(k lockRow) bool { return k.Held() || len(k.Queue) > 0 }},
 	{"held", "Held", func(k lockRow) bool { return k.Held() }},
-	{"waited", "Waited for", func(k lockRow) bool { return len(k.Line) > 0 }},
+	{"waited", "Waited for", func(k lockRow) bool { return len(k.Queue) > 0 }},
 	{"silent", "Dead or silent", func(k lockRow) bool { return k.Trouble == 2 }},
-	{"long", "Long queues", func(k lockRow) bool { return words.Long(k.Line) }},
+	{"long", "Long queues", func(k lockRow) bool { return words.Long(k.Queue) }},
 	{"all", "All", func(lockRow) bool { return true }},
 }
 
 func (s *Server) showLocks(r *http.Request, now *listing) any {
 	q := r.URL.Query()
-	query, echo := typed(r)
+	query, echo := searchText(r)
 	l := lockList{Query: echo, Show: q.Get("show"), Sort: q.Get("sort")}
 	counts := make([]int, len(lockFilters))
 	var found []lockRow
@@ -74,10 +74,10 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 		}
 	}
 	sortRows(found, l.Sort)
-	l.turn(r, found)
+	l.paginate(r, found)
 	for i, f := range lockFilters {
 		l.Filters = append(l.Filters,
-			choice{f.word, with(r, "show", f.value, "page", ""), l.Show == f.value})
+			choice{f.word, urlWith(r, "show", f.value, "page", ""), l.Show == f.value})
 		if f.value != "" {
 			class := map[string]string{"silent": "bad", "long": "late"}[f.value]
 			l.Figures = append(l.Figures, figureOf(r, f.word, f.value, counts[i], class))
@@ -90,7 +90,7 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 		l.Figures = slices.Insert(l.Figures, len(l.Figures)-1, f)
 	}
 	malformed := len(now.bad)
-	contentOf(now.loops, func(loops loopBook) any {
+	contentOf(now.loops, func(loops loopSummary) any {
 		card("Failing loops", "/loops?show=failed", loops.failing)
 		malformed += loops.malformed
 		return nil
@@ -117,14 +117,14 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 
 func rowOf(k *lock) lockRow {
 	row := lockRow{lock: k, First: k.Holders[0], Others: len(k.Holders) - 1,
-		Trouble: words.Trouble(k.Holders, k.Line)}
+		Trouble: words.Trouble(k.Holders, k.Queue)}
 	if at := slices.IndexFunc(k.Holders, words.Suspect); k.Held() && at > 0 {
 		row.First = k.Holders[at]
 	}
 	return row
 }
 
-func (l *lockList) turn(r *http.Request, found []lockRow) {
+func (l *lockList) paginate(r *http.Request, found []lockRow) {
 	l.Found = len(found)
 	per := perPage
 	if n, err := strconv.Atoi(r.URL.Query().Get("per")); err == nil && n > 0 {
@@ -136,19 +136,19 @@ func (l *lockList) turn(r *http.Request, found []lockRow) {
 	l.Rows = found[min(l.First, len(found)):min(l.First+per, len(found))]
 	l.Shown = len(l.Rows)
 	if page > 0 {
-		l.Prev = with(r, "page", strconv.Itoa(page-1))
+		l.Prev = urlWith(r, "page", strconv.Itoa(page-1))
 	}
 	if l.First+per < l.Found {
-		l.Next = with(r, "page", strconv.Itoa(page+1))
+		l.Next = urlWith(r, "page", strconv.Itoa(page+1))
 	}
 	for _, c := range []struct{ value, word string }{{"", "Trouble"}, {"name", "Name"},
 		{"held", "Held for"}, {"ping", "Ping"}, {"queue", "Queue"}} {
-		l.Sorts = append(l.Sorts, choice{c.word, with(r, "sort", c.value, "page", ""), l.Sort == c.value})
+		l.Sorts = append(l.Sorts, choice{c.word, urlWith(r, "sort", c.value, "page", ""), l.Sort == c.value})
 	}
 }
 
-// typed returns the bounded search text and its displayed form.
-func typed(r *http.Request) (q, shown string) {
+// searchText returns the bounded search text and its displayed form.
+func searchText(r *http.Request) (q, shown string) {
 	q = r.URL.Query().Get("q")
 	if runes := []rune(q); len(runes) > maxQuery {
 		q = string(runes[:maxQuery])
@@ -166,26 +166,26 @@ func matches(k *lock, q string) bool {
 	if q == "" || contains(k.Name, q) {
 		return true
 	}
-	return slices.ContainsFunc(slices.Concat(k.Holders, k.Line), func(i distlock.LockInfo) bool {
+	return slices.ContainsFunc(slices.Concat(k.Holders, k.Queue), func(i distlock.LockInfo) bool {
 		return contains(i.Process, q) || contains(i.Why, q)
 	})
 }
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows that are in the order of names. By default trouble and longer queues come
-// first.
+// sortRows sorts rows, which are in the order of names. In the default order locks in trouble come
+// first, and of these the locks with longer queues.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"": func(a, b lockRow) int {
 			if c := cmp.Compare(b.Trouble, a.Trouble); c != 0 || a.Trouble == 0 {
 				return c
 			}
-			return cmp.Compare(len(b.Line), len(a.Line))
+			return cmp.Compare(len(b.Queue), len(a.Queue))
 		},
 		"held":  func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
 		"ping":  func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
-		"queue": func(a, b lockRow) int { return cmp.Compare(len(b.Line), len(a.Line)) },
+		"queue": func(a, b lockRow) int { return cmp.Compare(len(b.Queue), len(a.Queue)) },
 	}[by]
 	if order != nil {
 		slices.SortStableFunc(rows, order)
@@ -242,7 +242,7 @@ func holdersOf(k *lock) (all []holder) {
 	for _, h := range k.Holders {
 		one := holder{LockInfo: h}
 		if h.Held {
-			o := outlook.Foresee(h, len(k.Holders)-1, k.Line)
+			o := outlook.Foresee(h, len(k.Holders)-1, k.Queue)
 			one.Outlook, one.Reasons = o.Sentence(name), o.Lines(name)
 		}
 		all = append(all, one)
@@ -250,15 +250,16 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents is the number of newest events on the page of a lock. As many older events are shown if
-// they are unusual, so a takeover stays visible after a hundred acquisitions.
+// maxEvents is the number of newest events on the page of a lock. The page also shows up to
+// maxEvents older events that are unusual, so a takeover stays visible after a hundred
+// acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
 	p := lockPage{Name: r.URL.Query().Get("name"), AllowBreak: s.cfg.AllowBreak}
 	p.Lock = now.named[p.Name]
 	if p.Lock == nil && (now.partial || len(now.bad) > 0) {
-		p.Lock, p.Problem = s.one(r.Context(), p.Name)
+		p.Lock, p.Problem = s.readLock(r.Context(), p.Name)
 	}
 	if p.Lock != nil {
 		s.palette.ofLock(p.Lock)
@@ -284,14 +285,14 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	return p
 }
 
-// one reads a single lock, which a listing has omitted or could not parse.
-func (s *Server) one(ctx context.Context, name string) (*lock, string) {
-	holders, line, err := s.cfg.Inspector.Holder(ctx, name)
+// readLock reads a single lock, which a listing has omitted or could not parse.
+func (s *Server) readLock(ctx context.Context, name string) (*lock, string) {
+	holders, queue, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {
 	case err != nil:
 		return nil, s.problem(err)
 	case len(holders) == 0:
 		return nil, ""
 	}
-	return &lock{name, holders, line}, ""
+	return &lock{name, holders, queue}, ""
 }

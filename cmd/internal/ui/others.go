@@ -38,8 +38,9 @@ func (l loopRow) Newest() []singleton.PastRun {
 	return runs
 }
 
-// A loopBook has the number of a database's loops and schedules, and the first of them.
-type loopBook struct {
+// A loopSummary has the number of a database's loops and schedules, and rows for at most maxLoops
+// of them.
+type loopSummary struct {
 	rows                               []loopRow // malformed first, then failing, then stopped
 	total, failing, stopped, malformed int
 }
@@ -51,7 +52,7 @@ type loopList struct {
 	Listed  int // less than Total if not all are kept
 }
 
-func showLoops(r *http.Request, all loopBook) any {
+func showLoops(r *http.Request, all loopSummary) any {
 	l := loopList{Total: all.total, Listed: len(all.rows)}
 	show := r.URL.Query().Get("show")
 	for _, row := range all.rows {
@@ -87,7 +88,7 @@ func roundTitle(r singleton.PastRun) string {
 	return text
 }
 
-func (s *Server) readLoops(ctx context.Context) (found loopBook, err error) {
+func (s *Server) readLoops(ctx context.Context) (found loopSummary, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
 	}
@@ -133,7 +134,7 @@ const (
 	keepPings   = 2 * time.Second
 )
 
-// Bounds of the other pages.
+// Bounds of the pages of processes, queues and loops.
 const (
 	maxProcesses = 500
 	maxHeldShown = 50 // locks of one process
@@ -154,8 +155,8 @@ type electionRow struct {
 func (s *Server) showElections(_ *http.Request, now *listing) any {
 	var rows []electionRow
 	for _, k := range now.locks {
-		stands := func(i distlock.LockInfo) bool { return words.Role(i) == electionLabel }
-		if !slices.ContainsFunc(k.Holders, stands) && !slices.ContainsFunc(k.Line, stands) {
+		isElection := func(i distlock.LockInfo) bool { return words.Role(i) == electionLabel }
+		if !slices.ContainsFunc(k.Holders, isElection) && !slices.ContainsFunc(k.Queue, isElection) {
 			continue
 		}
 		s.palette.ofLock(k)
@@ -177,15 +178,15 @@ type queueRow struct {
 	due     string // Due of the queue's Config
 }
 
-// A queueBook contains the number of a server's queues, and the rows of the first queues.
-type queueBook struct {
+// A queueSummary contains the number of a server's queues, and the rows of the first queues.
+type queueSummary struct {
 	Rows  []queueRow
 	Total int
 }
 
 // readQueues counts the rows of the first queues that have a lock document,
 // claim:DATABASE.COLLECTION:QUEUE:SLOT.
-func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
+func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
 	}
@@ -234,7 +235,7 @@ func (s *Server) readQueues(ctx context.Context) (found queueBook, err error) {
 }
 
 // showQueues puts queues with dead rows first.
-func showQueues(_ *http.Request, all queueBook) any {
+func showQueues(_ *http.Request, all queueSummary) any {
 	all.Rows = slices.Clone(all.Rows)
 	slices.SortStableFunc(all.Rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
 	return all
@@ -264,15 +265,16 @@ type serverPage struct {
 	Members  content
 	Took     time.Duration
 	Rounds   int
-	Lookers  int
+	Viewers  int
 	Locks    content
 	Interval time.Duration
 }
 
-// showServer shows the members, and figures of the page itself. These need no answer of the server.
+// showServer shows the members, and figures of the page itself. Only the members need an answer of
+// the server.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
-		itself), Took: now.took, Rounds: now.seq, Lookers: len(s.streams), Interval: s.cfg.Interval,
+		identity), Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,
 		Locks: contentOf(now.reading, func(l *listing) any { return len(l.locks) })}}
 }
 

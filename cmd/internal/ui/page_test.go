@@ -56,7 +56,7 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 		for _, name := range names {
 			b := w.open("/lock?name="+url.QueryEscape(name), nil)
 			time.Sleep(2 * time.Second)
-			n, text := b.seen()
+			n, text := b.received()
 			if n == 0 || strings.ContainsAny(text, "\r\x1b\x07\u202e\u2066") ||
 				strings.Contains(text, "<script>alert") {
 				t.Errorf("stream of %q: %d events, the last\n%s", name, n, text)
@@ -69,13 +69,13 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// Foreign strings in fields that usually come from this project, such as the process and kind of an
-// event or the values of an address, are shown as text. They do not end an event of a stream.
+// Foreign strings are shown as text even in the process or the kind of an event, and in the
+// parameters of an address. They do not end an event of a stream.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		ts := bson.NewObjectID()
-		w.past.put(history.Entry{ID: ts, At: time.Now(), Kind: odd, Name: "job", Process: odd,
+		w.history.put(history.Entry{ID: ts, At: time.Now(), Kind: odd, Name: "job", Process: odd,
 			Previous: odd, Mode: odd})
 		for collection, doc := range map[string]bson.D{
 			catalog.LocksCollection: {{Key: "_id", Value: "job"}, {Key: "state", Value: int32(1)},
@@ -87,7 +87,7 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 		for _, path := range append([]string{"/?show=%0D%0Da&sort=%0Db&q=%0D%0Dc"}, paths...) {
 			b := w.open(path, nil)
 			time.Sleep(2 * time.Second)
-			_, text := b.seen()
+			_, text := b.received()
 			b.leave()
 			if strings.Count(text, "\n\n") != 1 || strings.ContainsAny(text, "\r") {
 				t.Errorf("stream of %s: a text has ended the event\n%q", path, text)
@@ -137,7 +137,7 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 			{"another loopback", "GET", "127.8.8.8:1", nil, 200},
 			{"IPv6", "GET", "[::1]:8087", nil, 200},
 			{"IPv4 in IPv6", "GET", "[::ffff:127.0.0.1]:8087", nil, 200},
-			{"a name of somebody else's", "GET", "evil.example:8087", nil, 421},
+			{"a foreign host name", "GET", "evil.example:8087", nil, 421},
 			{"a name that begins alike", "GET", "localhost.evil.example", nil, 421},
 			{"an address that begins alike", "GET", "127.0.0.1.evil.example", nil, 421},
 			{"no name", "GET", "", nil, 421},
@@ -250,7 +250,7 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 
 // The page shows the data that an operator needs: the holder, its reason and start, the waiters,
 // the silent processes and the leader.
-func TestPage_TellsWhoHoldsAndWaits(t *testing.T) {
+func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
 		g := w.hold(a, "job", distlock.Why("nightly report"))
@@ -306,7 +306,7 @@ func takeover(t *testing.T, written bool) {
 
 // The page shows stored events that no viewer observed, and no observed change twice. If the
 // history cannot be read, the page reports that and shows the observed changes.
-func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
+func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
 		g := w.hold(m, "job", distlock.Why("unseen work"))
@@ -327,7 +327,7 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 		page = w.get("/lock?name=job")
 		want(t, page, "by hand", `<path class="mark broke" d="M-4`, ">lost<")
 		assert.Equal(t, strings.Count(page, ">broken<"), 1, "%d breaks are shown, want %d")
-		w.past.fail(distlock.ErrUnavailable)
+		w.history.fail(distlock.ErrUnavailable)
 		time.Sleep(10 * time.Second)
 		want(t, w.get("/lock?name=job"), "The written history cannot be read", ">broken<")
 	})
@@ -335,15 +335,15 @@ func TestPage_History_JoinsWhatWasWrittenAndSeen(t *testing.T) {
 
 // A holder may be observed before its first fence is raised to the clock. The page shows one
 // holding and one acquisition with the final fence, with or without a stored history.
-func TestPage_SeenBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
+func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
-			seenBeforeItsFenceWasRaised(t, unwritten)
+			readBeforeItsFenceWasRaised(t, unwritten)
 		})
 	}
 }
 
-func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
+func readBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	t.Helper()
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = unwritten
@@ -368,7 +368,7 @@ func seenBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 			}
 			if strings.Contains(page, "fence 1\n") || strings.Contains(page, `>1</dd>`) ||
 				strings.Contains(page, "end is not known") {
-				t.Errorf("released %v: a holding that nobody had:\n%s", released, page)
+				t.Errorf("released %v: a holding without a holder:\n%s", released, page)
 			}
 		}
 	})
@@ -393,7 +393,7 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 
 // If a lock is released while there is no viewer, the page does not show it as held up to the time
 // of the next viewer.
-func TestPage_NobodyLooked_TheEndIsNotMadeUp(t *testing.T) {
+func TestPage_NoViewer_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true
 		g := w.hold(w.process(), "job")

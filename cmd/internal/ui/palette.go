@@ -16,9 +16,9 @@ const maxColored = 5_000
 // A palette assigns colors to processes. A process keeps its color until it appears next to another
 // process with the same color in a queue or in a lock's timeline.
 type palette struct {
-	mu   sync.Mutex // guards the rest
-	of   map[string]int
-	near map[string]map[string]bool
+	mu        sync.Mutex // guards the rest
+	of        map[string]int
+	neighbors map[string]map[string]bool
 }
 
 func (p *palette) color(process string) int {
@@ -33,7 +33,7 @@ func (p *palette) get(process string) int {
 		return c
 	}
 	if p.of == nil || len(p.of) >= maxColored {
-		p.of, p.near = map[string]int{}, map[string]map[string]bool{}
+		p.of, p.neighbors = map[string]int{}, map[string]map[string]bool{}
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(process)) // never fails
@@ -42,8 +42,8 @@ func (p *palette) get(process string) int {
 	return c
 }
 
-// beside gives two adjacent processes different colors.
-func (p *palette) beside(one, other string) {
+// separate gives two adjacent processes different colors.
+func (p *palette) separate(one, other string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if one == other || one == "" || other == "" {
@@ -51,18 +51,18 @@ func (p *palette) beside(one, other string) {
 	}
 	taken, mine := p.get(one), p.get(other)
 	for _, pair := range [][2]string{{one, other}, {other, one}} {
-		if p.near[pair[0]] == nil {
-			p.near[pair[0]] = map[string]bool{}
+		if p.neighbors[pair[0]] == nil {
+			p.neighbors[pair[0]] = map[string]bool{}
 		}
-		if len(p.near[pair[0]]) < colors {
-			p.near[pair[0]][pair[1]] = true
+		if len(p.neighbors[pair[0]]) < colors {
+			p.neighbors[pair[0]][pair[1]] = true
 		}
 	}
 	if taken != mine {
 		return
 	}
 	used := map[int]bool{}
-	for n := range p.near[other] {
+	for n := range p.neighbors[other] {
 		used[p.get(n)] = true
 	}
 	next := (mine + 1) % colors
@@ -75,8 +75,8 @@ func (p *palette) beside(one, other string) {
 	p.of[other] = next
 }
 
-// besideWaiters is the number of waiters with colors that must differ from the holders' colors.
-const besideWaiters = 6
+// distinctWaiters is the number of waiters with colors that must differ from the holders' colors.
+const distinctWaiters = 6
 
 // ofLock gives a lock's holders and waiters distinct colors.
 func (p *palette) ofLock(k *lock) {
@@ -84,10 +84,10 @@ func (p *palette) ofLock(k *lock) {
 		return
 	}
 	var last distlock.LockInfo
-	for i, one := range append(k.Holders[:len(k.Holders):len(k.Holders)], k.Line...) {
-		p.beside(last.Process, one.Process)
-		if at := i - len(k.Holders); at >= 0 && at < besideWaiters {
-			p.beside(k.Holders[0].Process, one.Process)
+	for i, one := range append(k.Holders[:len(k.Holders):len(k.Holders)], k.Queue...) {
+		p.separate(last.Process, one.Process)
+		if at := i - len(k.Holders); at >= 0 && at < distinctWaiters {
+			p.separate(k.Holders[0].Process, one.Process)
 		}
 		last = one
 	}

@@ -22,7 +22,7 @@ var (
 
 // Consecutive holders of a lock have different colors on the timeline, for any number of processes.
 // Each bar shows its name.
-func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
+func TestTimeline_NeighborsDifferInColor_BarsHaveNames(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		const turns, long = 40, 8 * time.Second
 		begun := time.Now().Add(-turns * long).UTC()
@@ -32,7 +32,7 @@ func TestTimeline_NeighboursDifferInColor_NamesStandInTheBars(t *testing.T) {
 				Session: bson.NewObjectID()}
 			for kind, at := range map[string]time.Duration{"acquired": 0, "released": long} {
 				e.Kind, e.At = kind, begun.Add(time.Duration(i)*long+at)
-				w.past.put(e)
+				w.history.put(e)
 			}
 		}
 		for range 2 { // the colors do not change

@@ -33,61 +33,60 @@ type poller struct {
 	redact   func(error) string
 	record   *record
 
-	round sync.Mutex    // allows one round at a time, and guards rest; locked before mu
-	rest  time.Duration // the end of the pause between rounds, in monotonic time
+	round    sync.Mutex    // allows one round at a time, and guards pauseEnd; locked before mu
+	pauseEnd time.Duration // the end of the pause between rounds, in monotonic time
 
 	mu      sync.Mutex // guards the rest
-	lookers int
+	viewers int
 	latest  *state
 	changed chan struct{} // closed when a new state exists
-	loop    bool          // the loop runs
+	loop    bool          // run is running
 	wg      sync.WaitGroup
 
-	life context.Context // the context of the rounds
-	end  context.CancelFunc
+	ctx    context.Context // the context of the rounds
+	cancel context.CancelFunc
 }
 
 func newPoller(ctx context.Context, interval time.Duration,
 	read func(context.Context) (*listing, error), redact func(error) string) *poller {
 	p := &poller{clock: clock.From(ctx), interval: interval, read: read, redact: redact,
 		record: &record{}, latest: &state{}, changed: make(chan struct{})}
-	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return p
 }
 
-// close ends the loop and waits for it.
+// close ends the loop and waits for it. No further loop begins.
 func (p *poller) close() {
-	p.end()
 	p.mu.Lock()
-	p.loop = true // so that no further loop starts
+	p.cancel() // with mu held, so that addViewer starts no further loop
 	p.mu.Unlock()
 	p.wg.Wait()
 }
 
-// look registers a viewer until the returned function is called.
-func (p *poller) look() (leave func()) {
+// addViewer registers a viewer until the returned function is called.
+func (p *poller) addViewer() (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lookers++
-	if !p.loop {
+	p.viewers++
+	if !p.loop && p.ctx.Err() == nil {
 		p.loop = true
 		p.wg.Go(p.run)
 	}
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.lookers--
+		p.viewers--
 	})
 }
 
 // run makes rounds while a page has a viewer.
 func (p *poller) run() {
 	for {
-		if !clock.Sleep(p.clock, p.fresh(), p.life.Done()) {
+		if !clock.Sleep(p.clock, p.refresh(), p.ctx.Done()) {
 			return
 		}
 		p.mu.Lock()
-		if p.lookers == 0 {
+		if p.viewers == 0 {
 			p.loop = false
 			p.mu.Unlock()
 			return
@@ -103,18 +102,18 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// fresh runs a round if the pause after the latest one is over. It returns the time until the next
-// round.
-func (p *poller) fresh() time.Duration {
+// refresh runs a round if the pause after the latest one is over. It returns the time until the
+// next round.
+func (p *poller) refresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()
 	begun := p.clock.Now()
 	before, _ := p.now()
-	if left := p.rest - begun.Mono; before.seq > 0 && left > 0 {
+	if left := p.pauseEnd - begun.Mono; before.seq > 0 && left > 0 {
 		return left
 	}
-	found, err := p.read(p.life) // the round outlives the caller, because viewers share it
-	if err != nil && p.life.Err() != nil {
+	found, err := p.read(p.ctx) // the round outlives the caller, because viewers share it
+	if err != nil && p.ctx.Err() != nil {
 		return p.interval
 	}
 	ended := p.clock.Now()
@@ -128,7 +127,7 @@ func (p *poller) fresh() time.Duration {
 	case err != nil && before.problem == "":
 		next.since = ended.Wall
 	case err == nil:
-		p.record.note(found, ended.Wall)
+		p.record.compare(found, ended.Wall)
 	}
 	p.mu.Lock()
 	p.latest = next
@@ -136,7 +135,7 @@ func (p *poller) fresh() time.Duration {
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
 	pause := max(p.interval, (busyShare-1)*next.took)
-	p.rest = ended.Mono + pause
+	p.pauseEnd = ended.Mono + pause
 	return pause
 }
 
@@ -159,7 +158,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 		s.refuse(w, http.StatusServiceUnavailable, "Too many pages are open.")
 		return
 	}
-	defer s.poller.look()()
+	defer s.poller.addViewer()()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	out := http.NewResponseController(w)
@@ -184,11 +183,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// lines formats the data of an event. A carriage return would end a line of the stream, so lines
-// replaces it by the equivalent character reference.
-var lines = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
+// eventData formats the data of an event. A carriage return would end a line of the stream, so
+// eventData replaces it by the equivalent character reference.
+var eventData = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// A rendered is a view of one state, rendered once for all its viewers.
+// A rendered has the text of a view of one state. The text is made once for all viewers.
 type rendered struct {
 	once sync.Once
 	text []byte
@@ -208,7 +207,7 @@ func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 		if err := s.templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
 			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
 		}
-		kept.text = []byte(lines.Replace(strings.TrimSpace(b.String())))
+		kept.text = []byte(eventData.Replace(strings.TrimSpace(b.String())))
 	})
 	return kept.text
 }

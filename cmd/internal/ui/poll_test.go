@@ -19,7 +19,7 @@ import (
 )
 
 // The server is queried once an interval for any number of viewers, and never without a viewer.
-func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *testing.T) {
+func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
 		assert.MustEqual(t, w.store.Total(), 0, "%d commands before anybody looked, want %d")
@@ -32,7 +32,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		synctest.Wait()
 		// A round sends two commands, one for the holders and one for the waiters. Two histories,
 		// of all locks and of one lock, are read every three seconds.
-		past := w.past.count()
+		past := w.history.count()
 		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
 		}
@@ -40,7 +40,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 			t.Errorf("the history was read %d times in %d seconds by 50 browsers", past, rounds)
 		}
 		for i, b := range all {
-			if n, _ := b.seen(); n < rounds-1 || n > rounds+2 {
+			if n, _ := b.received(); n < rounds-1 || n > rounds+2 {
 				t.Errorf("browser %d was sent %d events in %d intervals", i, n, rounds)
 			}
 			b.leave()
@@ -49,7 +49,7 @@ func TestPoll_HundredBrowsers_AskedOnceAnInterval_NothingWhenNobodyLooks(t *test
 		n := w.store.Total()
 		time.Sleep(time.Hour)
 		if now := w.store.Total(); now != n {
-			t.Errorf("%d commands while nobody looked", now-n)
+			t.Errorf("%d commands without a viewer", now-n)
 		}
 	})
 }
@@ -81,12 +81,12 @@ func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 		w.hold(m, "late lock")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n, text := quick.seen(); n < 18 || !strings.Contains(text, "late lock") {
+		if n, text := quick.received(); n < 18 || !strings.Contains(text, "late lock") {
 			t.Errorf("the other browser was sent %d events", n)
 		}
 		close(read)
 		synctest.Wait()
-		if n, text := slow.seen(); n != 2 || !strings.Contains(text, "late lock") {
+		if n, text := slow.received(); n != 2 || !strings.Contains(text, "late lock") {
 			t.Errorf("the slow browser was sent %d events, want the one it was sent and the latest", n)
 		}
 	})
@@ -116,19 +116,19 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 		w.hold(w.process(), "job")
 		b := w.open("/", nil)
 		time.Sleep(3 * time.Second)
-		_, text := b.seen()
+		_, text := b.received()
 		want(t, text, "job")
 		lack(t, text, "could not be read since")
 		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
 		})
 		time.Sleep(5 * time.Second)
-		_, text = b.seen()
+		_, text = b.received()
 		want(t, text, "could not be read since", "job", "xxx@h&lt;b&gt;")
 		lack(t, text, secret)
 		w.store.Set(nil)
 		time.Sleep(2 * time.Second)
-		_, text = b.seen()
+		_, text = b.received()
 		want(t, text, "job")
 		lack(t, text, "could not be read since")
 	})
@@ -137,7 +137,7 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 // A slow server is not kept busy: a round of one second is followed by a pause of nine seconds, for
 // a live page and for frequent requests without the script.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
-	for name, look := range map[string]func(*world){
+	for name, view := range map[string]func(*world){
 		"live": func(w *world) {
 			b := w.open("/", nil)
 			time.Sleep(100 * time.Second)
@@ -156,7 +156,7 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 					time.Sleep(500 * time.Millisecond)
 					return apply()
 				})
-				look(w)
+				view(w)
 				if n := w.store.Count(fault.List); n > 22 {
 					t.Errorf("%d commands of half a second in 100 seconds", n)
 				}
@@ -193,11 +193,11 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 		t.Cleanup(func() { _ = server.Close() })
 		begin := func(request string) net.Conn {
 			t.Helper()
-			ours, theirs := net.Pipe()
-			on.accepted <- theirs
-			assert.Value(io.WriteString(ours, request))(t)
-			t.Cleanup(func() { _ = ours.Close() })
-			return ours
+			client, server := net.Pipe()
+			on.accepted <- server
+			assert.Value(io.WriteString(client, request))(t)
+			t.Cleanup(func() { _ = client.Close() })
+			return client
 		}
 		const body = " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
 			"application/x-www-form-urlencoded\r\nContent-Length: 99\r\n\r\nt"

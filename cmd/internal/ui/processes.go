@@ -18,7 +18,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// A process is a process that holds or waits.
+// A process pings, holds locks or waits for them.
 type process struct {
 	distlock.LockInfo   // one of the process's rows, for the ping
 	Holds, Waits        []distlock.LockInfo
@@ -53,17 +53,17 @@ type processList struct {
 	Empty   string // the message for an empty list
 }
 
-type census struct {
+type pingList struct {
 	pings []catalog.Ping
 	more  bool
 	now   time.Time // the server's clock
 }
 
 func (s *Server) showProcesses(r *http.Request, now *listing) any {
-	query, echo := typed(r)
+	query, echo := searchText(r)
 	l := processList{Query: echo}
 	known := map[string]*process{}
-	now.parties(func(i distlock.LockInfo) {
+	now.each(func(i distlock.LockInfo) {
 		p := known[i.Process]
 		if p == nil {
 			p = &process{LockInfo: i}
@@ -105,7 +105,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	return l
 }
 
-// figures counts the known processes. The number of dead lock holders comes from the listing.
+// figures counts the known processes. If the pings are not complete, only the number of dead
+// holders is known.
 func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {
@@ -147,7 +148,7 @@ func (s *Server) addPings(r *http.Request, known map[string]*process, l *process
 	return !read.value.more
 }
 
-func (s *Server) readPings(ctx context.Context) (found census, err error) {
+func (s *Server) readPings(ctx context.Context) (found pingList, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
 	}

@@ -20,8 +20,8 @@ func (w *world) away() {
 		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 }
 
-// told matches words and figures that report an empty result.
-var told = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
+// emptyTexts matches words and figures that report an empty result.
+var emptyTexts = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
 
 // No page and no stream shows a figure or "none" for data that was never read. Each shows the
 // reason.
@@ -32,13 +32,13 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 		for _, path := range append([]string{"/?show=silent", "/?q=x", "/lock?name=nothing"}, paths...) {
 			b := w.open(path, nil)
 			time.Sleep(2 * time.Second)
-			_, streamed := b.seen()
+			_, streamed := b.received()
 			b.leave()
 			for _, page := range []string{main(w.get(path)), streamed} {
 				for _, truth := range []string{"Nothing was read so far", `live pages</dt><dd class="num">0<`} {
 					page = strings.Replace(page, truth, "", 1)
 				}
-				if found := told.FindString(page); found != "" {
+				if found := emptyTexts.FindString(page); found != "" {
 					t.Errorf("%s says %q", path, found)
 				}
 				want(t, page, "could not be read since", "Not known")
@@ -76,23 +76,23 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		want(t, w.get("/lock?name=job"), "Nothing happened yet")
 		time.Sleep(time.Minute)
-		w.past.fail(distlock.ErrUnavailable)
+		w.history.fail(distlock.ErrUnavailable)
 		page := w.get("/lock?name=job")
 		want(t, page, "The written history cannot be read")
 		lack(t, page, "Nothing happened yet")
 	})
 }
 
-// Every page reports a database without locks like the command line, and queries it seldom.
+// For a database without locks, every page shows the text of Config.Void, which is called seldom.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
-	void := func(c *ui.Config) {
+	noLocks := func(c *ui.Config) {
 		c.Void = func(context.Context) (string, error) {
 			asked++
 			return `database "distlok" has no collection locks: nothing was ever locked there`, nil
 		}
 	}
-	inBubble(t, void, func(t *testing.T, w *world) {
+	inBubble(t, noLocks, func(t *testing.T, w *world) {
 		for _, path := range paths {
 			page := w.get(path)
 			want(t, page, "nothing was ever locked there.")
@@ -113,7 +113,7 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 
 // The page finds queues by the locks of their workers. So it shows no queues if the locks could not
 // be read again.
-func TestPage_LocksNotReadAgain_TellsNoQueues(t *testing.T) {
+func TestPage_LocksNotReadAgain_ShowsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)
 	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, 100*time.Millisecond })

@@ -18,11 +18,11 @@ import (
 
 const maxRecord = 5_000
 
-// maxGap is the longest time between two rounds for which a holding that ended between them gets
-// the time of the second as its end. After a longer time it gets the time of the first.
+// A holding that ends between two rounds gets the time of the second round as its end. If the pause
+// between the rounds exceeds maxGap, the end is the time of the first round.
 const maxGap = 15 * time.Second
 
-// An event is an event of a lock, from the history or from two rounds. Its time is by the server's
+// An event is a change of a lock, from the history or from two rounds. Its time is by the server's
 // clock, or by this machine's if unknown. For a break, Process is the process that broke the lock.
 type event struct{ history.Entry }
 
@@ -49,8 +49,9 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
-// A holdingKey identifies a holding of a lock by its session. The fence is not sufficient: the
-// fence of a name's first holder is raised while it holds, and a late release has only its session.
+// A holdingKey identifies a holding of a lock by its session. The fence is not sufficient. The
+// first holder of a name gets a higher fence while it holds, and the event of a late release may
+// have no fence.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
@@ -83,8 +84,8 @@ type record struct {
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
 
-// note compares a round with the previous round. now is this machine's clock.
-func (r *record) note(l *listing, now time.Time) {
+// compare records the changes since the previous round. now is this machine's clock.
+func (r *record) compare(l *listing, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !l.now.IsZero() {
@@ -105,22 +106,22 @@ func (r *record) note(l *listing, now time.Time) {
 				holders[h.Session] = h
 			}
 		}
-		told := false // the takeover has reported the end
+		ended := false // the takeover has reported the end
 		for session, was := range before {
 			if _, still := holders[session]; !still {
-				e := gone(k, was, now)
+				e := endEvent(k, was, now)
 				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
 					e.At, e.Cause = r.last, "no round was made when it ended; it was held at "+words.Instant(r.last)
 					e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
 				}
-				told = told || e.Kind == words.TakenOver
+				ended = ended || e.Kind == words.TakenOver
 				r.add(e)
 			}
 		}
 		for _, h := range k.Holders {
 			was, had := before[h.Session]
 			switch {
-			case !h.Held || told && !had:
+			case !h.Held || ended && !had:
 			case !had:
 				at := h.Since
 				if at.IsZero() {
@@ -129,7 +130,7 @@ func (r *record) note(l *listing, now time.Time) {
 				r.add(event{history.Entry{At: at, Name: k.Name, Kind: words.Acquired, Process: h.Process,
 					Session: h.Session, Fence: h.Fence, Why: h.Why}})
 			case was.Fence != h.Fence:
-				r.raise(k.Name, h)
+				r.updateFence(k.Name, h)
 			}
 		}
 		if len(holders) > 0 {
@@ -139,8 +140,9 @@ func (r *record) note(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// gone returns the event that ended a holding, according to two rounds.
-func gone(k *lock, was distlock.LockInfo, now time.Time) event {
+// endEvent returns the event for the end of a holding of lock k. The parameter was has the holder
+// of the previous round.
+func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
 		Session: was.Session, Fence: was.Fence, Why: was.Why}}
 	next := k.Holders[0]
@@ -179,9 +181,9 @@ func (r *record) add(e event) {
 	}
 }
 
-// raise corrects the recorded fence of a holder. A round may read a first fence before it is raised
-// to the clock.
-func (r *record) raise(lock string, h distlock.LockInfo) {
+// updateFence corrects the recorded fence of a holder. The first fence of a name is raised to the
+// clock after the acquisition, and a round may have read the lower value.
+func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {
 			e.Fence = h.Fence
@@ -206,36 +208,36 @@ func (r *record) of(name string) ([]event, time.Time) {
 
 // Bounds of the stored history to read, and the lifetime of the result.
 const (
-	keepPast    = 3 * time.Second
-	maxPast     = 2_000 // the newest entries of all locks
-	maxPastOne  = 500   // entries of one lock
-	maxPastKept = 64    // histories that are kept
+	keepHistory    = 3 * time.Second
+	maxHistory     = 2_000 // the newest entries of all locks
+	maxLockHistory = 500   // entries of one lock
+	maxHistories   = 64    // histories that are kept
 )
 
-type past struct {
+type storedEvents struct {
 	events []event // oldest first
 	cut    bool    // the history has more
 }
 
-// pasts caches the histories that pages show.
-type pasts struct {
+// historyCache caches the histories that pages show.
+type historyCache struct {
 	s  *Server
 	mu sync.Mutex // guards the map by
-	by map[string]*cell[past]
+	by map[string]*cell[storedEvents]
 }
 
 // of returns the stored history of a lock, or of all locks if the name is empty. All viewers share
 // the result.
-func (p *pasts) of(ctx context.Context, name string) reading[past] {
+func (p *historyCache) of(ctx context.Context, name string) reading[storedEvents] {
 	p.mu.Lock()
 	c := p.by[name]
 	if c == nil {
-		if len(p.by) >= maxPastKept {
+		if len(p.by) >= maxHistories {
 			clear(p.by)
 		}
-		c = &cell[past]{clock: p.s.clock, keep: keepPast, word: p.s.problem,
-			read: func(ctx context.Context) (past, error) {
-				return p.s.readPast(ctx, name)
+		c = &cell[storedEvents]{clock: p.s.clock, keep: keepHistory, format: p.s.problem,
+			read: func(ctx context.Context) (storedEvents, error) {
+				return p.s.readHistory(ctx, name)
 			}}
 		p.by[name] = c
 	}
@@ -243,47 +245,48 @@ func (p *pasts) of(ctx context.Context, name string) reading[past] {
 	return c.get(ctx)
 }
 
-func (s *Server) readPast(ctx context.Context, name string) (past, error) {
+func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, error) {
 	if s.cfg.Past == nil {
-		return past{}, nil
+		return storedEvents{}, nil
 	}
-	q := history.Query{Name: name, Limit: maxPast}
+	q := history.Query{Name: name, Limit: maxHistory}
 	if name != "" {
-		q.Limit = maxPastOne
+		q.Limit = maxLockHistory
 	}
 	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: by an operator or a later version
-	found := past{cut: len(entries)+len(malformed) >= q.Limit}
+	found := storedEvents{cut: len(entries)+len(malformed) >= q.Limit}
 	for _, e := range slices.Backward(entries) {
 		found.events = append(found.events, event{e})
 	}
 	return found, err
 }
 
-// events returns the events of a lock, or of all locks if the name is empty, oldest first. source
-// describes where they come from: the stored history, and observed changes that it does not
-// contain. whole is false if the stored history could not be read.
+// events returns the events of a lock, or of all locks if the name is empty, oldest first. It joins
+// the stored history with the observed changes that are not stored. The second result tells an
+// operator where the events come from. The third result is false if the stored history could not be
+// read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
-	seen, since := s.poller.record.of(name)
-	read := s.pasts.of(ctx, name)
-	written := read.value
+	observed, since := s.poller.record.of(name)
+	read := s.histories.of(ctx, name)
+	stored := read.value
 	switch {
-	case read.problem != "" && len(written.events) == 0:
-		return seen, "The written history cannot be read (" + read.problem + "). " +
-			seenSince(since), false
-	case len(written.events) == 0:
-		return seen, "Nothing is written in the history. " + seenSince(since), true
+	case read.problem != "" && len(stored.events) == 0:
+		return observed, "The written history cannot be read (" + read.problem + "). " +
+			observedSince(since), false
+	case len(stored.events) == 0:
+		return observed, "Nothing is written in the history. " + observedSince(since), true
 	}
 	type key struct {
 		holdingKey
 		what string
 	}
 	known := map[key]bool{}
-	for _, e := range written.events {
+	for _, e := range stored.events {
 		known[key{e.holding(), e.what()}] = true
 		known[key{e.holding(), e.Kind}] = true
 	}
-	all := slices.Clone(written.events)
-	for _, e := range seen {
+	all := slices.Clone(stored.events)
+	for _, e := range observed {
 		what := e.what()
 		if e.Kind == words.Broken {
 			what = words.Broken // even if the holder recorded a loss of the lock
@@ -294,19 +297,19 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 	}
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
 	source = "From the written history, and what this page saw."
-	if written.cut {
+	if stored.cut {
 		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what "+
-			"this page saw.", len(written.events), words.Instant(written.events[0].At))
+			"this page saw.", len(stored.events), words.Instant(stored.events[0].At))
 	}
 	if read.problem != "" {
 		source = "The written history cannot be read (" + read.problem + "); it is of " +
-			words.Instant(read.at) + ". " + seenSince(since)
+			words.Instant(read.at) + ". " + observedSince(since)
 	}
 	return all, source, read.problem == ""
 }
 
-// seenSince describes the period that the rounds cover.
-func seenSince(since time.Time) string {
+// observedSince describes the period that the rounds cover.
+func observedSince(since time.Time) string {
 	if since.IsZero() {
 		return "This page has seen nothing so far."
 	}

@@ -38,7 +38,7 @@ type Config struct {
 	Members func(context.Context) ([]Member, error)
 	// Void describes a database without locks, and whether it ever had locks. It may be nil.
 	Void func(context.Context) (string, error)
-	// Hosts and Database show on the page where the locks are stored. They contain no password.
+	// Hosts and Database are shown as the place of the locks. They contain no password.
 	Hosts, Database string
 	// Interval is the time between two rounds; default DefaultInterval.
 	Interval time.Duration
@@ -48,8 +48,8 @@ type Config struct {
 	Tokens Tokens
 	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. If it is
 	// nil, the page uses Inspector.
-	InspectorOf func(who string) *distlock.Inspector
-	// Loopback refuses requests for other hosts than the loopback of this machine. A foreign page
+	InspectorOf func(owner string) *distlock.Inspector
+	// Loopback refuses requests for hosts other than the loopback of this machine. A foreign page
 	// could send such a request through a DNS name that resolves to this machine.
 	Loopback bool
 	// Secure is set with TLS: browsers then send cookies only over TLS.
@@ -62,17 +62,17 @@ type Config struct {
 
 // A Server is the http.Handler of the page. Close it after use.
 type Server struct {
-	cfg     Config
-	clock   clock.Clock
-	poller  *poller
-	loops   cell[loopBook]
-	queues  cell[queueBook]
-	members cell[[]Member]
-	pings   cell[census]
-	void    cell[string]
-	dead    tally
-	pasts   pasts
-	palette palette
+	cfg       Config
+	clock     clock.Clock
+	poller    *poller
+	loops     cell[loopSummary]
+	queues    cell[queueSummary]
+	members   cell[[]Member]
+	pings     cell[pingList]
+	void      cell[string]
+	dead      deadCounter
+	histories historyCache
+	palette   palette
 	// templates has the templates of all pages, with the colors of this Server.
 	templates *template.Template
 
@@ -102,18 +102,18 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	s.poller = newPoller(ctx, cfg.Interval, func(ctx context.Context) (*listing, error) {
 		return s.read(ctx)
 	}, s.problem)
-	s.loops = cell[loopBook]{clock: s.clock, keep: keepLoops, read: s.readLoops, word: s.problem}
-	s.queues = cell[queueBook]{clock: s.clock, keep: keepQueues, read: s.readQueues, word: s.problem}
-	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, word: s.problem}
-	s.pings = cell[census]{clock: s.clock, keep: keepPings, read: s.readPings, word: s.problem}
-	s.dead.clock, s.dead.count, s.dead.word = s.clock, s.readDead, s.problem
-	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, word: s.problem}
+	s.loops = cell[loopSummary]{clock: s.clock, keep: keepLoops, read: s.readLoops, format: s.problem}
+	s.queues = cell[queueSummary]{clock: s.clock, keep: keepQueues, read: s.readQueues, format: s.problem}
+	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, format: s.problem}
+	s.pings = cell[pingList]{clock: s.clock, keep: keepPings, read: s.readPings, format: s.problem}
+	s.dead.clock, s.dead.count, s.dead.format = s.clock, s.readDead, s.problem
+	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, format: s.problem}
 	all, err := templates.Clone()
 	if err != nil {
 		return nil, err
 	}
 	s.templates = all.Funcs(template.FuncMap{"color": s.palette.color})
-	s.pasts = pasts{s: s, by: map[string]*cell[past]{}}
+	s.histories = historyCache{s: s, by: map[string]*cell[storedEvents]{}}
 	s.handler = s.guarded(s.routes())
 	return s, nil
 }
@@ -136,13 +136,13 @@ func (s *Server) routes() http.Handler {
 	for _, v := range views {
 		mux.HandleFunc("GET "+v.path, s.page(v))
 	}
-	mux.HandleFunc("GET /break", s.changes(s.askBreak))
-	mux.HandleFunc("POST /break", s.changes(s.doBreak))
+	mux.HandleFunc("GET /break", s.allowChanges(s.askBreak))
+	mux.HandleFunc("POST /break", s.allowChanges(s.doBreak))
 	mux.HandleFunc("GET /dead", s.showDead)
-	mux.HandleFunc("POST /dead", s.changes(s.doDead))
+	mux.HandleFunc("POST /dead", s.allowChanges(s.doDead))
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
-		// otherwise the server would list the folder
+		// Refuse a folder, which the file server would list.
 		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() {
 			http.NotFound(w, r)
 			return

@@ -40,8 +40,8 @@ func (h *holding) over() bool { return !h.to.IsZero() }
 // unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings computes the holdings with their times. Its input is the events, oldest first, and the
-// present holders.
+// holdings computes the holdings from events, oldest first, and from the present holders. If the
+// parameter of names a lock, holdings uses only the present holders of that lock.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
@@ -119,16 +119,16 @@ type band struct {
 	latest time.Time
 }
 
-// paint colors the bars. A bar differs in color from the previous bar if that bar is of another
+// setColors colors the bars. A bar differs in color from the previous bar if that bar is of another
 // process.
-func (b *band) paint(p *palette) {
+func (b *band) setColors(p *palette) {
 	order := make([]*bar, len(b.Bars))
 	for i := range order {
 		order[i] = &b.Bars[i]
 	}
 	slices.SortStableFunc(order, func(x, y *bar) int { return x.of.from.Compare(y.of.from) })
 	for n := 1; n < len(order); n++ {
-		p.beside(order[n-1].of.process, order[n].of.process)
+		p.separate(order[n-1].of.process, order[n].of.process)
 	}
 	for n, one := range order {
 		one.Color = p.color(one.of.process)
@@ -162,7 +162,7 @@ type choice struct {
 	On         bool
 }
 
-func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
+func newTimeline(all []*holding, w window, byProcess bool, p *palette) timeline {
 	t := timeline{From: words.Instant(w.from), To: words.Instant(w.to)}
 	found := map[string]*band{}
 	var order []*band
@@ -201,7 +201,7 @@ func draw(all []*holding, w window, byProcess bool, p *palette) timeline {
 		if len(b.Bars) > maxBars {
 			b.Bars = b.Bars[len(b.Bars)-maxBars:]
 		}
-		b.paint(p)
+		b.setColors(p)
 		t.Bands = append(t.Bands, *b)
 	}
 	t.Ticks = w.ticks()
@@ -245,7 +245,7 @@ func (w window) x(t time.Time) float64 {
 	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
 }
 
-// ticks returns at most nine round times.
+// ticks returns at most nine marks at round times.
 func (w window) ticks() (all []tick) {
 	step := time.Second
 	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600,

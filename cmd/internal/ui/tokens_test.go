@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A file contains one token, or one token for each user. The error for another file names the line
-// and the remedy. No token is printed.
+// A valid file contains one token, or one token for each user. The error for an invalid file names
+// the line and the remedy. No token is printed.
 func TestTokens_File(t *testing.T) {
 	t.Parallel()
 	const a, b = "0123456789abcdef", "fedcba9876543210"
@@ -61,13 +61,13 @@ func TestTokens_File(t *testing.T) {
 // The author of a break is the owner of the token, whether the request has the token or its cookie.
 // If the token has no owner, the author is the program.
 func TestBreak_InTheNameOfTheToken(t *testing.T) {
-	const alices, bobs, nobodys = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
+	const alices, bobs, anonymous = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
 	var asked []string
 	change := func(c *ui.Config) {
 		breaks(c)
-		c.Tokens = ui.Tokens{alices: "alice", bobs: "bob", nobodys: ""}
-		c.InspectorOf = func(who string) *distlock.Inspector {
-			asked = append(asked, who)
+		c.Tokens = ui.Tokens{alices: "alice", bobs: "bob", anonymous: ""}
+		c.InspectorOf = func(owner string) *distlock.Inspector {
+			asked = append(asked, owner)
 			return c.Inspector
 		}
 	}
@@ -79,7 +79,7 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 		cookie := func(token string) func(*http.Request) {
 			return func(r *http.Request) { r.AddCookie(w.login(token).Result().Cookies()[0]) }
 		}
-		for i, show := range []func(*http.Request){bearer(alices), cookie(bobs), bearer(nobodys),
+		for i, show := range []func(*http.Request){bearer(alices), cookie(bobs), bearer(anonymous),
 			cookie(alices)} {
 			g := w.hold(m, fmt.Sprint("job ", i))
 			page := w.request(http.MethodGet, held(g, g.Name()), show).Body.String()
@@ -97,7 +97,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// Login leads to the requested page, and never to another site. Wrong tokens are slow and logged.
+// Login leads to the requested page, and never to another site. A wrong token is logged and gets a
+// slow reply.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

@@ -33,16 +33,16 @@ func (w *world) troubled() {
 		"host:2:1:dead": 4 * time.Second} {
 		put(catalog.PingsCollection, ping(id, ago))
 	}
-	waiters := func(n int) (line bson.A) {
+	waiters := func(n int) (queue bson.A) {
 		for range n {
-			line = append(line,
+			queue = append(queue,
 				bsontest.D("ts", bson.NewObjectID(), "process", "host:1:1:alive", "since", at))
 		}
-		return line
+		return queue
 	}
-	lock := func(name, holder string, line bson.A) {
+	lock := func(name, holder string, queue bson.A) {
 		put(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1), "ts", bson.NewObjectID(),
-			"process", holder, "fence", int64(7), "when", at, "waiters", line))
+			"process", holder, "fence", int64(7), "when", at, "waiters", queue))
 	}
 	for i := range 60 {
 		lock(fmt.Sprintf("a-fine-%02d", i), "host:1:1:alive", waiters(i%2))
@@ -95,23 +95,23 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 }
 
 // A malformed lock is not shown as missing. A lock whose holder has no ping or a malformed ping is
-// in trouble, with the remedy. Every waiter is counted.
+// in trouble, and the page shows the remedy. Every waiter is counted.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
 			assert.Must(t, w.mem.Put(collection, append(bsontest.D("_id", id), more...)))
 		}
-		var line bson.A
+		var queue bson.A
 		for range 60 {
-			line = append(line, bsontest.D("ts", bson.NewObjectID(), "process", "host:6:1:f"))
+			queue = append(queue, bsontest.D("ts", bson.NewObjectID(), "process", "host:6:1:f"))
 		}
 		put(catalog.PingsCollection, "host:5:1:bad", bson.E{Key: "ping", Value: "yesterday"})
 		put(catalog.LocksCollection, "odd", bson.E{Key: "state", Value: "held"})
 		for name, holder := range map[string]string{"bad": "host:5:1:bad", "gone": "host:4:1:gone"} {
 			put(catalog.LocksCollection, name, bson.E{Key: "state", Value: int32(1)},
 				bson.E{Key: "ts", Value: bson.NewObjectID()}, bson.E{Key: "process", Value: holder},
-				bson.E{Key: "who", Value: holder + ":election:ab"}, bson.E{Key: "waiters", Value: line})
-			line = nil
+				bson.E{Key: "who", Value: holder + ":election:ab"}, bson.E{Key: "waiters", Value: queue})
+			queue = nil
 		}
 		lack(t, w.get("/lock?name=odd"), "There is no such lock")
 		want(t, w.get("/lock?name=odd"), "must be a whole number")
@@ -195,20 +195,21 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 		"the lock names no DATABASE.COLLECTION")
 }
 
-// deaf dials servers that never answer.
-type deaf struct{}
+// silentDialer dials servers that never answer.
+type silentDialer struct{}
 
-func (deaf) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
 // A server that does not count the dead rows delays the first page by at most a second, and later
-// pages not at all. The loops have ten seconds.
+// pages not at all. The test allows ten seconds more for each page, because this server does not
+// return the loops either.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client := assert.Value(mongo.Connect(options.Client().SetDialer(deaf{}).SetHosts(
+		client := assert.Value(mongo.Connect(options.Client().SetDialer(silentDialer{}).SetHosts(
 			[]string{"localhost:1"})))(t)
 		defer func() { _ = client.Disconnect(context.Background()) }()
 		w := newWorld(t, func(c *ui.Config) { c.Client = client })

@@ -52,7 +52,7 @@ func (u *uglyBase) before(d time.Duration) bson.DateTime {
 	return bson.NewDateTimeFromTime(u.now.Add(-d))
 }
 
-func (u *uglyBase) party(n int, why, label string, at time.Duration, more ...bson.E) bson.D {
+func (u *uglyBase) entry(n int, why, label string, at time.Duration, more ...bson.E) bson.D {
 	return append(bsontest.D("ts", bson.NewObjectID(), "process", pod(n),
 		"who", pod(n)+":"+label+":ab12", "why", why, "since", u.before(at)), more...)
 }
@@ -90,25 +90,25 @@ func uglyData(now time.Time) *uglyBase {
 	}
 	for i := range 18 {
 		u.lock(fmt.Sprintf("zz-trouble-%02d", i), 20+i%3, longError,
-			u.party(1, "next", "worker", time.Minute))
+			u.entry(1, "next", "worker", time.Minute))
 	}
-	var line, candidates []any
+	var queue, candidates []any
 	for i := range 40 {
-		line = append(line, u.party(i, oneWord, "worker-with-a-label-of-its-own",
+		queue = append(queue, u.entry(i, oneWord, "worker-with-a-label-of-its-own",
 			time.Duration(i)*time.Minute, bson.E{Key: "takeoverMS", Value: int64(60_000)}))
 		candidates = append(candidates,
-			u.party(i, `{"zone": "eu-central-1a", "address": "10.42.17.203:8443", "build": "`+oneWord[:120]+
+			u.entry(i, `{"zone": "eu-central-1a", "address": "10.42.17.203:8443", "build": "`+oneWord[:120]+
 				`"}`, "election", time.Minute))
 	}
-	u.lock(longName, 20, oneWord, line...)
-	u.lock("hot", 3, longError, line...)
+	u.lock(longName, 20, oneWord, queue...)
+	u.lock("hot", 3, longError, queue...)
 	u.lock("leader", 3, longError, candidates...)
 	u.put(catalog.LocksCollection, bsontest.D("_id", "odd "+oneWord[:300], "state", "held"))
-	first := u.party(2, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"},
+	first := u.entry(2, longError, "reader", time.Hour, bson.E{Key: "mode", Value: "shared"},
 		bson.E{Key: "fence", Value: int64(7)})
 	u.put(catalog.LocksCollection, bson.D{{Key: "_id", Value: "table"}, {Key: "state",
 		Value: int32(1)}, {Key: "mode", Value: "shared"}, first[0], first[1], {Key: "fence",
-		Value: int64(8)}, {Key: "sharers", Value: bson.A{first, u.party(20, longError, "reader",
+		Value: int64(8)}, {Key: "sharers", Value: bson.A{first, u.entry(20, longError, "reader",
 		time.Hour, bson.E{Key: "mode", Value: "shared"}, bson.E{Key: "fence", Value: int64(8)})}}})
 	u.loops()
 	u.queue()
@@ -179,7 +179,8 @@ func served(t *testing.T) *mongo.Client {
 	return client
 }
 
-// ugly returns the page of such a database. A server contains the data besides locks.
+// ugly returns the page of the database of uglyData. An embedded server has all its data except the
+// locks.
 func ugly(t *testing.T) *world {
 	t.Helper()
 	client := served(t)
@@ -193,7 +194,7 @@ func ugly(t *testing.T) *world {
 		}
 	})
 	data := uglyData(time.Now())
-	w.past.put(data.events...)
+	w.history.put(data.events...)
 	for collection, rows := range data.rows {
 		switch collection {
 		case catalog.LocksCollection, catalog.PingsCollection:
@@ -209,12 +210,12 @@ func ugly(t *testing.T) *world {
 	return w
 }
 
-// misfits lists unreadable parts of a page:
+// layoutFaults lists unreadable parts of a page:
 //   - The page is wider than the screen.
 //   - An element is outside of its card.
 //   - A mark or a figure is cut.
 //   - A text is cut, and no title contains it completely.
-const misfits = `(() => {
+const layoutFaults = `(() => {
 	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." +
 		(e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
 	const wide = document.documentElement.scrollWidth;
@@ -231,7 +232,7 @@ const misfits = `(() => {
 			if (r.left < c.left - 1 || r.right > c.right + 1) say("outside of its card", e);
 		}
 		if (e.matches("td, bdi, dd, .tag") && r.width < 36 && r.height > 90)
-			say("letters stand below each other", e);
+			say("letters are below each other", e);
 		const wider = e.scrollWidth > e.clientWidth + 1;
 		const cut = getComputedStyle(e).overflowX !== "visible" && !scrolls &&
 			(wider || e.scrollHeight > e.clientHeight + 2);
@@ -291,12 +292,12 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 			if first := troubleFirst[name]; first != "" && !value[bool](b, "!!("+first+")") {
 				t.Errorf("%s: trouble does not come first", name)
 			}
-			if wrong := value[string](b, misfits); wrong != "" {
+			if wrong := value[string](b, layoutFaults); wrong != "" {
 				t.Errorf("%s at %d:\n%s", path[:min(len(path), 60)], wide, wrong)
 			}
 		}
 	}
-	b.quiet()
+	b.checkMessages()
 
 	b.do(chromedp.EmulateViewport(360, 800), chromedp.Navigate(b.url+href))
 	b.until("it is asked", `document.querySelector("form.ask")`)
@@ -304,9 +305,9 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 		return fmt.Errorf("%s: %w", oneWord, fault.Refused(call.Op))
 	})
 	b.do(chromedp.SendKeys("[name=why]", "it hangs"), chromedp.Submit("form.ask"))
-	b.until("the error is told", `document.querySelector("p.problem")?.innerText.includes("xxx")`)
-	if wrong := value[string](b, misfits); wrong != "" {
+	b.until("the error is shown", `document.querySelector("p.problem")?.innerText.includes("xxx")`)
+	if wrong := value[string](b, layoutFaults); wrong != "" {
 		t.Errorf("an error of one long word:\n%s", wrong)
 	}
-	b.quiet("502") // the status of the reply
+	b.checkMessages("502") // the status of the reply
 }

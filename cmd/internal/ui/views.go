@@ -89,9 +89,9 @@ func init() { // views and pages refer to each other
 		{"/processes", "Processes", "processes", "3", ofLocks((*Server).showProcesses)},
 		{"/elections", "Elections", "elections", "4", ofLocks((*Server).showElections)},
 		{"/loops", "Loops", "loops", "5",
-			ofCell(func(s *Server) *cell[loopBook] { return &s.loops }, showLoops)},
+			ofCell(func(s *Server) *cell[loopSummary] { return &s.loops }, showLoops)},
 		{"/queues", "Queues", "queues", "6",
-			ofCell(func(s *Server) *cell[queueBook] { return &s.queues }, showQueues)},
+			ofCell(func(s *Server) *cell[queueSummary] { return &s.queues }, showQueues)},
 		{"/server", "Server", "server", "7", (*Server).showServer},
 		{"/lock", "Lock", "lock", "", ofLocks((*Server).showLock)},
 	}
@@ -150,7 +150,7 @@ func (s *Server) page(v view) http.HandlerFunc {
 			s.stream(w, r, v)
 			return
 		}
-		s.poller.fresh()
+		s.poller.refresh()
 		now, _ := s.poller.now()
 		s.write(w, http.StatusOK, "page", s.layout(r, v, now))
 	}
@@ -180,7 +180,8 @@ type figure struct {
 	On         bool
 }
 
-// figureOf returns a figure; class applies to numbers above 0. A number below 0 is unknown.
+// figureOf returns a figure for the number n, which is unknown if it is below 0. The figure has the
+// given class only if n is above 0.
 func figureOf(r *http.Request, word, show string, n int, class string) figure {
 	if n <= 0 {
 		class = ""
@@ -189,7 +190,7 @@ func figureOf(r *http.Request, word, show string, n int, class string) figure {
 	if n >= 0 {
 		text = strconv.Itoa(n)
 	}
-	return figure{word, with(r, "show", show, "page", ""), text, class,
+	return figure{word, urlWith(r, "show", show, "page", ""), text, class,
 		r.URL.Query().Get("show") == show}
 }
 
@@ -239,8 +240,9 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// with returns the address of the same page with other values. It removes an empty value.
-func with(r *http.Request, pairs ...string) string {
+// urlWith returns the address of the same page with other query parameters, given as names and
+// values. A parameter with an empty value is removed.
+func urlWith(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {
 		q.Set(pairs[i], pairs[i+1])
@@ -261,7 +263,7 @@ func (s *Server) showTimeline(r *http.Request, now *listing) any {
 	return t
 }
 
-// timeline draws the requested window: its length and its end.
+// timeline draws the part of the timeline that the request selects by its length and end.
 func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
 	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
 	if at < 0 {
@@ -274,20 +276,20 @@ func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProce
 		end, live = time.Unix(until, 0).UTC(), false
 	}
 	d := spans[at].D
-	t := draw(all, window{end.Add(-d), end}, byProcess, &s.palette)
+	t := newTimeline(all, window{end.Add(-d), end}, byProcess, &s.palette)
 	for i, c := range spans {
-		t.Choices = append(t.Choices, choice{c.Word, with(r, "span", c.Word), i == at})
+		t.Choices = append(t.Choices, choice{c.Word, urlWith(r, "span", c.Word), i == at})
 	}
-	t.Earlier = with(r, "until", strconv.FormatInt(end.Add(-d/2).Unix(), 10))
+	t.Earlier = urlWith(r, "until", strconv.FormatInt(end.Add(-d/2).Unix(), 10))
 	if !live {
-		t.Later, t.Live = with(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10)), with(r, "until",
+		t.Later, t.Live = urlWith(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10)), urlWith(r, "until",
 			"")
 	}
 	if at > 0 {
-		t.Closer = with(r, "span", spans[at-1].Word)
+		t.Closer = urlWith(r, "span", spans[at-1].Word)
 	}
 	if at < len(spans)-1 {
-		t.Wider = with(r, "span", spans[at+1].Word)
+		t.Wider = urlWith(r, "span", spans[at+1].Word)
 	}
 	return t
 }

@@ -58,7 +58,7 @@ type world struct {
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
-	past      shelf
+	history   memoryHistory
 	unwritten bool // processes write no history
 }
 
@@ -73,10 +73,10 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	t.Helper()
 	w := &world{t: t, mem: memcatalog.New(memcatalog.Options{})}
 	w.store, w.own = fault.Wrap(w.mem), fault.Wrap(w.mem)
-	access := distlock.Config{Catalog: w.store, Database: "test", Observer: &w.past}
+	access := distlock.Config{Catalog: w.store, Database: "test", Observer: &w.history}
 	inspector, err := distlock.NewInspector(t.Context(), access)
 	assert.Must(t, err)
-	cfg := ui.Config{Inspector: inspector, Past: w.past.read, Hosts: "memory", Database: "test",
+	cfg := ui.Config{Inspector: inspector, Past: w.history.read, Hosts: "memory", Database: "test",
 		Loopback: true}
 	if change != nil {
 		change(&cfg)
@@ -97,7 +97,7 @@ func (w *world) process() *distlock.Manager {
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
 		Takeover: takeoverTime}
 	if !w.unwritten {
-		cfg.Observer = &w.past
+		cfg.Observer = &w.history
 	}
 	m := assert.Value(distlock.New(w.t.Context(), cfg))(w.t)
 	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
@@ -189,12 +189,12 @@ func lack(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// browser receives a stream. It reads the next part when its function let returns.
+// browser receives a stream. The function block delays the next read.
 type browser struct {
 	mu     sync.Mutex // guards events and text
 	events int
 	text   string
-	let    func() // blocks while the browser does not read
+	block  func() // blocks while the browser does not read
 	header http.Header
 	leave  context.CancelFunc
 	left   chan struct{}
@@ -205,8 +205,8 @@ func (b *browser) WriteHeader(int)     {}
 func (b *browser) Flush()              {}
 
 func (b *browser) Write(p []byte) (int, error) {
-	if b.let != nil {
-		b.let()
+	if b.block != nil {
+		b.block()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,18 +215,18 @@ func (b *browser) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// seen returns the number of events, and the last event.
-func (b *browser) seen() (int, string) {
+// received returns the number of events, and the last event.
+func (b *browser) received() (int, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.events, b.text
 }
 
-// open makes a browser view a page until its function leave is called.
-func (w *world) open(target string, let func()) *browser {
+// open makes a browser view a page until the browser's function leave is called.
+func (w *world) open(target string, block func()) *browser {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
-	b := &browser{let: let, header: http.Header{}, leave: cancel, left: make(chan struct{})}
+	b := &browser{block: block, header: http.Header{}, leave: cancel, left: make(chan struct{})}
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 	r.Host = "127.0.0.1"
 	r.Header.Set("Accept", "text/event-stream")
@@ -241,16 +241,16 @@ func (w *world) open(target string, let func()) *browser {
 	return b
 }
 
-// shelf is a history in memory, with an Observer and a reader. It records the same data as a
-// history.Log.
-type shelf struct {
+// memoryHistory is a history in memory, with an Observer and a reader. It records the same data as
+// a history.Log.
+type memoryHistory struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry
 	reads   int
 	err     error // read returns this error
 }
 
-func (s *shelf) Observe(e distlock.Event) {
+func (s *memoryHistory) Observe(e distlock.Event) {
 	switch {
 	case e.Kind < distlock.EventAcquired || e.Kind > distlock.EventEvicted,
 		e.Kind == distlock.EventRefused || e.Kind == distlock.EventGaveUp:
@@ -265,26 +265,26 @@ func (s *shelf) Observe(e distlock.Event) {
 	s.put(entry)
 }
 
-func (s *shelf) put(all ...history.Entry) {
+func (s *memoryHistory) put(all ...history.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries = append(s.entries, all...)
 	slices.SortStableFunc(s.entries, func(a, b history.Entry) int { return a.At.Compare(b.At) })
 }
 
-func (s *shelf) fail(err error) {
+func (s *memoryHistory) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-func (s *shelf) count() int {
+func (s *memoryHistory) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reads
 }
 
-func (s *shelf) read(_ context.Context, q history.Query) (
+func (s *memoryHistory) read(_ context.Context, q history.Query) (
 	found []history.Entry, _ []*distlock.MalformedError, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

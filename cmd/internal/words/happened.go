@@ -37,51 +37,51 @@ func Happened(e history.Entry) Happening {
 // Sentence describes the event and its cause in one sentence. Parameter name maps a process to its
 // displayed name.
 func (h Happening) Sentence(name func(process string) string) string {
-	who, other := name(h.Process), name(h.Previous)
-	told := ""
+	process, other := name(h.Process), name(h.Previous)
+	text := ""
 	switch h.Kind {
 	case Acquired:
-		return who + " acquired it" + after(h.Waited) + because(h.Why)
+		return process + " acquired it" + after(h.Waited) + because(h.Why)
 	case Granted:
-		return who + " was granted it from the queue" + after(h.Waited) + because(h.Why)
+		return process + " was granted it from the queue" + after(h.Waited) + because(h.Why)
 	case TakenOver:
-		if told = who + " took it over"; h.Previous != "" {
-			told += " from " + other
+		if text = process + " took it over"; h.Previous != "" {
+			text += " from " + other
 		}
-		return told + because(Death(h.Rule, h.Evidence))
+		return text + because(Death(h.Rule, h.Evidence))
 	case Evicted:
-		if told = other + " evicted"; h.Fence == 0 {
-			told += " from the queue"
+		if text = other + " evicted"; h.Fence == 0 {
+			text += " from the queue"
 		}
 		if h.Process != "" { // the event of a break has no process
-			told += " by " + who
+			text += " by " + process
 		}
-		return told + because(Death(h.Rule, h.Evidence))
+		return text + because(Death(h.Rule, h.Evidence))
 	case Broken:
-		told = other + " was broken out of it"
+		text = other + " was broken out of it"
 		if h.Process != "" {
-			told += " by " + who
+			text += " by " + process
 		}
-		return told + after(h.Held) + because(h.Why)
+		return text + after(h.Held) + because(h.Why)
 	case Released:
-		return who + " released it" + after(h.Held) + because(h.Cause)
+		return process + " released it" + after(h.Held) + because(h.Cause)
 	case ReleasedLate:
 		if h.Fence == 0 {
-			return who + " released late an entry whose state it did not know"
+			return process + " released late an entry whose state it did not know"
 		}
-		return who + " released it late" + because(h.Cause)
+		return process + " released it late" + because(h.Cause)
 	case Lost:
-		told = " lost it"
+		text = " lost it"
 	case Dropped:
-		told = " dropped it without a release"
+		text = " dropped it without a release"
 	default:
-		told = ": " + Shown(h.Kind, 40)
+		text = ": " + Shown(h.Kind, 40)
 	}
-	return who + told + after(h.Held) + because(h.Cause)
+	return process + text + after(h.Held) + because(h.Cause)
 }
 
-// Span converts a stored number of milliseconds. A foreign program may have stored any number, so
-// Span limits the result to 0 to 100 years.
+// Span converts a stored number of milliseconds to a duration between 0 and 100 years. A foreign
+// program may have stored any number.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
@@ -106,13 +106,13 @@ func because(why string) string {
 
 // These match the figures in evidence, in the format of package takeover.
 var (
-	stoodStill = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
-	allClocks  = regexp.MustCompile(`is older than ([^\s:]+): `)
+	unchangedFor = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
+	olderThan    = regexp.MustCompile(`is older than ([^\s:]+): `)
 )
 
 // Death shortens the evidence by which a rule declared a process dead.
 func Death(rule, evidence string) string {
-	still, older := stoodStill.FindStringSubmatch(evidence), allClocks.FindStringSubmatch(evidence)
+	still, older := unchangedFor.FindStringSubmatch(evidence), olderThan.FindStringSubmatch(evidence)
 	switch {
 	case rule == "silent":
 		return "its process has missed two pings"

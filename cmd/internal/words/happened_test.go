@@ -13,9 +13,9 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A headline names the subject of an event, the process that caused it and the reason with figures,
-// in the order of a sentence.
-func TestHappening_Sentence_SaysWhoWhomAndWhy(t *testing.T) {
+// The sentence of an event names its subject, the process that caused it, and the reason with
+// figures.
+func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"
 	watched := `rule watch: ping of "` + dead +
@@ -72,7 +72,7 @@ func TestMarks_TroubleFirst(t *testing.T) {
 }
 
 // The text before a break names the next live waiter, not only the dead waiter.
-func TestNextIsGone_NamesWhoIsLeft(t *testing.T) {
+func TestNextIsGone_NamesTheNextLiveWaiter(t *testing.T) {
 	t.Parallel()
 	dead := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}
 	alive := distlock.LockInfo{Process: "a:2:1:b"}

@@ -77,7 +77,7 @@ func blank(r rune) bool {
 		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // the fillers of Hangul
 }
 
-// Combining reports whether a character is shown on the previous character.
+// Combining reports whether a character combines with the previous character.
 func Combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
 
 // Short returns the host and number of a process id. It omits the start time and the random part,
@@ -130,26 +130,27 @@ func Marks(i distlock.LockInfo) []string {
 		}
 	}
 	_, elected := election.CandidateOf(i)
-	stands, ranOut := i.Held || i.Place > 0, i.Lease > 0 && i.LeaseAge > i.Lease
-	mark(stands && i.BadPing != nil, "bad ping")
-	mark(stands && i.BadPing == nil && !i.HasPing, "no ping")
-	mark(stands && i.Condemned, "condemned")
-	mark(stands && Silent(i), "silent")
-	mark(stands && ranOut, "lease ran out")
+	current, ranOut := i.Held || i.Place > 0, i.Lease > 0 && i.LeaseAge > i.Lease
+	mark(current && i.BadPing != nil, "bad ping")
+	mark(current && i.BadPing == nil && !i.HasPing, "no ping")
+	mark(current && i.Condemned, "condemned")
+	mark(current && Silent(i), "silent")
+	mark(current && ranOut, "lease ran out")
 	mark(elected && i.Held, "leader")
 	mark(elected && !i.Held, "candidate")
-	mark(stands && i.HasPing && i.Foreign, "foreign")
-	mark(stands && i.Lease > 0 && !ranOut, fmt.Sprintf("lease of %v", i.Lease))
+	mark(current && i.HasPing && i.Foreign, "foreign")
+	mark(current && i.Lease > 0 && !ranOut, fmt.Sprintf("lease of %v", i.Lease))
 	return m
 }
 
-// Silent reports whether the ping of a process is older than its takeover time. It does not depend
-// on a contender's verdict.
+// Silent reports whether the ping of a process is older than its takeover time, whether or not the
+// process is condemned.
 func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// Pinging describes a process without locks by its ping. now is the server's clock, or zero.
+// Pinging returns a LockInfo for the process of a ping. The parameter now is the time of the
+// server's clock, or zero if unknown.
 func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	i := distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
 		PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
@@ -160,16 +161,16 @@ func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	return i
 }
 
-// NextIsGone returns a warning for an operator before a break if the next waiter is gone, else "".
-// The warning names the first waiter that is not gone.
-func NextIsGone(line []distlock.LockInfo) string {
-	at := slices.IndexFunc(line, func(i distlock.LockInfo) bool { return !i.Gone() })
+// NextIsGone returns a warning, to be shown before a break, if the next waiter is gone. Otherwise
+// it returns "". The warning names the first waiter that is not gone.
+func NextIsGone(queue []distlock.LockInfo) string {
+	at := slices.IndexFunc(queue, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
 	switch {
-	case len(line) == 0 || at == 0:
+	case len(queue) == 0 || at == 0:
 		return ""
 	case at > 0:
-		left = "the first live waiter is " + Shown(Short(line[at].Process), ShortName) + "."
+		left = "the first live waiter is " + Shown(Short(queue[at].Process), ShortName) + "."
 	}
 	return "The next waiter seems to be dead: a break skips it, and " + left
 }
@@ -221,8 +222,8 @@ func Long(queue []distlock.LockInfo) bool {
 	return n >= LongQueue
 }
 
-// Trouble ranks a lock by its need for attention: 2 with a holder that is [Suspect], 1 with a queue
-// that is [Long], 0 otherwise.
+// Trouble ranks a lock by its need for attention. It returns 2 if a holder is a [Suspect], 1 if the
+// queue is [Long], and 0 otherwise.
 func Trouble(holders, queue []distlock.LockInfo) int {
 	switch {
 	case slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }):

@@ -13,8 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// free returns the smallest document of a free lock. held returns the smallest document of a held
-// lock.
+// free and held return the smallest documents of a free and of a held lock.
 func free(name string) bson.D {
 	return bson.D{field("_id", name), field("state", int32(0))}
 }
@@ -97,7 +96,7 @@ var acquireCases = []testCase{
 		}
 	}},
 	{"EndedContext_IsCertainlyNotApplied", func(b *bench) {
-		r := b.inLine("balancer", 2)[0]
+		r := b.queued("balancer", 2)[0]
 		ctx, cancel := context.WithCancel(b.ctx)
 		cancel()
 		b.wantUntouched("locks", "balancer", func() {
@@ -109,15 +108,16 @@ var acquireCases = []testCase{
 	}},
 }
 
-// Operations maps the name of a store operation to a function that calls it with plain arguments.
+// Operations has a function for each operation of a store, by name. The function calls the
+// operation with valid arguments.
 type Operations map[string]func(context.Context) error
 
-// of returns a function that calls do with the argument a and drops the result.
+// of returns a function that calls do with a and drops the result.
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
 
-// ofTwo is like of, for a function do with two arguments.
+// ofTwo is like of. It is for a function with two arguments.
 func ofTwo[A, B, T any](
 	do func(context.Context, A, B) (T, error), a A, b B,
 ) func(context.Context) error {
@@ -137,7 +137,7 @@ func everyOperation(c catalog.Catalog, r catalog.Request) Operations {
 	return all
 }
 
-// Writes returns the operations that write one document.
+// Writes returns the operations that write a single document.
 func Writes(c catalog.Catalog, r catalog.Request) Operations {
 	on, holder := On(c), catalog.Holder{Session: r.Session}
 	return Operations{
@@ -147,7 +147,7 @@ func Writes(c catalog.Catalog, r catalog.Request) Operations {
 		"Enter":     ofTwo(on.Enter, r, catalog.Queue),
 		"Leave":     of(on.Leave, r.Session),
 		"Evict":     ofTwo(on.Evict, holder, "silent"),
-		"GrantNext": of(on.GrantNext, "in line"),
+		"GrantNext": of(on.GrantNext, "waited"),
 		"RequestYield": func(ctx context.Context) error {
 			return on.RequestYield(ctx, r.Name, "x", "y")
 		},

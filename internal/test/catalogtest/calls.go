@@ -18,12 +18,12 @@ type Changes interface {
 // Lock is a parsed lock document.
 type Lock = catalog.Lock
 
-// HolderOf returns the holder of a lock in the form that an eviction takes.
+// HolderOf returns the holder of a lock, as the argument of an eviction.
 func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
 
-// Calls offers the transitions and the changes of pings as methods.
+// Calls has a method for each transition and for each change of a ping.
 type Calls struct{ Changes }
 
 // On returns the Calls of a store.
@@ -48,7 +48,7 @@ func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMo
 	return c.lock(ctx, transition.Enter{Request: r, How: how})
 }
 
-// Acquire enters the lock with [catalog.TryPlain].
+// Acquire is Enter with [catalog.TryPlain].
 func (c Calls) Acquire(ctx context.Context, r catalog.Request) (Lock, error) {
 	return c.Enter(ctx, r, catalog.TryPlain)
 }
@@ -61,7 +61,7 @@ func (c Calls) SeedFence(ctx context.Context, s catalog.Session, atLeast int64) 
 	return c.lock(ctx, transition.SeedFence{Session: s, AtLeast: atLeast})
 }
 
-// TakeOver evicts a holder and then acquires the lock.
+// TakeOver evicts a holder, and then acquires the lock.
 func (c Calls) TakeOver(ctx context.Context, r catalog.Request, from catalog.Holder) (Lock, error) {
 	if _, err := c.Evict(ctx, from, "silent"); err != nil {
 		return Lock{}, err

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// This file has lock and ping documents in the form of each generation of mongos and of MongoDB's
-// own lock manager.
+// This file has lock and ping documents as each generation of mongos, and of MongoDB's own lock
+// manager, wrote them.
 
 var historicalTS = must(bson.ObjectIDFromHex("4d41c0b2cc1d2ad1a7dd6a5c"))
 
@@ -59,7 +59,7 @@ func generations() []historical {
 	}
 }
 
-// foreignCases tests acquire, release and evict on each historical document.
+// foreignCases test the transitions of each document in generations.
 var foreignCases = func() []testCase {
 	var cases []testCase
 	for _, g := range generations() {
@@ -70,7 +70,7 @@ var foreignCases = func() []testCase {
 			{g.name + "_ReleasedIsAcquired", "a1 -1 a2", "x2 |", with(doc, field("state", int32(0)))},
 		})...)
 		held := func(b *bench) { foreignHeld(b, g) }
-		cases = append(cases, testCase{g.name + "_IsUnderstoodAndNotFree", held})
+		cases = append(cases, testCase{g.name + "_IsValidAndNotFree", held})
 	}
 	return append(cases, testCase{"Mongos2011_HeldWithoutTS_IsMalformedUntilBroken", foreign2011})
 }()
@@ -82,20 +82,20 @@ func foreignHeld(b *bench, g historical) { // F19
 		_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 		b.wantErr(err, catalog.ErrNotFree)
 	})
-	look := b.look("balancer")
-	if look.Lock == nil || !look.Lock.Held || look.Lock.TS != historicalTS {
-		b.Fatalf("lock: %+v, %v", look.Lock, look.LockErr)
+	snapshot := b.snapshot("balancer")
+	if snapshot.Lock == nil || !snapshot.Lock.Held || snapshot.Lock.TS != historicalTS {
+		b.Fatalf("lock: %+v, %v", snapshot.Lock, snapshot.LockErr)
 	}
-	assert.Equal(b, look.Lock.Takeover, 0,
-		"it has recorded no takeover time, and is given %v, want %v")
-	if look.Ping == nil || look.Ping.HasSeq || look.Ping.At.UnixMilli() != 1_296_157_002_000 {
-		b.Fatalf("ping: %+v, %v", look.Ping, look.PingErr)
+	assert.Equal(b, snapshot.Lock.Takeover, 0,
+		"takeover time %v, want %v")
+	if snapshot.Ping == nil || snapshot.Ping.HasSeq || snapshot.Ping.At.UnixMilli() != 1_296_157_002_000 {
+		b.Fatalf("ping: %+v, %v", snapshot.Ping, snapshot.PingErr)
 	}
-	// Foreign processes ignore a condemnation, so Condemn refuses to condemn them.
-	b.wantUntouched("lockpings", look.Ping.Process, func() {
+	// Foreign processes ignore a condemnation. So Condemn returns ErrNoMatch for them.
+	b.wantUntouched("lockpings", snapshot.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
-		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, look.Ping, how), catalog.ErrNoMatch)
-		b.wantErr(On(b.Catalog).Condemn(b.ctx, look.Ping.Process, nil, how), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Condemn(b.ctx, snapshot.Ping.Process, snapshot.Ping, how), catalog.ErrNoMatch)
+		b.wantErr(On(b.Catalog).Condemn(b.ctx, snapshot.Ping.Process, nil, how), catalog.ErrNoMatch)
 	})
 }
 
@@ -103,9 +103,9 @@ func foreign2011(b *bench) { // F19
 	b.insert("locks", bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("who", ""),
 	})
-	look := b.look("balancer")
-	if look.LockErr == nil || look.LockErr.Field != "ts" {
-		b.Fatalf("want malformed ts, got %+v", look)
+	snapshot := b.snapshot("balancer")
+	if snapshot.LockErr == nil || snapshot.LockErr.Field != "ts" {
+		b.Fatalf("want malformed ts, got %+v", snapshot)
 	}
 	_, err := On(b.Catalog).Acquire(b.ctx, request("balancer", alice))
 	b.wantErr(err, catalog.ErrNotFree)
@@ -115,10 +115,10 @@ func foreign2011(b *bench) { // F19
 	}
 }
 
-// damagedCases test documents that an operator or a newer version has damaged. A session in a
-// damaged document can leave the lock. The lock becomes free only if no other session is in it.
+// damagedCases test documents that an operator or a newer version has damaged. A session in such a
+// document can leave the lock. The lock becomes free only if the document has no other session.
 var damagedCases = []testCase{
-	{"WhileShared_ReleaseFreesWhatNobodyElseHolds", func(b *bench) {
+	{"WhileShared_LastReleaseFreesTheLock", func(b *bench) {
 		for i, damage := range [][]bson.E{
 			{field("mode", "intent")}, {field("mode", nil)}, {field("mode", int32(7))}, {field("rev", 7.0)},
 			{field("rev", "x"), field("mode", "intent")}, {field("limit", "three")}, {field("fence", 7.5)},
@@ -130,7 +130,7 @@ var damagedCases = []testCase{
 		}
 	}},
 	{"WhileWaitedFor_WaiterLeaves_HolderStays", func(b *bench) {
-		g := b.party("a", 3)
+		g := b.requests("a", 3)
 		for _, one := range g {
 			b.enter(one)
 		}
@@ -150,15 +150,15 @@ var damagedCases = []testCase{
 				continue
 			}
 			name := fmt.Sprint(label(i), "rev")
-			g := b.party(name, 2)
+			g := b.requests(name, 2)
 			for i := range g {
 				g[i].Mode, g[i].Limit = catalog.Permit, 2
 				b.enter(g[i])
 			}
 			b.rewrite(name, field("rev", rev))
 			b.leave(g[1].Session)
-			// A float rev becomes a larger integer, so no late write matches the old number. Other
-			// damaged revs are kept.
+			// A release raises a float rev and makes it an integer, so that no delayed write
+			// matches the old rev. It does not change any other damaged rev.
 			got := b.document("locks", name).Lookup("rev")
 			want, ok := rev.(float64)
 			switch n, isInt := got.AsInt64OK(); {
@@ -171,7 +171,7 @@ var damagedCases = []testCase{
 			b.acquire(request(name, alice))
 		}
 	}},
-	{"SessionStandsNowhere_IsNoMatch", func(b *bench) {
+	{"SessionNotInTheDocument_IsNoMatch", func(b *bench) {
 		g := request("a", alice)
 		b.acquire(g)
 		b.rewrite("a", field("fence", "x"))
@@ -182,27 +182,27 @@ var damagedCases = []testCase{
 	}},
 }
 
-// damagedWhileShared damages the document of a lock with three sharers, releases them one by one,
-// and checks the remaining document.
+// damagedWhileShared damages the document of a lock with three sharers. It releases the sharers one
+// by one and checks the document after each release.
 func (b *bench) damagedWhileShared(name string, order []int, damage []bson.E) {
 	b.Helper()
-	g := b.party(name, 3)
+	g := b.requests(name, 3)
 	for i := range g {
 		g[i].Mode, g[i].Limit = catalog.Permit, 3
 		b.enter(g[i])
 	}
 	b.rewrite(name, damage...)
-	stand := map[bson.ObjectID]bool{g[0].TS: true, g[1].TS: true, g[2].TS: true}
+	remaining := map[bson.ObjectID]bool{g[0].TS: true, g[1].TS: true, g[2].TS: true}
 	for _, n := range order {
 		if err := b.release(g[n].Session); err != nil {
-			b.Errorf("%s: %d releases: %v", name, n, err)
+			b.Errorf("%s: release %d: %v", name, n, err)
 		}
-		delete(stand, g[n].TS)
+		delete(remaining, g[n].TS)
 		doc := b.document("locks", name)
 		state, _ := doc.Lookup("state").AsInt64OK()
 		top, _ := doc.Lookup("ts").ObjectIDOK()
-		if held := len(stand) > 0; held != (state > 0) || held && !stand[top] {
-			b.Errorf("%s: %d released: %d hold it still, and it is %v", name, n, len(stand), doc)
+		if held := len(remaining) > 0; held != (state > 0) || held && !remaining[top] {
+			b.Errorf("%s: after release %d: %d holders left: %v", name, n, len(remaining), doc)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	}
 }
 
-// ago returns an earlier time of the server's clock.
+// ago returns the server's clock minus d.
 func (b *bench) ago(d time.Duration) time.Time {
 	b.Helper()
 	s := assert.Value(b.Catalog.Hello(b.ctx))(b)

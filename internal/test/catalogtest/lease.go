@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// renewal returns the n-th renewal of a grant's lease.
+// renewal returns the n-th renewal of the lease of r's session.
 func renewal(r catalog.Request, n int64) catalog.Renewal {
 	return catalog.Renewal{
 		Session: r.Session, Number: n, Life: 40 * time.Second,
@@ -17,16 +17,16 @@ func renewal(r catalog.Request, n int64) catalog.Renewal {
 	}
 }
 
-// renew sends a renewal, which must succeed.
+// renew sends a renewal, and fails the case if that returns an error.
 func (b *bench) renew(r catalog.Renewal) {
 	b.Helper()
 	assert.Must(b, On(b.Catalog).Renew(b.ctx, r))
 }
 
-// wantLease requires that the lock document has the lease that r wrote.
+// wantLease checks that the lock document has the lease that r wrote.
 func (b *bench) wantLease(r catalog.Renewal) {
 	b.Helper()
-	lease, ok := b.look(r.Name).Lock.LeaseOf(r.TS)
+	lease, ok := b.snapshot(r.Name).Lock.LeaseOf(r.TS)
 	if !ok || lease.Number != r.Number || lease.Life != r.Life || !lease.Local.Equal(r.Local) ||
 		lease.At.Before(r.Local) {
 		b.Fatalf("lease is %+v, %v, want %+v and the server's clock", lease, ok, r)
@@ -46,7 +46,7 @@ var leaseCases = []testCase{
 		raw := assert.Value(bson.Marshal(without(doc, "leases")))(b)
 		b.wantDocument(raw, acquired(g, 1, 4))
 	}},
-	{"Lease_OfAForeignHolder_IsNobodys", func(b *bench) {
+	{"Lease_OfAForeignHolder_IsIgnored", func(b *bench) {
 		g := request("balancer", alice)
 		leases := bson.A{int32(5), bson.D{
 			field("ts", g.TS), field("ms", int64(40_000)), field("n", int64(3)),
@@ -56,7 +56,7 @@ var leaseCases = []testCase{
 			doc := with(held(string(rune('a'+state)), alice), field("state", state), field("ts", g.TS),
 				field("leases", leases))
 			b.insert("locks", doc)
-			if l := b.look(string(rune('a' + state))).Lock; l == nil || len(l.Leases) != want {
+			if l := b.snapshot(string(rune('a' + state))).Lock; l == nil || len(l.Leases) != want {
 				b.Errorf("state %d: %+v, want %d leases", state, l, want)
 			}
 		}
@@ -84,17 +84,17 @@ func sightDocument(s catalog.Sight) bson.E {
 }
 
 var sightCases = []testCase{
-	{"Witness_LeavesItBesideTheRest", func(b *bench) {
+	{"Witness_AddsTheRecord", func(b *bench) {
 		p := b.ping(alice)
 		s := sightBy("$bob.1", p, 5000)
 		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, s))
 		b.wantDocument(b.document("lockpings", alice), with(pinged(beat(alice, 1)), sightDocument(s)))
 		b.acquire(request("balancer", alice))
-		if seen := b.look("balancer").Ping; seen == nil || seen.Sight != s {
-			b.Errorf("a look shows %+v, want %+v", seen, s)
+		if seen := b.snapshot("balancer").Ping; seen == nil || seen.Sight != s {
+			b.Errorf("the snapshot has %+v, want %+v", seen, s)
 		}
 	}},
-	{"Witness_TheNextPingTakesItAway", func(b *bench) {
+	{"Witness_TheNextPingRemovesIt", func(b *bench) {
 		p := b.ping(alice)
 		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, sightBy(bob, p, 5000)))
 		b.ping(alice)

@@ -18,27 +18,28 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A life is a sequence of steps on one lock document. Every step must have the error, the document
-// and the grants that package transition computes, and all reads must agree with the document.
+// A life is a sequence of steps on one lock document. Package transition computes the error, the
+// grants and the document after every step. The store must have the same, and all reads must agree
+// with the document.
 //
-// A step is a letter and the number of a session, with a further number behind a slash. Session 0
-// has a zero ts, and session 99 is the holder in the documents of [generations].
+// A step is a letter and the number of a session. After a slash there may be a second number.
+// Session 0 has a zero ts. Session 99 is the holder in the documents of [generations].
 //
-//	x1 s1 p1/2  Enter exclusively, shared, for one of 2 permits; with a ? at the end without waiting
+//	x1 s1 p1/2  Enter exclusively, shared, for one of 2 permits; with a ? at the end by Try
 //	a1          Enter by TryPlain
 //	-1          Leave
-//	e1 e1/7     Evict, if the last renewal is 7; with a w at the end if the session waits
-//	E1          Evict under the id of another process
+//	e1 e1/7     Evict, e1/7 only if 7 is the last renewal; with a w at the end only a waiter
+//	E1          Evict with the id of another process
 //	c1          Confirm
 //	n1/7        SeedFence to at least 7 above the planted fence
-//	r1/7        renewal 7 of the lease; with a t at the end that of a twin
+//	r1/7        renewal 7 of the lease; with a t at the end it is a twin's
 //	f1/2        PutFirst of session 2 by session 1
 //	b1/7        Break, if the fence is 7 above the planted one
 //	y g         RequestYield, GrantNext
 //	F O9        a foreign manager frees the lock, or takes it over as session 9
 //
-// A step that fails has the name of the error behind a colon, see lifeErrors. The name any is for
-// any result.
+// If a step must fail, a colon and the name of the error follow, see lifeErrors. The name any
+// permits any result.
 type life struct {
 	name  string
 	steps string
@@ -51,8 +52,8 @@ var lifeErrors = map[string]error{
 	"limit": catalog.ErrPermitMismatch,
 }
 
-// RunDifferential carries out the same random lives on several empty stores. All must do as package
-// transition, so they do the same.
+// RunDifferential applies the same random lives to several empty stores. Each store must agree with
+// package transition, and so the stores agree with each other.
 func RunDifferential(t *testing.T, stores ...Store) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -62,7 +63,7 @@ func RunDifferential(t *testing.T, stores ...Store) {
 	}
 }
 
-// randomLives carries out random lives. A failure prints the steps.
+// randomLives applies random lives. A failure prints the steps.
 func (b *bench) randomLives(seed uint64) {
 	b.Helper()
 	draw := rand.New(rand.NewPCG(seed, 0))
@@ -72,7 +73,7 @@ func (b *bench) randomLives(seed uint64) {
 	}
 }
 
-// randomSteps draws steps of any outcome.
+// randomSteps draws n steps, which may have any result.
 func randomSteps(draw *rand.Rand, n int) string {
 	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - - e e ew e/1 E c n/7 r/1 r/2 " +
 		"r/2t f/3 b/5 y g F O")
@@ -91,8 +92,8 @@ func randomSteps(draw *rand.Rand, n int) string {
 	return strings.Join(steps, " ")
 }
 
-// lifeCases makes a test case of each life. A life begins with a free lock and a large fence, or
-// with the life's doc.
+// lifeCases returns a test case for each life. A life begins with its doc, or otherwise with a free
+// lock and a large fence.
 func lifeCases(lives []life) (cases []testCase) {
 	for _, l := range lives {
 		cases = append(cases, testCase{l.name, func(b *bench) { b.live("$balancer.x", l) }})
@@ -100,8 +101,8 @@ func lifeCases(lives []life) (cases []testCase) {
 	return cases
 }
 
-// live carries out a life on the lock with that name. Every text of a request would be an
-// expression in MongoDB's query language.
+// live applies a life to the lock with that name. In MongoDB's query language, all texts of the
+// requests are expressions.
 func (b *bench) live(name string, l life) {
 	b.Helper()
 	doc := append(free(name), field("fence", planted))
@@ -141,7 +142,7 @@ func (b *bench) locked(name string) catalog.Lock {
 	return l
 }
 
-// step carries out one step of a life.
+// step applies one step of a life.
 func (b *bench) step(name, text string) {
 	b.Helper()
 	text, failure, _ := strings.Cut(text, ":")
@@ -187,8 +188,8 @@ func (b *bench) step(name, text string) {
 	}
 }
 
-// decide is transition.Decide at the server's time. A store takes a free lock with the plain
-// acquisition for an exclusive request that does not queue.
+// decide returns the change that transition.Decide computes at the server's time. For an exclusive
+// request that does not queue it tries TryPlain first, as the stores do.
 func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, error) {
 	b.Helper()
 	now := b.ago(0)
@@ -202,7 +203,7 @@ func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, erro
 	return change, err
 }
 
-// changed returns a document after a change. The server's clock may differ in all its dates.
+// changed returns a document after a change. Its dates may differ a little from those of the store.
 func changed(t testing.TB, raw bson.Raw, c catalog.Change) bson.D {
 	t.Helper()
 	var doc bson.D
@@ -219,7 +220,7 @@ func (b *bench) alike(name string) {
 	b.Helper()
 	want := b.locked(name)
 	read, err := b.Catalog.Read(b.ctx, name)
-	locks := map[string]*catalog.Lock{"read": &read, "snapshots": b.look(name).Lock}
+	locks := map[string]*catalog.Lock{"read": &read, "snapshots": b.snapshot(name).Lock}
 	for list, waited := range map[string]bool{"list": false, "list of waiters": true} {
 		for row, bad := range b.Catalog.List(b.ctx, waited) {
 			if err = errors.Join(err, bad); bad == nil && row.Lock.Name == name {
@@ -244,7 +245,7 @@ func (b *bench) alike(name string) {
 	}
 }
 
-// verdict returns the kind of an error that callers distinguish.
+// verdict returns a text for each kind of error that callers distinguish.
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -276,10 +277,10 @@ func lifeSession(name, number string) catalog.Session {
 	return catalog.Session{Name: name, TS: bson.ObjectID{0: 0x41, 11: byte(n)}}
 }
 
-// processOf returns the process of a session. Each has two sessions.
+// processOf returns the process of a session. Every process has two sessions.
 func processOf(s catalog.Session) string { return fmt.Sprint("$", s.Name, "-", s.TS[11]/2) }
 
-// transitionOf parses a step other than a foreign write.
+// transitionOf returns the transition of a step that is not a foreign write.
 func transitionOf(name, text string) catalog.Transition {
 	flag := ""
 	if last := text[len(text)-1:]; strings.Contains("?tw", last) {
@@ -338,21 +339,22 @@ func transitionOf(name, text string) catalog.Transition {
 	return transition.Enter{Request: r, How: how}
 }
 
-// short returns the holders, a bar, and the waiters of a lock, each with the letter of its mode.
+// short returns the holders of a lock, a bar, and the waiters. Each is a letter for the mode and a
+// number.
 func short(l catalog.Lock) string {
-	var words []string
-	write := func(parties []catalog.Participant) {
-		for _, p := range parties {
+	var parts []string
+	write := func(participants []catalog.Participant) {
+		for _, p := range participants {
 			n := int(p.TS[11])
 			if p.TS == historicalTS {
 				n = 99
 			}
 			letter := map[catalog.Mode]string{"": "x", catalog.Shared: "s", catalog.Permit: "p"}[p.Mode]
-			words = append(words, letter+strconv.Itoa(n))
+			parts = append(parts, letter+strconv.Itoa(n))
 		}
 	}
 	write(l.Holders())
-	words = append(words, "|")
+	parts = append(parts, "|")
 	write(l.Waiters)
-	return strings.Join(words, " ")
+	return strings.Join(parts, " ")
 }

@@ -4,7 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// plainLives are of one exclusive holder without a queue.
+// plainLives have one exclusive holder and no queue.
 var plainLives = []life{
 	{"Acquired_OthersAreRefused",
 		"a1 a1:held a2:held x2?:held c2:no n2/7:no e2:no -2:no", "x1 |", nil},
@@ -31,22 +31,22 @@ var plainLives = []life{
 	{"FenceOfInt32_IsRaised", "a1", "x1 |", []bson.E{field("fence", int32(6))}},
 }
 
-// queueLives are of the queue and of the modes.
+// queueLives have a queue, or holders in several modes.
 var queueLives = []life{
-	{"Enter_Held_StandsAtTheEnd", "x1 x2 x3 x1 x2? p3/5", "x1 | x2 x3", nil},
+	{"Enter_Held_IsQueuedAtTheEnd", "x1 x2 x3 x1 x2? p3/5", "x1 | x2 x3", nil},
 	{"Enter_HeldByAnAcquisition_Waits", "a1 x2", "x1 | x2", nil},
 	{"Enter_FreeWithWaiters_TheFirstIsGranted", "x1 x2 x3 F x4", "x2 | x3 x4", nil},
 	{"Try_LeavesNoWaiter", "x1? x2?:held x3 x2?:held", "x1 | x3", nil},
-	{"Try_FreeWithWaiters_OvertakesNobody", "x1 x2 F x3?:held a3:held s3?:held", "| x2", nil},
+	{"Try_FreeWithWaiters_DoesNotOvertake", "x1 x2 F x3?:held a3:held s3?:held", "| x2", nil},
 	{"Try_ReadersAndPermits", "s1? s2? -1 -2 p1/2? p2/2? p3/2?:held", "p1 p2 |", nil},
 	{"Leave_OneAfterTheOther", "x1 x2 x3 x4 -1 -2 -3 -4 x5", "x5 |", nil},
-	{"Leave_Waiters_ChangeTheLineOnly", "x1 x2 x3 x4 -3 -2 -4 -3:no", "x1 |", nil},
+	{"Leave_Waiters_ChangeTheQueueOnly", "x1 x2 x3 x4 -3 -2 -4 -3:no", "x1 |", nil},
 	{"Leave_Twice_MatchesNothing", "x1 x2 x3 x4 -3 -1 -1:no -3:no -9:no -0:no", "x2 | x4", nil},
 	{"Leave_WaiterOfAFreeLock_GrantsToTheNext", "x1 x2 x3 F -2", "x3 |", nil},
 	{"Leave_OnlyWaiterOfAFreeLock_LeavesItFree", "x1 x2 F -2", "|", nil},
 	{"Readers_EndAtTheNextWriter", "x1 s2 s3 x4 s5 -1 -3 -2 -4", "s5 |", nil},
 	{"Readers_WaitBehindAWriter", "s1 s2 x3 s4 s5 -1 -2 -3", "s4 s5 |", nil},
-	{"Readers_FirstLeaves_TheNextStandsOnTop", "s1 s2 s3 -1 -3 -3:no", "s2 |", nil},
+	{"Readers_FirstLeaves_TheNextIsInTheTopFields", "s1 s2 s3 -1 -3 -3:no", "s2 |", nil},
 	{"Readers_LastLeaves_FreeForAnyMode", "s1 s2 -2 -1 a3", "x3 |", nil},
 	{"Readers_WaitingWriterGivesUp", "s1 x2 s3 s4 -2", "s1 s3 s4 |", nil},
 	{"Readers_OnesThatLeaves_IsGone", "s1 s2 s3 -2 -1 -1:no -3 -3:no", "|", nil},
@@ -61,21 +61,21 @@ var queueLives = []life{
 	{"Permits_ForeignRelease_AnyModeMayEnter", "p1/2 p2/2 F x3", "x3 |", nil},
 	{"Evict_Holder_GrantsWithTheEvidence", "x1 x2 x3 e1 -2", "x3 |", nil},
 	{"Evict_NotAsWatched", "x1 x2 x3 -2 E1:no E3:no e2:no e0:no e9:no -1 -3 e3:no", "|", nil},
-	{"Evict_Waiter_ChangesTheLineOnly", "x1 x2 x3 e2 e3w e1w:no", "x1 |", nil},
+	{"Evict_Waiter_ChangesTheQueueOnly", "x1 x2 x3 e2 e3w e1w:no", "x1 |", nil},
 	{"Evict_WaiterThatHoldsMeanwhile", "x1 x2 x3 -1 e2w:no", "x2 | x3", nil},
 	{"Evict_HolderWithoutWaiters_FreesTheLock", "x1 e1", "|", nil},
 	{"Evict_Sharers", "s1 s2 s3 e2 e1", "s3 |", nil},
 	{"Evict_WaitingWriter_GrantsTheReadersBehindIt", "s1 x2 s3 s4 e2", "s1 s3 s4 |", nil},
-	{"PutFirst_OneOfTheLine_IsNext", "x1 x2 x3 x4 f1/3 f1/3 -1 -3", "x2 | x4", nil},
-	{"PutFirst_NotTheHolder_OrNotInLine",
+	{"PutFirst_AWaiter_IsNext", "x1 x2 x3 x4 f1/3 f1/3 -1 -3", "x2 | x4", nil},
+	{"PutFirst_NotTheHolder_OrNotQueued",
 		"x1 x2 x3 f2/3:no f1/1:no f1/9:no -1 -2 -3 s4 x5 f4/5:no", "s4 | x5", nil},
 	{"RequestYield_IsOfTheHolderOnly", "x1 x2 y -1 -2 y:no s3 y:no", "s3 |", nil},
 	{"GrantNext_Free_GrantsToTheFirst", "x1 x2 x3 g:no F g g:no", "x2 | x3", nil},
 	{"GrantNext_Free_GrantsTheReaders", "x1 s2 s3 x4 F g", "s2 s3 | x4", nil},
 	{"GrantNext_Free_GrantsPermits", "p1/2 p2/2 p3/2 p4/2 p5/2 F g g:no", "p3 p4 | p5", nil},
-	{"GrantNext_NobodyWaits", "x1 -1 g:no s2 s3 x4 g:no", "s2 s3 | x4", nil},
-	{"StaleSharers_CountForNothing", "s1 s2 O9 -1:no e2:no r1/1:no s3 x4 e9", "s3 | x4", nil},
-	{"StaleSharers_AreNotInTheWay", "s1 s2 O9 E9:no e9 a1", "x1 |", nil},
+	{"GrantNext_NoWaiters", "x1 -1 g:no s2 s3 x4 g:no", "s2 s3 | x4", nil},
+	{"StaleSharers_AreIgnored", "s1 s2 O9 -1:no e2:no r1/1:no s3 x4 e9", "s3 | x4", nil},
+	{"StaleSharers_DoNotPreventAnAcquisition", "s1 s2 O9 E9:no e9 a1", "x1 |", nil},
 	{"Queue_KeepsForeignFields", "x1 -1", "|", []bson.E{
 		field("waiters", bson.A{}), field("rev", int64(7)), field("who", "old"),
 		field("when", bson.DateTime(5))}},

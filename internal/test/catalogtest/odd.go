@@ -14,10 +14,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases test lock documents with unusual fields. All operations must parse them alike:
-//   - A malformed document is refused and not changed, except that its holder can release. The
-//     errors of all operations except Acquire and Leave name the malformed field.
-//   - In a valid document each session that enters can leave.
+// oddCases test lock documents with unusual fields. All operations must agree on whether a document
+// is valid:
+//   - No operation changes a malformed document, except a release by the holder. All operations
+//     except Acquire and Leave return an error with the malformed field.
+//   - In a valid document every session that enters can also leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates()) }},
 	{"FenceAndRev", func(b *bench) { b.odd(oddCounters()) }},
@@ -44,17 +45,18 @@ var oddCases = []testCase{
 	}},
 }
 
-// An oddity is a set of fields of a lock document with unusual values.
+// An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// free is the name of the malformed field in a free document, and held that in a held document.
-	// Both are empty for a valid document.
+	// free and held are the names of the malformed field in a free and in a held lock. They are
+	// empty if the document is valid.
 	free, held string
-	// sets is true if fields includes the state. The document is then checked only once.
+	// sets is set if fields includes the state. The document is then checked once, and not with
+	// both states.
 	sets bool
 }
 
-// OddFields returns sets of fields with unusual values, most of which damage a lock document.
+// OddFields returns sets of unusual fields. Most of them make a lock document malformed.
 func OddFields() (sets []bson.D) {
 	for _, o := range slices.Concat(
 		oddStates(), oddCounters(), oddHolders(), oddWaiters(), oddSharers(), oddInformation(),
@@ -171,7 +173,7 @@ func oddWaiters() []oddity {
 	return list
 }
 
-// oddHolderTS is the session of the holder in every test document.
+// oddHolderTS is the holder's session in every document.
 var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {
@@ -212,7 +214,7 @@ func oddSharers() []oddity {
 				field("mode", "shared")))
 		}
 	}
-	// The holder waits for itself.
+	// The holder is also in the queue.
 	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
 	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})),
 		oddly("", "waiters.0.ts", both("shared",
@@ -220,7 +222,7 @@ func oddSharers() []oddity {
 	return list
 }
 
-// odd adds each oddity to a free and to a held document, and checks both documents.
+// odd checks each oddity in a free and in a held document.
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	for i, o := range list {
@@ -241,8 +243,8 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tries every way to acquire a lock on one document. bad is the malformed field, empty
-// for a valid document.
+// oddDocument tries every way to acquire a lock with this document. bad is the name of the
+// malformed field; empty for a valid document.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -266,15 +268,15 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 		b.freedByItsHolder(name, raw)
 		return
 	}
-	r := request(name+" alive", bob)
+	r := request(name+" valid", bob)
 	for _, way := range ways(l, r) {
 		b.oddLife(name, with(doc, field("_id", r.Name)), way, r)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// storesNo reports whether a store cannot keep a document. FerretDB v1 has no Decimal128, no NaN
-// and no array in an array, and closes the connection when it receives one of them.
+// storesNo reports whether the store cannot keep a document. FerretDB v1 cannot keep a Decimal128,
+// NaN, or an array in an array. It closes the connection when it receives one of them.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
@@ -295,19 +297,19 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that operations refuse a malformed document, name its field and do not change
-// it. Two operations return another error: Acquire returns ErrNotFree, and a release by a session
-// that is not in the document returns ErrNoMatch.
+// refusedByAll checks that no operation changes a malformed document, and that each returns an
+// error with the malformed field. Two operations return another error. Acquire returns ErrNotFree,
+// and a release by a session that is not in the document returns ErrNoMatch.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
 	mine, other := request(name, alice), request(name, bob)
 	mine.TS = oddHolderTS
 	tries := map[string]func() error{
-		"Read":   func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
-		"Look":   func() error { return asError(b.look(name).LockErr) },
-		"Attend": func() error { return asError(b.attend(name)[name].LockErr) },
-		"List":   func() error { return b.listed(name) },
+		"Read":      func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
+		"Snapshot":  func() error { return asError(b.snapshot(name).LockErr) },
+		"Snapshots": func() error { return asError(b.snapshots(name)[name].LockErr) },
+		"List":      func() error { return b.listed(name) },
 		"Transact": func() error {
 			return b.Catalog.Transact(b.ctx, s, func(context.Context) error { return nil })
 		},
@@ -337,33 +339,33 @@ func (b *bench) refusedByAll(name, bad string) {
 			}
 		}
 		_, err := On(b.Catalog).Acquire(b.ctx, other)
-		b.wantErr(err, catalog.ErrNotFree) // Acquire sends one command and gets no reason
+		b.wantErr(err, catalog.ErrNotFree) // Acquire sends one command, which does not return the document
 		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
 		grants, free := b.heldOrFree(alice, name)
 		if len(grants)+len(free) > 0 {
 			b.Errorf("%s: holds %v, free %v", name, grants, free)
 		}
-		b.unseen(name)
+		b.omitted(name)
 	})
 }
 
-// unseen checks that the reaper and the listing of waiters omit a malformed document.
-func (b *bench) unseen(name string) {
+// omitted checks that Held and the list of waiters omit a malformed document.
+func (b *bench) omitted(name string) {
 	b.Helper()
 	held := assert.Value(b.Catalog.Held(b.ctx, alice))(b)
 	for _, s := range held {
 		if s.Name == name {
-			b.Errorf("%s: held tells of it: %+v", name, s)
+			b.Errorf("%s: Held returned it: %+v", name, s)
 		}
 	}
 	for row, err := range b.Catalog.List(b.ctx, true) {
 		if err == nil && row.Lock.Name == name {
-			b.Errorf("%s: waiting tells of it: %+v", name, row)
+			b.Errorf("%s: List with waited returned it: %+v", name, row)
 		}
 	}
 }
 
-// asError converts bad to an error. A nil bad becomes a nil error.
+// asError returns bad as an error, and nil if bad is nil.
 func asError(bad *catalog.MalformedError) error {
 	if bad == nil {
 		return nil
@@ -371,7 +373,7 @@ func asError(bad *catalog.MalformedError) error {
 	return bad
 }
 
-// listed returns the listing's error for a document.
+// listed returns the error that List yields for a document.
 func (b *bench) listed(name string) error {
 	for _, err := range b.Catalog.List(b.ctx, false) {
 		var bad *catalog.MalformedError
@@ -385,8 +387,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the holder can release a lock with a damaged document. Then it
-// deletes the document.
+// freedByItsHolder checks that the holder of a lock can release it although the document is
+// damaged. It deletes the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -406,20 +408,21 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 		}
 		if list == nil && raw.Lookup("sharers").Type <= bson.TypeNull && mode != "" ||
 			list != nil && len(values) == 0 && mode != "" {
-			b.leftToAHand(name, ts)
+			b.notFreed(name, ts)
 			return
 		}
 		if err := b.release(catalog.Session{Name: name, TS: ts}); err != nil {
-			b.Errorf("%s: its holder releases: %v", name, err)
+			b.Errorf("%s: release by the holder: %v", name, err)
 		} else if left, _ := b.document("locks", name).Lookup("state").AsInt64OK(); left != want {
-			b.Errorf("%s: its holder released, and its state is %d, want %d", name, left, want)
+			b.Errorf("%s: state after the release by the holder: %d, want %d", name, left, want)
 		}
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// leftToAHand checks that no release frees a lock with unknown holders, and deletes its document.
-func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
+// notFreed checks that a release does not free a lock whose holders are unknown. It deletes the
+// document.
+func (b *bench) notFreed(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {
 		b.wantErr(b.release(catalog.Session{Name: name, TS: ts}), catalog.ErrMalformed)
@@ -427,7 +430,7 @@ func (b *bench) leftToAHand(name string, ts bson.ObjectID) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// ways returns the ways to acquire a lock with a valid document.
+// ways returns the transitions that try to acquire a lock with a valid document.
 func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
 	plain := transition.Enter{Request: r, How: catalog.TryPlain}
 	if r.Limit = l.Limit; r.Limit > 0 {
@@ -445,8 +448,8 @@ func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
 	return all
 }
 
-// oddLife tries one way to acquire a lock. On success the session holds the lock or is queued, and
-// must be able to leave.
+// oddLife applies one transition that tries to acquire a lock. If the session is then a holder or a
+// waiter, it must be able to leave.
 func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catalog.Request) {
 	b.Helper()
 	b.insert("locks", doc)
@@ -455,7 +458,7 @@ func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catal
 	if err != nil && !errors.Is(err, catalog.ErrNotFree) && !errors.Is(err, catalog.ErrNoMatch) {
 		b.Errorf("%s: %T: %v", name, way, err)
 	}
-	l := b.look(r.Name)
+	l := b.snapshot(r.Name)
 	if bad := l.LockErr; bad != nil { // the release raised a fence or a rev to its maximum
 		if enters || bad.Field != "fence" && bad.Field != "rev" {
 			b.Errorf("%s: after %T: %v", name, way, bad)
@@ -471,7 +474,7 @@ func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catal
 			b.Errorf("%s: %T, then release: %v", name, way, err)
 		}
 	case enters && err == nil:
-		b.Errorf("%s: %T took nothing: %+v", name, way, l.Lock)
+		b.Errorf("%s: %T without an effect: %+v", name, way, l.Lock)
 	}
 	assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
 }

@@ -40,7 +40,7 @@ var operatorCases = []testCase{
 			b.Errorf("order\nwant %q\ngot  %q", want, names)
 		}
 	}},
-	{"List_NamesWhatIsMalformedAndGoesOn", func(b *bench) { // F11
+	{"List_MalformedDocument_IsNamedAndSkipped", func(b *bench) { // F11
 		for _, id := range []any{int32(7), bson.D{field("a", 1)}, historicalTS, true} {
 			b.insert("locks", bson.D{field("_id", id), field("state", int32(0))})
 		}
@@ -136,21 +136,21 @@ var pruneLocksCases = []testCase{
 		}
 		for _, name := range []string{"young", "waited", "high", "without anything", "held"} {
 			if b.document("locks", name) == nil {
-				b.Errorf("%q is gone", name)
+				b.Errorf("%q was deleted", name)
 			}
 		}
 	}},
-	{"PruneLocks_GoesOnWhereItEnded", func(b *bench) {
+	{"PruneLocks_ContinuesAfterTheLastName", func(b *bench) {
 		long := field("when", bson.NewDateTimeFromTime(b.ago(100*time.Hour)))
 		for i := range 10 {
 			b.insert("locks", with(free(fmt.Sprint("lock ", i)), long,
 				field("ts", historicalTS), field("fence", planted), field("rev", int64(1))))
 		}
 		sum, after := 0, ""
-		for turn := 0; ; turn++ {
+		for round := 0; ; round++ {
 			n, next, err := b.Catalog.PruneLocks(b.ctx, b.ago(96*time.Hour), after, 3)
-			if err != nil || n > 3 || turn > 4 {
-				b.Fatalf("turn %d: %d, %v", turn, n, err)
+			if err != nil || n > 3 || round > 4 {
+				b.Fatalf("call %d: %d, %v", round, n, err)
 			}
 			sum += n
 			if after = next; next == "" {

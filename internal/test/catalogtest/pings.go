@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// pinged returns the document that a ping stores.
+// pinged returns the document after a ping.
 func pinged(b catalog.Heartbeat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
@@ -123,7 +123,7 @@ var pingCases = []testCase{
 			})
 		}
 		if p := b.ping(alice); p.Seq != 6 {
-			b.Errorf("the next one: %+v", p)
+			b.Errorf("next ping: %+v", p)
 		}
 	}},
 	{"CarriedOutTwice_IsAcknowledged", func(b *bench) { // D14
@@ -136,7 +136,7 @@ var pingCases = []testCase{
 			}
 		})
 	}},
-	{"TwinCameFirst_SaysSo", func(b *bench) { // A12, H2
+	{"TwinCameFirst_IsErrTwin", func(b *bench) { // A12, H2
 		b.ping(alice)
 		b.ping(alice)
 		b.wantUntouched("lockpings", alice, func() {
@@ -146,7 +146,7 @@ var pingCases = []testCase{
 			b.wantTwin(err, twin, 2)
 		})
 	}},
-	{"OverATwinsSmallerSeq_SaysSo", func(b *bench) { // A12, H2
+	{"OverATwinsSmallerSeq_IsErrTwin", func(b *bench) { // A12, H2
 		b.ping(alice)
 		twin := beat(alice, 2)
 		twin.Local = twin.Local.Add(time.Millisecond)
@@ -168,13 +168,13 @@ var pingCases = []testCase{
 			before.Local = later.Mine[place].Add(999 * time.Microsecond) // stored as milliseconds
 			assert.Value(b.Catalog.Ping(b.ctx, before))(b)
 			if p, err := b.Catalog.Ping(b.ctx, later); err != nil || p.Inserted || p.Seq != 70 {
-				b.Errorf("over the %d. of mine: %+v, %v", place, p, err)
+				b.Errorf("over ping %d of Mine: %+v, %v", place, p, err)
 			}
 		}
 		one := beat("removed", 2) // without a document the ping is inserted, with its own time
 		one.Mine = []time.Time{one.Local.Add(-time.Second)}
 		if p, err := b.Catalog.Ping(b.ctx, one); err != nil || !p.Inserted {
-			b.Errorf("over none: %+v, %v", p, err)
+			b.Errorf("without a document: %+v, %v", p, err)
 		}
 		b.wantDocument(b.document("lockpings", "removed"), pinged(one))
 	}},
@@ -188,7 +188,7 @@ var pingCases = []testCase{
 			b.Errorf("still there: %v", raw)
 		}
 		if b.document("lockpings", bob) == nil {
-			b.Error("another process's ping is gone")
+			b.Error("another process's ping was deleted")
 		}
 	}},
 	{"Remove_OfCondemned_LeavesIt", func(b *bench) {
@@ -255,7 +255,7 @@ var condemnCases = []testCase{
 			b.insert("lockpings", bson.D{field("_id", process), field("ping", bson.DateTime(5)),
 				field("seq", seq)})
 			b.acquire(request(process, process))
-			watched := b.look(process).Ping
+			watched := b.snapshot(process).Ping
 			if err := On(b.Catalog).Condemn(b.ctx, process, watched, catalog.Condemnation{}); err != nil {
 				b.Errorf("seq %T: %v", seq, err)
 			}
@@ -287,7 +287,7 @@ var choreCases = []testCase{
 		}
 		for _, id := range []string{"young", "holder", "text", "null"} {
 			if b.document("lockpings", id) == nil {
-				b.Errorf("%q is gone", id)
+				b.Errorf("%q was deleted", id)
 			}
 		}
 		if n, err := b.prune(96 * time.Hour); err != nil || n != 0 {
@@ -321,7 +321,7 @@ var choreCases = []testCase{
 			b.Errorf("want 1, got %d, %v", n, err)
 		}
 		if b.document("lockpings", alice) == nil || b.document("lockpings", bob) != nil {
-			b.Error("the wrong ping is gone")
+			b.Error("the wrong ping was deleted")
 		}
 	}},
 	{"PrepareTwice_IsNoError", func(b *bench) { // J11
@@ -332,7 +332,7 @@ var choreCases = []testCase{
 		}
 		b.acquire(request("balancer", alice))
 	}},
-	{"Hello_SaysWhoItIs", func(b *bench) {
+	{"Hello_NamesTheServer", func(b *bench) {
 		s, err := b.Catalog.Hello(b.ctx)
 		if err != nil || s.Kind == "" || s.Version == "" {
 			b.Errorf("%+v, %v", s, err)
@@ -348,7 +348,7 @@ func (b *bench) prune(d time.Duration) (int, error) {
 	return pruneOld(b.ctx, b.Catalog, b.ago(d))
 }
 
-// pruneOld reads the pings that are older than an instant, and deletes them.
+// pruneOld reads the pings that are earlier than the time before, and deletes them.
 func pruneOld(ctx context.Context, c catalog.Catalog, before time.Time) (int, error) {
 	old, err := c.OldPings(ctx, before)
 	if err != nil {

@@ -11,11 +11,13 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// planted is a large fence. No grant raises it to the server's clock, so the next fence is known.
+// planted is a fence so large that no grant raises it to the server's clock. So the next fence is
+// planted + 1.
 const planted = int64(1) << 40
 
-// party inserts a free lock with a known large fence, and returns attempts of n processes.
-func (b *bench) party(name string, n int) []catalog.Request {
+// requests inserts a free lock with the fence planted, and returns a request of each of n
+// processes.
+func (b *bench) requests(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
 	grants := make([]catalog.Request, n)
@@ -33,7 +35,7 @@ func (b *bench) enter(r catalog.Request) catalog.Lock {
 	return l
 }
 
-// leave removes s from the lock and checks the new grants.
+// leave removes s from the lock and checks the grants.
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
 	grants, err := On(b.Catalog).Leave(b.ctx, s)
@@ -47,21 +49,21 @@ func (b *bench) wantGrants(got []catalog.Grant, err error, want ...catalog.Grant
 	}
 }
 
-// grant returns the grant of r with the given fence.
+// grant returns the grant of r with a fence.
 func grant(r catalog.Request, fence int64) catalog.Grant {
 	return catalog.Grant{Session: r.Session, Process: r.Process, Fence: fence}
 }
 
-func line(r catalog.Request, fence int64) string {
+func grantLine(r catalog.Request, fence int64) string {
 	return catalog.GrantLine(r.TS, fence, r.Process)
 }
 
-// holding returns the document of a lock that r alone holds, with the given fence and rev.
+// holding returns the document of a lock that only r holds.
 func holding(r catalog.Request, fence, rev int64) bson.D {
-	return with(acquired(r, fence, rev), field("grants", line(r, fence)))
+	return with(acquired(r, fence, rev), field("grants", grantLine(r, fence)))
 }
 
-// waiting returns the queue entry of r. sharing returns the entry of r as one of several holders.
+// waiting returns r as an element of waiters, and sharing returns r as an element of sharers.
 func waiting(r catalog.Request) bson.D {
 	d := bson.D{
 		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
@@ -82,12 +84,12 @@ func sharing(r catalog.Request, fence int64) bson.D {
 	}
 }
 
-// plantedWaiter returns a queue entry as an operator would write it.
+// plantedWaiter returns r as an element of waiters that an operator wrote.
 func plantedWaiter(r catalog.Request) bson.D {
 	return with(waiting(r), field("since", bson.DateTime(5)))
 }
 
-// waiters returns the queue field of an expected document.
+// waiters returns the field waiters of an expected document.
 func waiters(grants ...catalog.Request) bson.E {
 	list := bson.A{}
 	for _, g := range grants {
@@ -96,7 +98,7 @@ func waiters(grants ...catalog.Request) bson.E {
 	return field("waiters", list)
 }
 
-// rewrite changes fields of a lock document, like an operator.
+// rewrite changes fields of a lock document, as an operator would.
 func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.Helper()
 	var doc bson.D
@@ -105,7 +107,7 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.insert("locks", with(doc, fields...))
 }
 
-// refused checks that Enter fails with want and leaves the document unchanged.
+// refused checks that Enter returns want and does not change the document.
 func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", r.Name, func() {
@@ -118,14 +120,15 @@ func dead(r catalog.Request) catalog.Holder {
 	return catalog.Holder{Session: r.Session, Process: r.Process}
 }
 
-// inLine makes n processes enter the lock in order. The first process holds the lock.
-func (b *bench) inLine(name string, n int) []catalog.Request {
+// queued makes n processes enter a lock one after the other. The first holds the lock, the others
+// wait.
+func (b *bench) queued(name string, n int) []catalog.Request {
 	b.Helper()
 	return b.sharing(name, n, catalog.Exclusive, 0)
 }
 
-// readers makes n processes share a lock. permits makes n processes enter a semaphore with the
-// given limit.
+// readers makes n processes share a lock. permits makes n processes enter a semaphore with that
+// limit.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	b.Helper()
 	return b.sharing(name, n, catalog.Shared, 0)
@@ -138,7 +141,7 @@ func (b *bench) permits(name string, n int, limit int32) []catalog.Request {
 
 func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []catalog.Request {
 	b.Helper()
-	g := b.party(name, n)
+	g := b.requests(name, n)
 	for i := range g {
 		g[i].Mode, g[i].Limit = mode, limit
 		b.enter(g[i])
@@ -146,8 +149,8 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// fullLine replaces the queue with n waiters like r, each queued at an instant.
-func (b *bench) fullLine(r catalog.Request, n int, since time.Time) {
+// fillQueue replaces the queue by n waiters like r. They have the same time since.
+func (b *bench) fillQueue(r catalog.Request, n int, since time.Time) {
 	b.Helper()
 	list := bson.A{}
 	for i := range n {
@@ -163,18 +166,18 @@ func (b *bench) revOf(name string) int64 {
 	return rev
 }
 
-// wantLine requires that the queue consists of want, in order.
-func (b *bench) wantLine(l catalog.Lock, want ...catalog.Request) {
+// wantQueue checks that the queue has exactly the requests in want, in that order.
+func (b *bench) wantQueue(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
-	assert.MustEqual(b, len(l.Waiters), len(want), "%d wait, want %d")
+	assert.MustEqual(b, len(l.Waiters), len(want), "%d waiters, want %d")
 	for i, g := range want {
 		if l.Waiters[i].TS != g.TS {
-			b.Errorf("place %d is %s's, want %s's", i, l.Waiters[i].Process, g.Process)
+			b.Errorf("waiter %d is %s, want %s", i, l.Waiters[i].Process, g.Process)
 		}
 	}
 }
 
-// wantClockFence checks that the fence was raised to the server's clock in milliseconds.
+// wantClockFence checks that a fence is the server's clock in milliseconds.
 func (b *bench) wantClockFence(fence int64) {
 	b.Helper()
 	if !b.near(time.UnixMilli(fence)) {
@@ -214,12 +217,12 @@ var queueCases = []testCase{
 			b.step("missing", step)
 		}
 		_, err := b.Catalog.EnterTransaction(b.ctx, request("missing", alice))
-		b.wantErr(err, catalog.ErrNoTransactions) // the context carries none
+		b.wantErr(err, catalog.ErrNoTransactions) // the context has no transaction
 		if raw := b.document("locks", "missing"); raw != nil {
 			b.Errorf("created %v", raw)
 		}
 	}},
-	{"Enter_FullLine_InEveryMode", func(b *bench) {
+	{"Enter_FullQueue_InEveryMode", func(b *bench) {
 		for name, kind := range map[string]catalog.Request{
 			"exclusive": {}, "shared": {Mode: catalog.Shared}, "permits": {Mode: catalog.Permit, Limit: 1},
 		} {
@@ -234,7 +237,7 @@ var queueCases = []testCase{
 			}
 			b.insert("locks", append(free(name), field("fence", planted)))
 			b.enter(holder)
-			b.fullLine(of(bob), catalog.MaxWaiters-1, time.UnixMilli(5))
+			b.fillQueue(of(bob), catalog.MaxWaiters-1, time.UnixMilli(5))
 			last := of(bob)
 			if l := b.enter(last); len(l.Waiters) != catalog.MaxWaiters {
 				b.Fatalf("%s: want %d waiters, got %d", name, catalog.MaxWaiters, len(l.Waiters))
@@ -250,11 +253,11 @@ var queueCases = []testCase{
 		g := b.permits("balancer", 4, 2)
 		sharers := field("sharers", bson.A{sharing(g[0], planted+1), sharing(g[1], planted+2)})
 		b.wantDocument(b.document("locks", "balancer"), with(holding(g[0], planted+2, 4),
-			field("grants", line(g[1], planted+2)), field("mode", "permit"), field("limit", int32(2)),
+			field("grants", grantLine(g[1], planted+2)), field("mode", "permit"), field("limit", int32(2)),
 			sharers, waiters(g[2], g[3])))
 	}},
 	{"Evict_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
-		g := b.inLine("balancer", 3)
+		g := b.queued("balancer", 3)
 		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent for 15m")
 		want := grant(g[1], planted+2)
 		want.Evidence = "silent for 15m"
@@ -276,7 +279,7 @@ var queueCases = []testCase{
 			b.wantGrants(grants, err, want)
 		}
 	}},
-	{"Leave_TooLargeAFence_GrantsNobody", func(b *bench) { // F8
+	{"Leave_TooLargeAFence_NoGrant", func(b *bench) { // F8
 		holder, next := request("balancer", alice), request("balancer", bob)
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
@@ -290,18 +293,18 @@ var queueCases = []testCase{
 }
 
 var passoverCases = []testCase{
-	{"Enter_WhoStoodBefore_ComesBeforeThoseWhoCameLater", func(b *bench) {
-		g := b.inLine("balancer", 3)
+	{"Enter_QueuedBefore_IsAheadOfLaterWaiters", func(b *bench) {
+		g := b.queued("balancer", 3)
 		back := request("balancer", g[1].Process)
-		back.Since = b.look("balancer").Lock.Waiters[0].Since.Add(-time.Second)
+		back.Since = b.snapshot("balancer").Lock.Waiters[0].Since.Add(-time.Second)
 		b.leave(g[1].Session)
 		l := b.enter(back)
-		b.wantLine(l, back, g[2])
+		b.wantQueue(l, back, g[2])
 		if since := l.Waiters[0].Since; !since.Equal(back.Since) {
-			b.Errorf("it stands there since %v, want %v: it may lose its place again", since, back.Since)
+			b.Errorf("queued since %v, want %v", since, back.Since)
 		}
 	}},
-	{"Enter_WhoStoodBefore_FullLine_HasItsPlace", func(b *bench) {
+	{"Enter_QueuedBefore_FullQueue_HasItsPlace", func(b *bench) {
 		of := func(process string, since int64) catalog.Request {
 			r := request("balancer", process)
 			r.Since = time.UnixMilli(since).UTC()
@@ -309,26 +312,26 @@ var passoverCases = []testCase{
 		}
 		const long, later = 1_000_000_000_000, 4_000_000_000_000
 		b.enter(request("balancer", alice))
-		b.fullLine(request("balancer", bob), catalog.MaxWaiters, time.UnixMilli(long))
+		b.fillQueue(request("balancer", bob), catalog.MaxWaiters, time.UnixMilli(long))
 		back := of(bob, long-1000)
 		if l := b.enter(back); len(l.Waiters) != catalog.MaxWaiters+1 || l.Waiters[0].TS != back.TS {
-			b.Errorf("%d wait, the first is %s", len(l.Waiters), l.Waiters[0].Process)
+			b.Errorf("%d waiters, the first is %s", len(l.Waiters), l.Waiters[0].Process)
 		}
 		b.refused(request("balancer", "new"), catalog.Queue, catalog.ErrQueueFull)
 		b.refused(of("the last", later), catalog.Queue, catalog.ErrQueueFull)
-		b.fullLine(request("balancer", bob), 2*catalog.MaxWaiters-1, time.UnixMilli(long))
+		b.fillQueue(request("balancer", bob), 2*catalog.MaxWaiters-1, time.UnixMilli(long))
 		if l := b.enter(of("back", long-1000)); len(l.Waiters) != 2*catalog.MaxWaiters {
-			b.Errorf("%d wait, want twice as many as newcomers may", len(l.Waiters))
+			b.Errorf("%d waiters, want twice MaxWaiters", len(l.Waiters))
 		}
 		b.refused(of("one too many", long-1000), catalog.Queue, catalog.ErrQueueFull)
 	}},
-	{"Enter_WhoStoodBefore_NotBeforeThoseWhoCameEarlier", func(b *bench) {
-		g := b.inLine("balancer", 3)
+	{"Enter_QueuedBefore_IsBehindEarlierWaiters", func(b *bench) {
+		g := b.queued("balancer", 3)
 		late := request("balancer", "late")
 		late.Since = time.UnixMilli(4_000_000_000_000).UTC() // as after a clock that went back
-		b.wantLine(b.enter(late), g[1], g[2], late)
+		b.wantQueue(b.enter(late), g[1], g[2], late)
 	}},
-	{"Enter_WhoStoodBefore_FreeLock_HasIt", func(b *bench) {
+	{"Enter_QueuedBefore_FreeLock_IsAcquired", func(b *bench) {
 		r := request("balancer", alice)
 		r.Since = time.UnixMilli(1_000_000_000_000).UTC()
 		l := b.enter(r)

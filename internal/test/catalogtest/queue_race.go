@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// rounds returns the first argument for the memory store and the second for a server.
+// rounds returns the first argument for the memory store, and the second one for a server.
 func (b *bench) rounds(memory, server int) int {
 	b.Helper()
 	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
@@ -32,47 +32,47 @@ func (b *bench) wantAllDone(errs []error) {
 	}
 }
 
-// A relay passes the grants of releases to the waiting goroutines.
+// A relay delivers the grants of releases to the goroutines that wait for them.
 type relay struct {
 	b       *bench
 	holders atomic.Int32
 	limit   int32
 
-	mu     sync.Mutex // guards told, knows, fences
-	told   map[bson.ObjectID]chan int64
-	knows  map[bson.ObjectID]int64 // fences by notified session
-	fences map[int64]bool
+	mu      sync.Mutex // guards the fields below
+	waiting map[bson.ObjectID]chan int64
+	granted map[bson.ObjectID]int64 // fences of the granted sessions
+	fences  map[int64]bool
 }
 
 func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	told := make(chan int64, 1)
-	r.told[ts] = told
-	return told
+	waiting := make(chan int64, 1)
+	r.waiting[ts] = waiting
+	return waiting
 }
 
-// tell passes grants to the goroutines. A session is granted the lock once, but its grant may be
-// reported repeatedly.
-func (r *relay) tell(grants []catalog.Grant) {
+// deliver sends grants to the goroutines. A session is granted the lock once, but several releases
+// may return that grant.
+func (r *relay) deliver(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range grants {
-		told := r.told[a.TS]
-		delete(r.told, a.TS)
+		waiting := r.waiting[a.TS]
+		delete(r.waiting, a.TS)
 		switch {
-		case told != nil:
-			r.knows[a.TS] = a.Fence
-			told <- a.Fence
-		case r.knows[a.TS] != a.Fence:
-			r.b.Errorf("granted twice, or to nobody: %+v", a)
+		case waiting != nil:
+			r.granted[a.TS] = a.Fence
+			waiting <- a.Fence
+		case r.granted[a.TS] != a.Fence:
+			r.b.Errorf("granted twice, or to an unknown session: %+v", a)
 		}
 	}
 }
 
-// turn enters the lock, waits for the grant, and leaves.
-func (r *relay) turn(ctx context.Context, g catalog.Request) error {
-	told := r.expect(g.TS)
+// round enters the lock, waits for the grant, and leaves.
+func (r *relay) round(ctx context.Context, g catalog.Request) error {
+	waiting := r.expect(g.TS)
 	l, err := On(r.b.Catalog).Enter(ctx, g, catalog.Queue)
 	if err != nil {
 		return err
@@ -81,12 +81,12 @@ func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	if p, ok := l.HeldBy(g.TS); ok {
 		fence = p.Fence
 		r.mu.Lock()
-		delete(r.told, g.TS)
-		r.knows[g.TS] = fence
+		delete(r.waiting, g.TS)
+		r.granted[g.TS] = fence
 		r.mu.Unlock()
 	} else {
 		select {
-		case fence = <-told:
+		case fence = <-waiting:
 		case <-ctx.Done():
 			return fmt.Errorf("never granted: %w", ctx.Err())
 		}
@@ -96,32 +96,32 @@ func (r *relay) turn(ctx context.Context, g catalog.Request) error {
 	}
 	r.mu.Lock()
 	if r.fences[fence] || fence <= planted {
-		r.b.Errorf("fence %d came twice or is none", fence)
+		r.b.Errorf("fence %d is used twice or is invalid", fence)
 	}
 	r.fences[fence] = true
 	r.mu.Unlock()
 	r.holders.Add(-1)
 	grants, err := On(r.b.Catalog).Leave(ctx, g.Session)
-	r.tell(grants)
+	r.deliver(grants)
 	return err
 }
 
-// relayRace runs 8 goroutines that enter and leave one lock in a loop.
+// relayRace runs 8 goroutines. Each enters and leaves the same lock again and again.
 func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 	b.Helper()
 	rounds := b.rounds(50, 5)
-	b.party("balancer", 0)
+	b.requests("balancer", 0)
 	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
 	defer cancel()
 	r := &relay{
-		b: b, limit: max(limit, 1), told: map[bson.ObjectID]chan int64{},
-		knows: map[bson.ObjectID]int64{}, fences: map[int64]bool{},
+		b: b, limit: max(limit, 1), waiting: map[bson.ObjectID]chan int64{},
+		granted: map[bson.ObjectID]int64{}, fences: map[int64]bool{},
 	}
 	b.wantAllDone(together(8, func(i int) error {
 		for range rounds {
 			g := request("balancer", process(i))
 			g.Mode, g.Limit = mode, limit
-			if err := r.turn(ctx, g); err != nil {
+			if err := r.round(ctx, g); err != nil {
 				return err
 			}
 		}
@@ -130,7 +130,7 @@ func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 	l, err := b.Catalog.Read(b.ctx, "balancer")
 	grants := int64(8 * rounds)
 	if err != nil || l.Held || len(l.Waiters) > 0 || l.Fence != planted+grants {
-		b.Errorf("in the end: %+v, %v", l, err)
+		b.Errorf("at the end: %+v, %v", l, err)
 	}
 	if rev := b.revOf("balancer"); rev != 2*grants || int64(len(r.fences)) != grants {
 		b.Errorf("want rev %d and %d fences, got %d and %d", 2*grants, grants, rev, len(r.fences))
@@ -154,24 +154,24 @@ var queueRaceCases = []testCase{
 				}
 				return err
 			}))
-			l := b.look(name).Lock
-			there := map[bson.ObjectID]int{}
+			l := b.snapshot(name).Lock
+			count := map[bson.ObjectID]int{}
 			for _, p := range append(l.Holders(), l.Waiters...) {
-				there[p.TS]++
+				count[p.TS]++
 			}
-			if len(l.Holders()) != 1 || len(l.Waiters) != contenders-1 || len(there) != contenders ||
+			if len(l.Holders()) != 1 || len(l.Waiters) != contenders-1 || len(count) != contenders ||
 				b.revOf(name) != contenders {
 				b.Fatalf("rev %d, lock %+v", b.revOf(name), l)
 			}
 			for _, g := range grants {
-				if there[g.TS] != 1 {
-					b.Errorf("%s stands there %d times", g.Process, there[g.TS])
+				if count[g.TS] != 1 {
+					b.Errorf("%s occurs %d times", g.Process, count[g.TS])
 				}
 			}
 		}
 	}},
-	{"Race_OneSessionEnters_StandsThereOnce", func(b *bench) {
-		g := b.inLine("balancer", 1)
+	{"Race_OneSessionEnters_IsQueuedOnce", func(b *bench) {
+		g := b.queued("balancer", 1)
 		again := request("balancer", bob)
 		b.wantAllDone(together(8, func(int) error {
 			return assert.Err(On(b.Catalog).Enter(b.ctx, again, catalog.Queue))
@@ -182,7 +182,7 @@ var queueRaceCases = []testCase{
 	{"Race_EnterAndLeave_NeverTwoHolders", func(b *bench) { b.relayRace(catalog.Exclusive, 0) }},
 	{"Race_Permits_NeverMoreThanTheLimit", func(b *bench) { b.relayRace(catalog.Permit, 3) }},
 	{"Race_LeavesAndEvictionsOfOneSession_OneWins", func(b *bench) {
-		g := b.inLine("balancer", 21)
+		g := b.queued("balancer", 21)
 		for i := range 20 {
 			var mu sync.Mutex // guards grants
 			var grants []catalog.Grant
@@ -200,12 +200,12 @@ var queueRaceCases = []testCase{
 			b.wantGrants(grants, nil, grant(g[i+1], planted+int64(i)+2))
 		}
 	}},
-	{"Race_Tries_OneWinsAndNobodyWaits", func(b *bench) {
-		b.party("balancer", 0)
+	{"Race_Tries_OneWins_NoWaiters", func(b *bench) {
+		b.requests("balancer", 0)
 		b.wantOneWinner(together(contenders, func(i int) error {
 			return assert.Err(On(b.Catalog).Enter(b.ctx, request("balancer", process(i)), catalog.Try))
 		}), catalog.ErrNotFree)
-		if l := b.look("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {
+		if l := b.snapshot("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {
 			b.Errorf("lock: %+v", l)
 		}
 	}},

@@ -13,15 +13,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPulses checks that a read returned pings of all processes in pinging and of no process in
-// silent.
-func (b *bench) wantPulses(
+// wantPings checks that a read returned the pings of all processes in pinging, and no ping of the
+// processes in silent.
+func (b *bench) wantPings(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {
 	b.Helper()
 	want := slices.Sorted(slices.Values(slices.Concat(pinging, silent)))
 	if names := slices.Sorted(maps.Keys(got)); len(want) > 0 && !slices.Equal(want, names) {
-		b.Fatalf("%s: pulses\nwant %q\ngot  %q", what, want, names)
+		b.Fatalf("%s: processes\nwant %q\ngot  %q", what, want, names)
 	}
 	for _, process := range pinging {
 		if p := got[process].Ping; p == nil || p.Process != process || p.Seq != 1 {
@@ -35,15 +35,15 @@ func (b *bench) wantPulses(
 	}
 }
 
-// attend reads snapshots of several locks in one call.
-func (b *bench) attend(names ...string) map[string]catalog.Snapshot {
+// snapshots reads the snapshots of several locks in one call.
+func (b *bench) snapshots(names ...string) map[string]catalog.Snapshot {
 	b.Helper()
-	looks, err := b.Catalog.Snapshots(b.ctx, names)
-	assert.Must(b, err, "attend")
-	return looks
+	snapshots, err := b.Catalog.Snapshots(b.ctx, names)
+	assert.Must(b, err, "snapshots")
+	return snapshots
 }
 
-// heldOrFree returns the grants of a process and the names of the free locks, both sorted.
+// heldOrFree returns the grants of a process and the names of the free locks, both in order.
 func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
 	var grants []catalog.Grant
@@ -66,7 +66,7 @@ func byTS(grants []catalog.Grant) []catalog.Grant {
 	})
 }
 
-// rows returns a listing's valid rows, and the names of the malformed documents.
+// rows returns the valid rows of the list of waiters, and the names of the malformed documents.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {
@@ -84,37 +84,37 @@ func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 }
 
 var queueReadCases = []testCase{
-	{"Attend_SeveralNames_AreLookedAtOnce", func(b *bench) {
+	{"Snapshots_SeveralNames_InOneRead", func(b *bench) {
 		b.ping(process(0))
 		b.ping(process(2))
-		b.inLine("held", 3)
-		b.inLine("$y.z", 1)
+		b.queued("held", 3)
+		b.queued("$y.z", 1)
 		b.insert("locks", free("free"))
 		b.insert("locks", with(held("bad", alice), field("waiters", int32(5))))
-		b.inLine("not asked for", 2)
-		looks := b.attend("held", "missing", "free", "bad", "$y.z")
-		names := slices.Sorted(maps.Keys(looks))
+		b.queued("not asked for", 2)
+		snapshots := b.snapshots("held", "missing", "free", "bad", "$y.z")
+		names := slices.Sorted(maps.Keys(snapshots))
 		if want := []string{"$y.z", "bad", "free", "held"}; !slices.Equal(want, names) {
 			b.Fatalf("names\nwant %q\ngot  %q", want, names)
 		}
 		for _, name := range names {
-			one, alone := looks[name], b.look(name)
+			one, alone := snapshots[name], b.snapshot(name)
 			if !reflect.DeepEqual(one.Lock, alone.Lock) || !reflect.DeepEqual(one.Ping, alone.Ping) {
-				b.Errorf("%s\nlook   %+v\nattend %+v", name, alone, one)
+				b.Errorf("%s\nalone %+v\nall   %+v", name, alone, one)
 			}
 			if one.ServerTime.IsZero() != alone.ServerTime.IsZero() || !b.near(one.ServerTime) {
 				b.Errorf("%s: server's clock %v", name, one.ServerTime)
 			}
 		}
-		b.wantPulses("held", looks["held"].Pings, []string{process(0), process(2)},
+		b.wantPings("held", snapshots["held"].Pings, []string{process(0), process(2)},
 			[]string{process(1)})
-		if looks["bad"].Lock != nil || looks["bad"].LockErr == nil {
-			b.Fatalf("want LockErr, got %+v", looks["bad"])
+		if snapshots["bad"].Lock != nil || snapshots["bad"].LockErr == nil {
+			b.Fatalf("want LockErr, got %+v", snapshots["bad"])
 		}
-		b.wantMalformed(looks["bad"].LockErr, "locks", "bad", "waiters")
-		assert.Equal(b, len(b.attend())+len(b.attend("missing")), 0, "%d looks at nothing, want %d")
+		b.wantMalformed(snapshots["bad"].LockErr, "locks", "bad", "waiters")
+		assert.Equal(b, len(b.snapshots())+len(b.snapshots("missing")), 0, "%d snapshots of missing locks, want %d")
 	}},
-	{"Attend_ManyNames_AllThere", func(b *bench) {
+	{"Snapshots_ManyNames_AllInTheResult", func(b *bench) {
 		var names []string
 		for i := range 60 {
 			name := "lock " + label(i)
@@ -122,14 +122,14 @@ var queueReadCases = []testCase{
 			b.insert("locks", held(name, process(i)))
 			b.insert("lockpings", bson.D{field("_id", process(i)), field("ping", bson.DateTime(5))})
 		}
-		looks := b.attend(names...)
+		snapshots := b.snapshots(names...)
 		for i, name := range names {
-			if l := looks[name]; l.Lock == nil || l.Ping == nil || l.Ping.Process != process(i) {
+			if l := snapshots[name]; l.Lock == nil || l.Ping == nil || l.Ping.Process != process(i) {
 				b.Errorf("%s: %+v", name, l)
 			}
 		}
 	}},
-	{"Pulses_OfHoldersAndWaiters", func(b *bench) {
+	{"Pings_OfHoldersAndWaiters", func(b *bench) {
 		b.ping(process(0))
 		b.ping(process(2))
 		b.insert("lockpings", bson.D{field("_id", process(4)), field("ping", "x")})
@@ -147,7 +147,7 @@ var queueReadCases = []testCase{
 			b.Fatalf("want one row, got %+v", rows)
 		}
 		for what, got := range map[string]map[string]catalog.PingState{
-			"look": b.look("balancer").Pings, "attend": b.attend("balancer")["balancer"].Pings,
+			"snapshot": b.snapshot("balancer").Pings, "snapshots": b.snapshots("balancer")["balancer"].Pings,
 			"list": listed.Pings, "waiting": rows[0].Pings,
 		} {
 			bad := got[process(4)]
@@ -157,24 +157,24 @@ var queueReadCases = []testCase{
 			}
 			b.wantMalformed(bad.Err, "lockpings", process(4), "ping")
 			delete(got, process(4))
-			b.wantPulses(what, got, []string{g[0].Process, g[2].Process},
+			b.wantPings(what, got, []string{g[0].Process, g[2].Process},
 				[]string{g[1].Process, writer.Process})
 		}
 	}},
-	{"HeldOrFree_TellsMineAndFree", func(b *bench) {
-		mine, other := b.inLine("mine", 2), b.inLine("other", 2)
-		next := b.party("next", 2)
+	{"HeldOrFree_ReturnsOwnGrantsAndFreeLocks", func(b *bench) {
+		mine, other := b.queued("mine", 2), b.queued("other", 2)
+		next := b.requests("next", 2)
 		next[0].Process, next[1].Process = process(1), process(0)
 		b.enter(next[0])
 		b.enter(next[1])
 		assert.Value(On(b.Catalog).Evict(b.ctx, dead(next[0]), "silent"))(b)
 		other[0].Process = ""
 		b.insert("locks", free("free"))
-		b.inLine("left", 2)
+		b.queued("left", 2)
 		b.rewrite("left", field("state", int32(0)))
 		b.insert("locks", with(held("bad", process(0)), field("waiters", int32(5))))
 		b.acquire(request("acquired", process(0)))
-		b.inLine("not asked for", 1)
+		b.queued("not asked for", 1)
 		grants, unheld := b.heldOrFree(process(0), "mine", "next", "free", "left", "bad", "missing")
 		got := grant(next[1], planted+2)
 		got.Evidence = "silent"
@@ -186,24 +186,24 @@ var queueReadCases = []testCase{
 			b.Errorf("free: %q", unheld)
 		}
 	}},
-	{"HeldOrFree_Lines_TellWhoStandsWhere", func(b *bench) {
-		line := b.inLine("line", 3)
-		b.inLine("other", 2)
+	{"HeldOrFree_Always_ReturnsTheWaiters", func(b *bench) {
+		g := b.queued("waited", 3)
+		b.queued("other", 2)
 		b.insert("locks", with(held("bad", alice), field("waiters", int32(5))))
-		locks, err := b.Catalog.HeldOrFree(b.ctx, process(2), []string{"line", "other", "bad", "missing"},
-			[]string{"line", "bad", "missing", "not asked for"})
+		locks, err := b.Catalog.HeldOrFree(b.ctx, process(2), []string{"waited", "other", "bad", "missing"},
+			[]string{"waited", "bad", "missing", "not asked for"})
 		assert.Must(b, err)
-		if len(locks) != 1 || locks[0].Name != "line" || !locks[0].Held {
-			b.Fatalf("got %+v, want the line of the one", locks)
+		if len(locks) != 1 || locks[0].Name != "waited" || !locks[0].Held {
+			b.Fatalf("got %+v, want the waiters of one lock", locks)
 		}
-		b.wantLine(locks[0], line[1:]...)
+		b.wantQueue(locks[0], g[1:]...)
 	}},
-	{"Waiting_YieldsWhereSomebodyWaits", func(b *bench) {
+	{"ListWaited_YieldsLocksWithWaiters", func(b *bench) {
 		b.ping(process(0))
 		for _, name := range []string{"b", "a", "c"} {
-			b.inLine(name, 2)
+			b.queued(name, 2)
 		}
-		b.inLine("alone", 1)
+		b.queued("alone", 1)
 		b.readers("shared", 2)
 		b.insert("locks", free("free"))
 		b.insert("locks", append(free("none"), field("waiters", bson.A{})))
@@ -226,8 +226,8 @@ var queueReadCases = []testCase{
 		assert.Slices(b, []string{"a", "b", "c"}, names, "names\nwant %q\ngot  %q")
 		assert.Slices(b, []string{"bad waiters.1.ts"}, malformed, "malformed\nwant %q\ngot  %q")
 	}},
-	{"Prune_SparesWaitersAndSharers", func(b *bench) {
-		g := append(b.readers("shared", 3), b.inLine("line", 6)[3:]...)
+	{"Prune_KeepsWaitersAndSharers", func(b *bench) {
+		g := append(b.readers("shared", 3), b.queued("waited", 6)[3:]...)
 		old := bson.NewDateTimeFromTime(b.ago(100 * time.Hour))
 		for _, one := range append(g, request("x", alice), request("x", bob)) {
 			b.insert("lockpings", bson.D{field("_id", one.Process), field("ping", old)})
@@ -237,14 +237,14 @@ var queueReadCases = []testCase{
 		}
 		for _, one := range g {
 			if b.document("lockpings", one.Process) == nil {
-				b.Errorf("the ping of %s is gone", one.Process)
+				b.Errorf("the ping of %s was deleted", one.Process)
 			}
 		}
 	}},
-	{"Prune_SparesWhomAMalformedDocumentNames", func(b *bench) {
+	{"Prune_KeepsProcessesOfAMalformedDocument", func(b *bench) {
 		good := plantedWaiter(request("x", alice))
-		nobody := without(plantedWaiter(request("x", bob)), "ts")
-		b.insert("locks", append(free("x"), field("waiters", bson.A{good, nobody})))
+		withoutTS := without(plantedWaiter(request("x", bob)), "ts")
+		b.insert("locks", append(free("x"), field("waiters", bson.A{good, withoutTS})))
 		for _, id := range []string{alice, bob, "other"} {
 			b.insert("lockpings", bson.D{field("_id", id), field("ping", bson.DateTime(5))})
 		}
@@ -252,7 +252,7 @@ var queueReadCases = []testCase{
 			b.Errorf("want 1, got %d, %v", n, err)
 		}
 		if b.document("lockpings", "other") != nil {
-			b.Error("the wrong ping is gone")
+			b.Error("the wrong ping was deleted")
 		}
 	}},
 }

@@ -13,7 +13,7 @@ import (
 
 const contenders = 16
 
-// together calls f n times concurrently and returns the errors.
+// together calls f n times concurrently, and returns the errors.
 func together(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -29,7 +29,7 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that one error is nil and that every other error matches losers.
+// wantOneWinner checks that exactly one error is nil, and that the others match losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0
@@ -100,7 +100,7 @@ var raceCases = []testCase{
 				for n := range int64(3) {
 					before := condemned.Load()
 					if _, err := b.Catalog.Ping(b.ctx, beat(id, n+2)); err == nil && before {
-						b.Error("a ping succeeded after a condemn had")
+						b.Error("a ping succeeded after a condemn")
 					}
 				}
 				return nil
@@ -113,7 +113,7 @@ var raceCases = []testCase{
 	}},
 	{"OneWins", func(b *bench) {
 		b.acquire(request("balancer", alice))
-		b.inLine("free", 3)
+		b.queued("free", 3)
 		b.rewrite("free", field("state", int32(0)))
 		for what, race := range map[string]func(i int) error{
 			"condemns of no ping": func(i int) error {

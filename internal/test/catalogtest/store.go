@@ -19,14 +19,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A Store is an implementation under test, initially empty, with direct access to its documents.
+// A Store is an empty store under test, with direct access to its documents.
 type Store struct {
 	Catalog catalog.Catalog
-	// Insert inserts a document. It fails if the _id exists.
+	// Insert inserts a document. It returns an error if the _id exists.
 	Insert func(ctx context.Context, collection string, doc bson.D) error
-	// Delete removes a document. A missing document is not an error.
+	// Delete deletes a document. It ignores a missing one.
 	Delete func(ctx context.Context, collection, id string) error
-	// Document returns a document, or nil.
+	// Document returns a document; nil if it does not exist.
 	Document func(ctx context.Context, collection, id string) (bson.Raw, error)
 }
 
@@ -72,7 +72,7 @@ func InMemory() Store {
 	}
 }
 
-// Run runs each case on a new store. Cases run in parallel.
+// Run runs each case with a new store. The cases run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Helper()
 	groups := []struct {
@@ -82,7 +82,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Acquire", acquireCases},
 		{"Held", holderCases},
 		{"Lease", leaseCases},
-		{"Look", lookCases},
+		{"Snapshot", snapshotCases},
 		{"Foreign", foreignCases},
 		{"Ping", pingCases},
 		{"Condemn", condemnCases},
@@ -98,7 +98,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Queue", append(queueCases, append(queueReadCases, queueRaceCases...)...)},
 		{"Odd", oddCases},
 		{"Damaged", damagedCases},
-		{"GrantStream", noticesCases},
+		{"GrantStream", grantStreamCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
@@ -126,14 +126,14 @@ type bench struct {
 	beats map[string]int64 // number of the last ping, by process
 }
 
-// The processes of the suite.
+// The processes in the cases.
 const (
 	alice    = "host-a:27017:1700000000:1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 	bob      = "host-b:27017:1700000001:6fa459ea-ee8a-3ca4-894e-db77e160355e"
 	takeover = 15 * time.Minute
 )
 
-// request returns a new attempt of process to acquire name.
+// request returns a new request of process for the lock name.
 func request(name, process string) catalog.Request {
 	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
@@ -167,7 +167,7 @@ func (b *bench) next(process string) catalog.Heartbeat {
 func (b *bench) insert(collection string, doc bson.D) {
 	b.Helper()
 	if err := b.Insert(b.ctx, collection, doc); err != nil {
-		b.Fatalf("planting %v: %v", doc, err)
+		b.Fatalf("insert %v: %v", doc, err)
 	}
 }
 
@@ -197,14 +197,14 @@ func (b *bench) release(s catalog.Session) error {
 	return err
 }
 
-func (b *bench) look(name string) catalog.Snapshot {
+func (b *bench) snapshot(name string) catalog.Snapshot {
 	b.Helper()
-	look, err := catalog.LookAt(b.ctx, b.Catalog, name)
-	assert.Must(b, err, "look")
-	return look
+	snapshot, err := catalog.LookAt(b.ctx, b.Catalog, name)
+	assert.Must(b, err, "snapshot")
+	return snapshot
 }
 
-// wantErr checks that err is of the kind want, and of no other kind that callers distinguish.
+// wantErr checks that err matches want, and no other error that callers distinguish.
 func (b *bench) wantErr(err, want error) {
 	b.Helper()
 	if !errors.Is(err, want) {
@@ -226,8 +226,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that a ping was refused because the stored ping has the number in found. Zero
-// means that it has no number.
+// wantTwin checks that err refuses a ping because of a twin's ping with the number found. found is
+// zero if the document has no number.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -238,7 +238,7 @@ func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	}
 }
 
-// sentinels returns the kinds of err that callers distinguish, by name.
+// sentinels returns the texts of the errors that err matches and that callers distinguish.
 func sentinels(err error) []string {
 	var kinds []string
 	for _, k := range []error{
@@ -254,10 +254,11 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// serverDate in an expected document stands for a Date close to the server's clock.
+// serverDate stands for the server's clock in an expected document.
 const serverDate = bson.DateTime(math.MaxInt64)
 
-// wantDocument compares a document with want, including types. The order of fields is irrelevant.
+// wantDocument compares the fields of a document and their types with want. Their order may differ.
+// Two dates are equal if both are within a minute of the server's clock.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {
@@ -276,7 +277,8 @@ func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	}
 }
 
-// lines formats a document as sorted lines, one per field. The function show may name a value.
+// lines formats a document as sorted lines, one per field. If show returns a name for a value, the
+// line has the name.
 func lines(prefix string, raw bson.Raw, show func(bson.RawValue) (string, bool)) []string {
 	elements, err := raw.Elements()
 	if err != nil {
@@ -303,13 +305,13 @@ func lines(prefix string, raw bson.Raw, show func(bson.RawValue) (string, bool))
 	return all
 }
 
-// near reports whether an instant is within a minute of the server's clock.
+// near reports whether a time is within a minute of the server's clock.
 func (b *bench) near(at time.Time) bool {
 	b.Helper()
 	return b.ago(0).Sub(at).Abs() < time.Minute
 }
 
-// wantUntouched runs op and checks that no byte of the document has changed.
+// wantUntouched runs op and checks that the document has not changed.
 func (b *bench) wantUntouched(collection, id string, op func()) {
 	b.Helper()
 	before := b.document(collection, id)
@@ -335,7 +337,8 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 	}
 }
 
-// with returns a copy of doc with these fields. It replaces the existing ones and appends the rest.
+// with returns a copy of doc with these fields. It replaces fields with the same name, and appends
+// the others.
 func with(doc bson.D, fields ...bson.E) bson.D {
 	doc = slices.Clone(doc)
 	for _, f := range fields {

@@ -12,8 +12,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transact runs the function in a transaction under the lock of s, and returns the number of runs.
-// It ends the case if the store has no transactions. Such a store must not run the function.
+// transact calls run in a transaction under the lock of s, and returns the number of calls. If the
+// store has no transactions, transact checks that run was not called, and skips the rest of the
+// case.
 func (b *bench) transact(
 	s catalog.Session, run func(ctx context.Context, n int) error,
 ) (runs int, err error) {
@@ -23,17 +24,17 @@ func (b *bench) transact(
 		return run(ctx, runs)
 	})
 	if errors.Is(err, catalog.ErrNoTransactions) {
-		assert.Equal(b, runs, 0, "it has no transactions, and ran %d times (%d)")
+		assert.Equal(b, runs, 0, "the store has no transactions, but called the function %d times (%d)")
 		b.SkipNow()
 	}
 	return runs, err
 }
 
-// nothing is a transaction without commands of its own.
+// nothing is a function for Transact that sends no command.
 func nothing(context.Context, int) error { return nil }
 
-// transactCases test transactions. A server without transactions returns an error and does not run
-// the function. Other servers commit if and only if the session still holds the lock.
+// transactCases test transactions. If the server supports them, a transaction commits if and only
+// if the session still holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -68,7 +69,7 @@ var transactCases = []testCase{
 		b.acquire(g)
 		b.wantUntouched("locks", "balancer", func() {
 			_, err := b.transact(g.Session, func(context.Context, int) error { return mine })
-			assert.Equal(b, err, mine, "error is %v, want run's own, as it is: %v")
+			assert.Equal(b, err, mine, "error is %v, want the function's error: %v")
 		})
 	}},
 	{"AnySharer_Commits_AndAWaiterDoesNot", func(b *bench) {
@@ -82,7 +83,7 @@ var transactCases = []testCase{
 			b.wantErr(assert.Err(b.transact(writer.Session, nothing)), catalog.ErrNoMatch)
 		})
 	}},
-	{"LockTouchedDuringTheRun_SecondRunKeepsOthersOff", func(b *bench) {
+	{"LockTouchedDuringTheRun_SecondRunExcludesOthers", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
 		yield := func(limit time.Duration) error {
@@ -92,15 +93,15 @@ var transactCases = []testCase{
 		}
 		runs, err := b.transact(g.Session, func(ctx context.Context, n int) error {
 			if n == 1 {
-				// A transaction reads a snapshot as of its first command. Without this command the snapshot
-				// would include the write below, and there would be no conflict.
+				// A transaction reads the data as of its first command. Without this command the
+				// data would include the write below, and there would be no conflict.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}
 				return yield(time.Minute)
 			}
 			if yield(500*time.Millisecond) == nil {
-				b.Error("a write got through beside a transaction that has written the lock")
+				b.Error("a write succeeded beside a transaction that wrote the lock")
 			}
 			return nil
 		})
@@ -110,7 +111,7 @@ var transactCases = []testCase{
 		b.leave(g.Session)
 	}},
 	{"RenewAndPutFirstInside_ArePartOfIt", func(b *bench) {
-		g := b.inLine("balancer", 3)
+		g := b.queued("balancer", 3)
 		s, mine := g[0].Session, errors.New("mine")
 		b.renew(renewal(g[0], 1))
 		for i, end := range []error{mine, nil} {
@@ -128,7 +129,7 @@ var transactCases = []testCase{
 				b.Errorf("%v after %d runs, want %v", err, runs, end)
 			}
 			if end != nil && !bytes.Equal(b.document("locks", "balancer"), before) {
-				b.Error("an aborted transaction left something")
+				b.Error("an aborted transaction changed the document")
 			}
 		}
 		b.wantLease(renewal(g[0], 3))

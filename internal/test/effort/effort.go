@@ -1,6 +1,5 @@
 // Package effort sets the number of attempts of random tests, and runs the tests. With the race
-// detector the tests make a sixth of the attempts, because each step takes five to ten times as
-// long and the detector finds other mistakes.
+// detector each step takes five to ten times as long, so the tests make a sixth of the attempts.
 package effort
 
 import (
@@ -12,8 +11,7 @@ import (
 )
 
 // Main is the TestMain of a package. It runs the tests, fails if they leave goroutines behind, and
-// exits. It makes garbage collection rarer, which saves a quarter of the simulation's processor
-// time.
+// exits. It makes garbage collection rarer, to save processor time.
 func Main(m goleak.TestingM) {
 	debug.SetGCPercent(500)
 	goleak.VerifyTestMain(m)

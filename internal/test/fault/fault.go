@@ -50,17 +50,17 @@ const (
 	EnterTransaction = catalog.OpEnterTransaction
 )
 
-// A Call is one operation that has not been carried out yet.
+// A Call describes an operation before it is applied.
 type Call struct {
 	Op      Op
 	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides the outcome of a call. It may call apply at most once. The function apply carries
-// out the operation and returns its error. The caller gets the hook's error, and with it no result.
+// A Hook decides the outcome of a call. The function apply carries out the operation, and may be
+// called at most once. The caller gets the error of the hook, and no result if there is an error.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
-// Catalog passes every operation through a hook and counts it. Safe for concurrent use.
+// Catalog passes every operation through a hook and counts it. It is safe for concurrent use.
 type Catalog struct {
 	catalog.Catalog
 
@@ -109,9 +109,9 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// do passes a call through the hook. The later rows of a listing bypass the hook. A hook may run
-// the call late in another goroutine, even after the end of the caller's context, because a server
-// carries out every command that was sent.
+// do passes a call through the hook. A listing passes only once, not with each row. A hook may
+// apply the call after the caller's context has ended, because a server carries out every command
+// that was sent.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {
@@ -146,8 +146,8 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook in which the function do decides the outcome of one operation. All other
-// operations are carried out.
+// On returns a hook that lets the function do decide the outcome of one kind of operation. It
+// applies all others.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {

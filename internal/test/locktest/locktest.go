@@ -62,7 +62,7 @@ type Proc struct {
 	w *World
 }
 
-// Start starts a process. It is closed at the end of the test, after its faults are removed.
+// Start starts a process. The end of the test removes its faults and closes it.
 func (w *World) Start(change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	return w.StartBy(clock.System(), change)
@@ -91,8 +91,8 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	return p
 }
 
-// Kill disconnects a process from the server permanently. To other processes this is the same as
-// SIGKILL.
+// Kill disconnects a process from the server permanently. Other processes cannot distinguish this
+// from its death.
 func (p *Proc) Kill() {
 	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
@@ -136,7 +136,7 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock returns a clock with a wall time that is off by the argument. Its monotonic time is
+// WrongClock returns a clock whose wall time is ahead by the given duration. Its monotonic time is
 // right.
 func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
 

@@ -57,7 +57,7 @@ func (a *agenda) next() (time.Duration, bool) {
 	return a.events[0].At, true
 }
 
-// take removes one of the events of the earliest instant. The function choose selects it. The
+// take removes and returns one of the events of the earliest instant, selected by choose. The
 // agenda must not be empty.
 func (a *agenda) take(choose func([]*Event) int) *Event {
 	first := heap.Pop(&a.events).(*Event)

@@ -15,7 +15,8 @@ import (
 // clock can step or stop. Its monotonic clock stops while the process is suspended. Its timers are
 // events of the agenda.
 type Clock struct {
-	// Chance returns a number between 0 and 1 that spreads pauses. Nil means always 0.5.
+	// Chance returns a random number between 0 and 1, by which pauses vary. If it is nil, the
+	// number is always 0.5.
 	Chance func() float64
 
 	p    *Process
@@ -31,7 +32,7 @@ type Clock struct {
 
 var _ clock.Clock = (*Clock)(nil)
 
-// Now reads both clocks.
+// Now returns the readings of both clocks.
 func (c *Clock) Now() clock.Reading {
 	now := c.p.w.Now()
 	c.mu.Lock()
@@ -54,7 +55,7 @@ func (c *Clock) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * c.rate)
 }
 
-// Jitter returns the random number that spreads pings and pauses of waiters.
+// Jitter returns the random number by which the pauses of pings and waiters vary.
 func (c *Clock) Jitter() float64 {
 	if c.Chance == nil {
 		return 0.5
@@ -99,8 +100,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site returns the names of the functions that wait for a new timer. The names order two timers of
-// one instant independently of the build.
+// site returns the names and lines of the functions that create a timer. Timers are sorted by this
+// text, because program counters differ between builds.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -118,10 +119,10 @@ func site() string {
 	return names.String()
 }
 
-// sites caches the names by program counter.
+// sites caches the results of site by program counters.
 var sites sync.Map
 
-// A timer fires only while its process runs.
+// timer is a timer of a Clock. It fires only while its process runs.
 type timer struct {
 	c    *Clock
 	ch   chan time.Time
@@ -153,7 +154,7 @@ func (t *timer) Stop() {
 	}
 }
 
-// set adds the timer to the agenda. The duration left is measured by the clock of the process.
+// set adds the timer to the agenda. It fires after the duration left, by the clock of the process.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {

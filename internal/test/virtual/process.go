@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Process is one process of a play. Its death and pauses are simulated: its goroutines receive no
-// event until it runs again. Only the loop of the world accesses its fields.
+// A Process is a simulated process. While it is dead or paused, its goroutines receive no event.
+// Only the loop of the world accesses its fields.
 type Process struct {
 	Index int
 	Clock *Clock
@@ -23,7 +23,7 @@ type Process struct {
 	buried, frozen atomic.Bool
 }
 
-// NewProcess returns a process with clocks of the given rate.
+// NewProcess returns a process whose clocks run at the given rate.
 func (w *World) NewProcess(index int, rate float64) *Process {
 	p := &Process{Index: index, w: w}
 	p.Clock = &Clock{p: p, rate: rate}
@@ -31,7 +31,7 @@ func (w *World) NewProcess(index int, rate float64) *Process {
 	return p
 }
 
-// Go starts a goroutine of the process. The goroutine must end when the process is buried.
+// Go starts a goroutine of the process. The goroutine must end after Bury.
 func (p *Process) Go(do func()) {
 	p.running.Add(1)
 	go func() { // ends when the process is buried: see World.Drain
@@ -43,16 +43,15 @@ func (p *Process) Go(do func()) {
 // Running returns the number of running goroutines that Go has started.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
-// Buried reports whether the play is over for the process. Safe for concurrent use.
+// Buried reports whether Bury was called. It is safe for concurrent use.
 func (p *Process) Buried() bool { return p.buried.Load() }
 
 // Frozen reports whether the process is dead or paused. A frozen process cannot react to the end of
-// a context. Safe for concurrent use.
+// a context. Frozen is safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning calls a function that delivers an event to the process: immediately, or when the
-// process runs again. For a dead process it calls the function at the burial, so that the
-// goroutines of the process can end.
+// WhenRunning calls do at once if the process runs, or else when it runs again. For a dead process
+// Bury calls do, so that the goroutines of the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -67,8 +66,8 @@ func (p *Process) Die() {
 	p.frozen.Store(true)
 }
 
-// Pause stops the process for d. If suspended is set, it also stops the monotonic clock. Afterwards
-// it calls the function over, unless the process has died.
+// Pause stops the process for d, and also its monotonic clock if suspended is set. Afterwards it
+// calls over, unless the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)
@@ -110,8 +109,8 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury ends the play for the process, so that its goroutines end. It calls fail, which must fail
-// the process's pending commands, and then delivers all delayed events.
+// Bury lets the goroutines of the process end. It calls fail, which must fail the pending commands
+// of the process, and then delivers all delayed events.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)
 	p.frozen.Store(false)

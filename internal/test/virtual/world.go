@@ -1,10 +1,10 @@
-// Package virtual runs the processes of the simulation and of the study. They use one store in
-// memory, in virtual time, with clocks that may be wrong.
+// Package virtual runs simulated processes on one store in memory, in virtual time, with clocks
+// that may be wrong. One such run is a play.
 //
 // A process acts only when one of its timers fires or one of its commands is answered. Both are
-// events of one agenda. Events happen one at a time, each after all goroutines are blocked again.
-// Requests that goroutines make between two events are sorted before they enter the agenda, so a
-// play is independent of Go's scheduler.
+// events. Events happen one at a time: the next event happens when all goroutines are blocked
+// again. Requests that goroutines make between two events are sorted. So a play does not depend on
+// Go's scheduler.
 package virtual
 
 import (
@@ -20,14 +20,14 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A World is one play: the store, the processes, and the pending events.
+// A World is one play: the store, the processes and the pending events.
 type World struct {
 	// Server keeps the documents.
 	Server *memcatalog.Catalog
-	// Choose selects the next of several events of one instant. The events are in the order of
-	// their requests. If Choose is nil, the first event is next.
+	// Choose selects one of several events of the same instant. They are in the order of their
+	// requests. If Choose is nil, the first event is next.
 	Choose func(due []*Event) int
-	// Primary is the number of elections, and the number of the present primary.
+	// Primary counts the elections. It is also the number of the present primary.
 	Primary int
 
 	base      clock.Clock // the virtual time
@@ -44,15 +44,14 @@ type World struct {
 	ahead  time.Duration // lead of the server's clock over true time
 }
 
-// A post is the request of a goroutine. The key orders the requests of one process.
+// post is a function that a goroutine has passed to Post. The key orders the posts of one process.
 type post struct {
 	owner int
 	key   string
 	run   func()
 }
 
-// Play runs a play in a new bubble. The play begins at epoch. Outside of a test, pass the zero
-// value of testing.T.
+// Play runs a play in a new bubble, beginning at epoch. Outside of a test, t is the zero value.
 func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	synctest.Test(t, func(*testing.T) {
 		w := &World{base: clock.System(), epoch: epoch, wake: make(chan struct{}, 1)}
@@ -62,7 +61,7 @@ func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	})
 }
 
-// Now returns the duration of the play so far.
+// Now returns the time since the start of the play.
 func (w *World) Now() time.Duration { return w.base.Now().Mono - w.start }
 
 // True returns the true time of day.
@@ -82,8 +81,8 @@ func (w *World) StepServer(d time.Duration) {
 	w.ahead += d
 }
 
-// Elect makes another server primary. The new primary's clock differs from the previous primary's
-// by the argument.
+// Elect makes another server primary. Its clock is ahead of the previous primary's clock by the
+// argument.
 func (w *World) Elect(by time.Duration) {
 	w.Primary++
 	w.Server.SetPrimary(w.PrimaryName())
@@ -93,7 +92,7 @@ func (w *World) Elect(by time.Duration) {
 // PrimaryName returns the name of the primary.
 func (w *World) PrimaryName() string { return fmt.Sprintf("primary %d", w.Primary) }
 
-// At schedules an event at an instant. The owner is the index of a process, -1 for the world.
+// At schedules an event for an instant. The owner is the index of a process, or -1 for the world.
 func (w *World) At(at time.Duration, owner int, run func()) {
 	w.mu.Lock()
 	w.agenda.add(&Event{At: at, Owner: owner, run: run})
@@ -104,8 +103,8 @@ func (w *World) At(at time.Duration, owner int, run func()) {
 // After schedules an event of the world, outside of all processes.
 func (w *World) After(d time.Duration, run func()) { w.At(w.Now()+d, -1, run) }
 
-// Post schedules run before the next event, in the order of owners and keys. Safe for concurrent
-// use.
+// Post schedules run before the next event, in the order of owners and keys. It is safe for
+// concurrent use.
 func (w *World) Post(owner int, key string, run func()) {
 	w.mu.Lock()
 	w.posts = append(w.posts, post{owner, key, run})
@@ -113,7 +112,7 @@ func (w *World) Post(owner int, key string, run func()) {
 	w.Poke()
 }
 
-// Poke ends the wait of Step, so that new requests are processed before the next event.
+// Poke wakes Step, so that it processes new requests before the next event.
 func (w *World) Poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -168,8 +167,8 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	return false
 }
 
-// enterTimers adds the timers that were set since the last event to the agenda, in an order that is
-// independent of the scheduler. The caller holds mu.
+// enterTimers adds the new timers to the agenda, in an order that is independent of the scheduler.
+// The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
 		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))

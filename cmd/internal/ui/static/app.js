@@ -1,14 +1,14 @@
 "use strict";
-// Everything works without this file. It chooses the theme, puts what the event stream brings in place of what
-// is there, and listens to the keyboard.
+// The page works without this script. The script sets the theme, shows the views of the event stream, and
+// handles keys.
 
 const themes = ["auto", "light", "dark"];
 
 function theme(choice) {
   if (choice) {
-    try { localStorage.setItem("theme", choice); } catch { /* a browser that keeps nothing */ }
+    try { localStorage.setItem("theme", choice); } catch { /* the browser has no storage */ }
   } else {
-    try { choice = localStorage.getItem("theme"); } catch { /* likewise */ }
+    try { choice = localStorage.getItem("theme"); } catch { /* the browser has no storage */ }
   }
   choice = themes.includes(choice) ? choice : "auto";
   document.documentElement.dataset.theme = choice;
@@ -18,8 +18,8 @@ function theme(choice) {
 }
 theme(); // before anything is painted
 
-// morph makes one element like another, and leaves alone what is alike: focus, selection, opened details and
-// what is being typed stay.
+// morph makes one element equal to another. It keeps equal parts, so the focus, the selection, opened details
+// and typed text stay.
 function morph(from, to) {
   for (const a of [...from.attributes]) {
     if (!to.hasAttribute(a.name) && !(a.name === "open" && from.localName === "details")) from.removeAttribute(a.name);
@@ -56,7 +56,7 @@ function morph(from, to) {
   }
 }
 
-let source = null, retry = 0, readAt = 0; // readAt: when the view was read, by performance.now()
+let source = null, retry = 0, readAt = 0; // readAt: the time of the read, by performance.now()
 
 function say(state, text) {
   const live = document.getElementById("live");
@@ -64,7 +64,7 @@ function say(state, text) {
   live.textContent = text;
 }
 
-// age shows how old the view is, from 5 s on.
+// age shows the age of the view if it is at least 5 s.
 function age() {
   if (!source || !readAt) return;
   const seconds = Math.floor((performance.now() - readAt) / 1000);
@@ -82,7 +82,7 @@ function close() {
   source = null;
 }
 
-// open begins the stream of the page that the address names.
+// open starts the stream of the page at the present address.
 function open() {
   close();
   const view = document.getElementById("view");
@@ -109,7 +109,7 @@ function open() {
 
 let typing = 0;
 
-// search follows what is typed without leaving the page.
+// search shows the results of the typed text on the same page.
 function search(form) {
   clearTimeout(typing);
   typing = setTimeout(() => {
@@ -121,7 +121,7 @@ function search(form) {
   }, 150);
 }
 
-// step moves the focus along the rows.
+// step moves the focus to another row.
 function step(by) {
   const rows = [...document.querySelectorAll("a.row")];
   const at = rows.indexOf(document.activeElement);

@@ -17,33 +17,35 @@ import (
 )
 
 // Snapshots is documented in [catalog.Queues]. On a replica set or a standalone it sends one
-// command for all names: an aggregate that returns the locks, the pings of their processes and the
-// server's clock. FerretDB does not support that aggregate: Snapshots reads the clock, the locks
-// and the pings, in that order. The clock of a mongos is not the store's. So behind a mongos the
-// time is the server's clock at this process's latest ping, or, in a viewer, which does not ping,
-// the clock of the mongos.
+// aggregate for all names, which returns the locks, the pings of their processes and the server's
+// clock. FerretDB does not support the aggregate: there Snapshots reads the clock, the locks and
+// the pings, in that order.
+//
+// The clock of a mongos is not the clock of the shards. So behind a mongos the time is the shard's
+// clock at this process's latest ping. With [Options].Viewer it is the clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
 	}
-	return c.looks(ctx, reading("look at "+fewOf(names)), among("_id", names))
+	return c.snapshots(ctx, reading("look at "+fewOf(names)), among("_id", names))
 }
 
-// looks reads the locks that match, the pings of their processes, and the server's clock.
-func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
+// snapshots reads the locks that match the filter, the pings of their processes, and the server's
+// clock.
+func (c *Catalog) snapshots(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
 	}
-	looks := catalog.Looks{}
-	note := func(raw bson.Raw, look catalog.Snapshot) bool {
+	snapshots := catalog.Looks{}
+	note := func(raw bson.Raw, snapshot catalog.Snapshot) bool {
 		if id, ok := raw.Lookup("_id").StringValueOK(); ok { // a requested name is a string
-			looks[id] = look
+			snapshots[id] = snapshot
 		}
 		return true
 	}
 	if joins(s) {
-		return looks, c.observe(ctx, o, filter, false, note)
+		return snapshots, c.observe(ctx, o, filter, false, note)
 	}
 	now, primary := c.pingTime.at(), ""
 	if s.Kind != catalog.Mongos || c.viewer {
@@ -63,10 +65,10 @@ func (c *Catalog) looks(ctx context.Context, o operation, filter bson.D) (catalo
 		return nil, err
 	}
 	_, err = c.join(ctx, o, locks, catalog.Snapshot{ServerTime: now, Primary: primary}, note)
-	return looks, err
+	return snapshots, err
 }
 
-// fewOf returns the first names, and the number of the remaining ones.
+// fewOf returns a text with the first names and the number of the others.
 func fewOf(names []string) string {
 	const few = 3
 	var shown []string
@@ -81,12 +83,13 @@ func fewOf(names []string) string {
 }
 
 // joins reports whether the server can return locks, pings and its clock in one command. A mongos
-// cannot: $$NOW is its own clock, and 4.4 and 5.0 reject a join with a sharded collection.
+// cannot: $$NOW is the clock of the mongos, and 4.4 and 5.0 reject a join with a sharded
+// collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
 
-// A pingDocs has ping documents by process.
+// A pingDocs has ping documents, by process.
 type pingDocs map[string]catalog.PingState
 
 func (p pingDocs) of(process string) catalog.PingState { return p[process] }
@@ -97,12 +100,12 @@ func (p pingDocs) add(raw bson.Raw) {
 	}
 }
 
-// A shower receives a lock document and its snapshot. It returns false to end the reading.
-type shower func(lock bson.Raw, look catalog.Snapshot) bool
+// A rowFunc receives a lock document and its snapshot. It returns false to end the read.
+type rowFunc func(lock bson.Raw, snapshot catalog.Snapshot) bool
 
-// observe passes each row of an observation to the function show, until show returns false.
+// observe calls show for each lock that matches the filter, until show returns false.
 func (c *Catalog) observe(
-	ctx context.Context, o operation, filter bson.D, sorted bool, show shower,
+	ctx context.Context, o operation, filter bson.D, sorted bool, show rowFunc,
 ) error {
 	which, how := bson.A{matching(filter)}, options.Aggregate()
 	if sorted {
@@ -122,20 +125,20 @@ func (c *Catalog) observe(
 			ping, _ := v.DocumentOK()
 			pings.add(ping)
 		}
-		look := catalog.SnapshotOf(lock, pings.of)
+		snapshot := catalog.SnapshotOf(lock, pings.of)
 		if ms, ok := r.row().Lookup("now").DateTimeOK(); ok {
-			look.ServerTime = time.UnixMilli(ms).UTC()
+			snapshot.ServerTime = time.UnixMilli(ms).UTC()
 		}
-		if !show(lock, look) {
+		if !show(lock, snapshot) {
 			return nil
 		}
 	}
 	return r.err
 }
 
-// HeldOrFree is documented in [catalog.Queues]. It sends one command. Except on FerretDB the result
-// omits who, why, since and takeover of waiters.
-func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+// HeldOrFree is documented in [catalog.Queues]. It sends one command. Only on FerretDB does the
+// result have who, why, since and takeoverMS of waiters.
+func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, always []string) (
 	locks []catalog.Lock, err error,
 ) {
 	if len(names) == 0 {
@@ -148,9 +151,9 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	}
 	find := options.Find()
 	if s.Kind != catalog.FerretDB {
-		find = find.SetHint(byID).SetProjection(withoutWords)
+		find = find.SetHint(byID).SetProjection(withoutTexts)
 	}
-	err = c.find(ctx, o, c.locks, heldOrFree(process, names, lines), find, func(raw bson.Raw) {
+	err = c.find(ctx, o, c.locks, heldOrFree(process, names, always), find, func(raw bson.Raw) {
 		if l, bad := catalog.ParseLock(raw); bad == nil {
 			locks = append(locks, l)
 		}
@@ -158,8 +161,7 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, lines [
 	return locks, err
 }
 
-// listBatch is the number of locks in one step of a listing on a server that cannot join
-// collections.
+// listBatch is the number of locks that List reads at a time if the server cannot join collections.
 const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
@@ -173,11 +175,11 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 	}
 	return func(yield func(catalog.Snapshot, error) bool) {
 		o := reading(string(op))
-		row := func(_ bson.Raw, look catalog.Snapshot) bool {
-			if look.LockErr != nil {
-				return yield(catalog.Snapshot{}, o.wrap(look.LockErr))
+		row := func(_ bson.Raw, snapshot catalog.Snapshot) bool {
+			if snapshot.LockErr != nil {
+				return yield(catalog.Snapshot{}, o.wrap(snapshot.LockErr))
 			}
-			return yield(look, nil)
+			return yield(snapshot, nil)
 		}
 		s, err := c.known(ctx)
 		switch {
@@ -195,7 +197,7 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 }
 
 func (c *Catalog) listInBatches(
-	ctx context.Context, o operation, filter bson.D, show shower,
+	ctx context.Context, o operation, filter bson.D, show rowFunc,
 ) error {
 	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))
@@ -219,11 +221,11 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// join reads the pings of all holders and waiters in lock documents, except malformed ones. It
-// passes each lock to the function show, with the time and the term in at, until show returns
-// false.
+// join reads the pings of the holders and waiters in lock documents; malformed documents have none.
+// It calls show with each document and its snapshot, until show returns false. The snapshots have
+// the time and the term in at.
 func (c *Catalog) join(
-	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show shower,
+	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show rowFunc,
 ) (more bool, err error) {
 	seen := map[string]bool{}
 	for _, raw := range locks {
@@ -242,9 +244,9 @@ func (c *Catalog) join(
 		}
 	}
 	for _, lock := range locks {
-		look := catalog.SnapshotOf(lock, pings.of)
-		look.ServerTime, look.Primary = at.ServerTime, at.Primary
-		if !show(lock, look) {
+		snapshot := catalog.SnapshotOf(lock, pings.of)
+		snapshot.ServerTime, snapshot.Primary = at.ServerTime, at.Primary
+		if !show(lock, snapshot) {
 			return false, nil
 		}
 	}

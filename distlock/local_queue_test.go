@@ -37,11 +37,11 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
-		looks := b.store.Count(fault.Look)
+		reads := b.store.Count(fault.Look)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := b.store.Count(fault.Look) - looks; n > 10*60*2 {
-			t.Errorf("%d looks in ten minutes by 50 waiters, want those of one: at most two a second", n)
+		if n := b.store.Count(fault.Look) - reads; n > 10*60*2 {
+			t.Errorf("%d reads in ten minutes by 50 waiters, want those of one: at most two a second", n)
 		}
 		_ = g.Release()
 		wg.Wait()
@@ -51,7 +51,7 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// impatient waits for "a" again and again, for d each time, until it acquires the lock.
+// impatient calls Lock with WaitAtMost(d) until it acquires "a".
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {
@@ -70,17 +70,16 @@ func (p *proc) impatient(
 	return got
 }
 
-// briefly queues for "a" for d, and must be refused.
+// briefly waits for "a" for d, and checks that it is then refused.
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
 	if held(p.w.t, got.err); got.after != d {
-		p.w.t.Errorf("told after %v, want %v", got.after, d)
+		p.w.t.Errorf("refused after %v, want %v", got.after, d)
 	}
 }
 
-// A caller that repeatedly waits for a short time writes as little as a caller that waits for a
-// long time, and keeps its place in the queue.
+// A caller that repeats short waits enters the queue once, and keeps its place.
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -98,7 +97,8 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// If a caller does not return, its entry is soon removed, even if granted, and delays no waiter.
+// If a caller does not wait again, its entry is soon removed, even if it was granted the lock. The
+// entry delays no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
@@ -106,10 +106,10 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 		g := a.mustTry("a")
 		b.briefly(time.Second)
 		assert.Equal(t, len(w.lock("a").Waiters), 1,
-			"%d stand in the line, want the one that may come again (%d)")
+			"%d are queued, want the entry that may be used again (%d)")
 		time.Sleep(soon)
 		synctest.Wait()
-		assert.Equal(t, len(w.lock("a").Waiters), 0, "%d stand in the line, want nobody (%d)")
+		assert.Equal(t, len(w.lock("a").Waiters), 0, "%d are queued, want none (%d)")
 		b.briefly(time.Second)
 		waits := c.queue("a")
 		at := time.Now()
@@ -121,7 +121,8 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// A caller takes over another call's entry only if its own entry would be equal.
+// A caller uses the entry of an earlier caller only if the mode, the reason and the label are the
+// same.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},

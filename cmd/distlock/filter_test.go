@@ -24,7 +24,7 @@ func (l listing) names() (all []string) {
 
 // Locks are sorted by trouble and then by the requested order. A filter removes all other locks,
 // and their queues.
-func TestSieve_OrdersAndFilters(t *testing.T) {
+func TestFilter_SelectsAndSorts(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }
 	dead := distlock.LockInfo{Held: true, Condemned: true}
@@ -39,25 +39,25 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 		{Name: "elected", Held: true, HeldForMS: ms(3), Waiters: words.LongQueue},
 		{Name: "f", Held: true, HeldForMS: ms(0), Waiters: words.LongQueue + 1},
 	}
-	whole.Line.Waiters = append(whole.Line.Waiters, waiterRow{Name: "d"}, waiterRow{Name: "f"})
+	whole.Queue.Waiters = append(whole.Queue.Waiters, waiterRow{Name: "d"}, waiterRow{Name: "f"})
 	for range words.LongQueue {
-		whole.Line.Waiters = append(whole.Line.Waiters, waiterRow{Name: "b"},
+		whole.Queue.Waiters = append(whole.Queue.Waiters, waiterRow{Name: "b"},
 			waiterRow{Name: "f"}, waiterRow{Name: "elected", info: standby})
 	}
 	for name, c := range map[string]struct {
-		by   sieve
+		by   filter
 		want string
 	}{
-		"trouble": {sieve{order: "trouble"}, "d c f b a elected"},
-		"name":    {sieve{order: "name"}, "a b c d elected f"},
-		"held":    {sieve{order: "held"}, "b a elected c d f"},
-		"ping":    {sieve{order: "ping"}, "c a b d elected f"},
-		"queue":   {sieve{order: "queue"}, "f b elected d a c"},
-		"silent":  {sieve{order: "trouble", silent: true}, "d c"},
-		"waited":  {sieve{order: "trouble", waited: true}, "d f b elected"},
+		"trouble": {filter{order: "trouble"}, "d c f b a elected"},
+		"name":    {filter{order: "name"}, "a b c d elected f"},
+		"held":    {filter{order: "held"}, "b a elected c d f"},
+		"ping":    {filter{order: "ping"}, "c a b d elected f"},
+		"queue":   {filter{order: "queue"}, "f b elected d a c"},
+		"silent":  {filter{order: "trouble", silent: true}, "d c"},
+		"waited":  {filter{order: "trouble", waited: true}, "d f b elected"},
 	} {
 		l := whole
-		c.by.sift(&l)
+		c.by.apply(&l)
 		if got := strings.Join(l.names(), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
@@ -67,20 +67,20 @@ func TestSieve_OrdersAndFilters(t *testing.T) {
 			return !slices.Contains(strings.Fields(c.want), name)
 		})
 		got := map[string]int{}
-		for _, w := range l.Line.Waiters {
+		for _, w := range l.Queue.Waiters {
 			got[w.Name]++
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: waiters %v, want %v", name, got, want)
 		}
-		if (l.void != "") != (c.want == "") {
-			t.Errorf("%s: it says %q", name, l.void)
+		if (l.empty != "") != (c.want == "") {
+			t.Errorf("%s: it says %q", name, l.empty)
 		}
 	}
 }
 
-// `locks` sorts by trouble as text and by name as JSON. The error for an unknown order lists the
-// valid orders.
+// The command locks sorts its text by trouble and its JSON by name. The error for an unknown order
+// lists the valid orders.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -97,21 +97,21 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 		}
 	}
 	b.cli("locks", "--sort", "size").want(t, exitUsage, "trouble, name, held, ping, queue")
-	b.share("pool", catalog.Permit, 2, bson.A{party("p:1:1:a", "", catalog.Permit, 0, 0),
-		party("p:1:1:a", "", catalog.Permit, 0, 0)}, bson.A{})
+	b.share("pool", catalog.Permit, 2, bson.A{entryDoc("p:1:1:a", "", catalog.Permit, 0, 0),
+		entryDoc("p:1:1:a", "", catalog.Permit, 0, 0)}, bson.A{})
 	b.cli("locks", "--waited").want(t, 0, "none of 8 locks matches")
 }
 
 // On a terminal a lock in trouble is printed last before the summary, where it stays on the screen.
-// The waiters are printed even if no lock is.
+// The waiters are printed even if the listing has no locks.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")
 	dead := distlock.LockInfo{Held: true, Condemned: true}
 	whole.Locks = []row{{Name: "alive"}, {Name: "dead", Held: true, info: dead}, {Name: "fine"}}
-	whole.Line.Waiters = []waiterRow{{Name: "alive"}, {Name: "fine"}}
+	whole.Queue.Waiters = []waiterRow{{Name: "alive"}, {Name: "fine"}}
 	print := func(l listing) []string {
-		(&sieve{order: "trouble"}).sift(&l)
+		(&filter{order: "trouble"}).apply(&l)
 		var out strings.Builder
 		l.print(&out, layout{width: 80})
 		return strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -121,7 +121,7 @@ func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 		lines[n-1] != "3 locks, 1 in trouble, 2 waiters" {
 		t.Errorf("the screen ends with\n%s", strings.Join(lines, "\n"))
 	}
-	whole.Locks, whole.void = nil, "no lock is held"
+	whole.Locks, whole.empty = nil, "no lock is held"
 	if text := strings.Join(print(whole), "\n"); !strings.HasPrefix(text, "no lock is held") ||
 		strings.Count(text, "alive") != 1 || strings.Count(text, "fine") != 1 {
 		t.Errorf("without a lock:\n%s", text)

@@ -19,65 +19,66 @@ import (
 
 // Limits on the load of a server.
 const (
-	overseeEvery = 15 * time.Second // a scrape within this time gets the previous answer
-	overseeLimit = 5 * time.Second
-	overseeSpan  = time.Hour // the period of the history to count
-	overseeMost  = 1000      // maximum count of events of a kind
+	collectEvery  = 15 * time.Second // a scrape within this time gets the previous answer
+	collectLimit  = 5 * time.Second
+	eventSpan     = time.Hour // the period of the history to count
+	maxEventCount = 1000      // maximum count of events of a kind
 )
 
-// The states of a holder: alive, late (three missed pings), silent (for the takeover time),
-// condemned, without a ping, or foreign (of another lock manager).
+// holderStates are the states of a holder. A late holder has missed three pings. A silent one has
+// not pinged for the takeover time. A foreign one belongs to another lock manager.
 var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
 
-// The kinds of events that need attention even after the process that reported them has died.
-var overseen = []string{words.Broken, words.Dropped}
+// eventKinds are the kinds of events to count. They need attention even after the process that
+// recorded them has died.
+var eventKinds = []string{words.Broken, words.Dropped}
 
 var (
 	storeUp = prom.NewDesc("distlock_store_up", "1 if the locks could be read.",
 		nil, nil)
-	storeOf = prom.NewDesc("distlock_store_held_locks",
+	storeHeld = prom.NewDesc("distlock_store_held_locks",
 		"Locks that are held, by the state of the holder's process.", []string{"holder"}, nil)
 	storeEvents = prom.NewDesc("distlock_store_events", "Entries of the history in the last hour, "+
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
-// An overseer collects metrics of all processes, because a dead process cannot be scraped itself.
-// It queries the server during a scrape.
-type overseer struct {
+// A storeCollector collects metrics of the locks of all processes, including dead processes, which
+// cannot be scraped. It reads the store during a scrape.
+type storeCollector struct {
 	ctx   context.Context // for all commands, because Collect receives no context
 	st    *store
 	clock clock.Clock
 
-	mu    sync.Mutex    // guards the fields below
-	asked time.Duration // monotonic time
-	last  []prom.Metric
+	mu     sync.Mutex    // guards the fields below
+	readAt time.Duration // monotonic time
+	last   []prom.Metric
 }
 
-func newOverseer(ctx context.Context, st *store) *overseer {
-	return &overseer{ctx: ctx, st: st, clock: clock.From(ctx)}
+func newStoreCollector(ctx context.Context, st *store) *storeCollector {
+	return &storeCollector{ctx: ctx, st: st, clock: clock.From(ctx)}
 }
 
 // Describe implements [prom.Collector].
-func (o *overseer) Describe(to chan<- *prom.Desc) {
+func (o *storeCollector) Describe(to chan<- *prom.Desc) {
 	to <- storeUp
-	to <- storeOf
+	to <- storeHeld
 	to <- storeEvents
 }
 
 // Collect implements [prom.Collector].
-func (o *overseer) Collect(to chan<- prom.Metric) {
-	for _, m := range o.look() {
+func (o *storeCollector) Collect(to chan<- prom.Metric) {
+	for _, m := range o.read() {
 		to <- m
 	}
 }
 
-func (o *overseer) look() []prom.Metric {
+func (o *storeCollector) read() []prom.Metric {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if now := o.clock.Now().Mono; o.last != nil && now-o.asked < overseeEvery {
+	if now := o.clock.Now().Mono; o.last != nil && now-o.readAt < collectEvery {
 		return o.last
 	}
-	ctx, cancel := context.WithTimeout(o.ctx, overseeLimit)
+	ctx, cancel := context.WithTimeout(o.ctx, collectLimit)
 	defer cancel()
 	up, held := 1.0, map[string]int{}
 	if o.holders(ctx, held) != nil {
@@ -89,21 +90,21 @@ func (o *overseer) look() []prom.Metric {
 	}
 	for _, state := range holderStates {
 		if held != nil {
-			gauge(storeOf, held[state], state)
+			gauge(storeHeld, held[state], state)
 		}
 	}
 	if now, err := o.st.now(ctx); err == nil {
-		for _, kind := range overseen {
+		for _, kind := range eventKinds {
 			if n, err := o.events(ctx, cmp.Or(now, o.clock.Now().Wall), kind); err == nil {
 				gauge(storeEvents, n, kind)
 			}
 		}
 	}
-	o.asked, o.last = o.clock.Now().Mono, all
+	o.readAt, o.last = o.clock.Now().Mono, all
 	return all
 }
 
-func (o *overseer) holders(ctx context.Context, into map[string]int) error {
+func (o *storeCollector) holders(ctx context.Context, into map[string]int) error {
 	for lock, err := range o.st.Locks(ctx) {
 		switch {
 		case errors.Is(err, distlock.ErrMalformed):
@@ -134,11 +135,11 @@ func stateOf(h distlock.LockInfo) string {
 }
 
 // events counts the events of the last hour. It uses the history's index by time.
-func (o *overseer) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
+func (o *storeCollector) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
 	cursor, err := o.st.primary(o.st.database).Collection(history.Collection).Find(ctx,
 		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",
-			Value: bson.NewDateTimeFromTime(now.Add(-overseeSpan))}}}, {Key: "kind", Value: kind}},
-		options.Find().SetLimit(overseeMost).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+			Value: bson.NewDateTimeFromTime(now.Add(-eventSpan))}}}, {Key: "kind", Value: kind}},
+		options.Find().SetLimit(maxEventCount).SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return 0, err
 	}

@@ -17,11 +17,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// quick sets a short takeover time, because a test with a full queue is slow.
+// quick sets a takeover time of two minutes, because tests with a full queue are slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill fills the queue of a lock with waiters of many processes, which die with p. The returned
-// function ends the waiters.
+// fill fills the queue of a lock with waiters of many processes. The processes die when p is
+// killed. The returned function ends the waits.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -30,7 +30,7 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 			c.Takeover, c.Ping = p.Config().Takeover, p.Config().Ping
 		})
 		p.fellows = append(p.fellows, fellow)
-		leave = append(leave, w.stand(fellow, name, 1, opts))
+		leave = append(leave, w.queueWaiters(fellow, name, 1, opts))
 	}
 	assert.MustEqual(w.t, len(w.lock(name).Waiters), catalog.MaxWaiters,
 		"%d are queued, want a full queue (%d)")
@@ -41,7 +41,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// While a contender waits for room in a queue full of living waiters for an hour, it only reads.
+// A contender waits for an hour for room in a queue full of living waiters. Meanwhile it only
+// reads.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -51,7 +52,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 		before := b.store.Count(fault.Enter)
 		time.Sleep(time.Hour - time.Second)
 		if n := b.store.Count(fault.Enter) - before; n > 0 {
-			t.Errorf("%d times entered while the line was full", n)
+			t.Errorf("entered %d times while the queue was full", n)
 		}
 		got := <-done
 		e := held(t, got.err)
@@ -64,7 +65,7 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// A process without room in a queue reads seldom, however fast turns pass.
+// A process that waits for room in a queue reads seldom, however often the lock document changes.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -85,8 +86,7 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// Callers with a mismatched limit do not keep other callers of their process from a free permit,
-// even if they have both entries of the process.
+// Callers that wait with another limit do not keep a caller of the same process from a free permit.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -105,10 +105,10 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	})
 }
 
-// span is the time of one turn.
+// span is the time for which a caller held the lock.
 type span struct{ from, to time.Time }
 
-// crowd lets each process's callers hold the lock once, and returns their spans in order.
+// crowd makes each caller of each process hold the lock once. It returns their spans in order.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -135,9 +135,10 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// A lock that callers wait for, in its queue or outside of it, is not free for long:
-//   - With notices, a hand-over takes no time in these tests.
-//   - With polling, a hand-over takes at most 100 ms, and 1.2*Poll/50 on average.
+// If more than a hundred callers wait for a lock, it is free only for a short time between two
+// holders:
+//   - With a grant stream, the time is zero.
+//   - With polling, the time is at most 100 ms, and 12 ms on average.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -175,9 +176,9 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 					for p := range crowd {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
-					t.Logf("entered %d times, looked %d times", enters, looks)
-					// At most two processes try to enter after a turn: the processes of the
-					// released and of the granted session.
+					t.Logf("entered %d times, read %d times", enters, looks)
+					// After a turn at most two processes try to enter: that of the released session
+					// and that of the granted one.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}
@@ -187,7 +188,7 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	}
 }
 
-// A process without room in the queue finds free room within PollMax.
+// A process that waits for room in the queue enters within PollMax after there is room.
 func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -206,7 +207,7 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// A refused caller pauses before each new try, even if a read shows no reason for the refusal.
+// A caller that is refused for no visible reason pauses before each new try.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},

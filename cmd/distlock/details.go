@@ -15,24 +15,25 @@ import (
 	"mongodlm/distlock"
 )
 
-// A Dossier has the details of one lock that are not in a listing.
-type Dossier struct {
+// LockDetails has the details of one lock that are not in a listing. It is exported because package
+// json decodes no embedded pointer to an unexported type.
+type LockDetails struct {
 	// Outlooks has an outlook for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
-	// Condemned has the reasons why contenders have declared holders dead.
-	Condemned []verdict `json:"condemned"`
-	History   chronicle `json:"history"` // the newest entries
-	// NoHistory is the error of reading the history. It is empty after a success.
+	// Condemned has an entry for each holder that is condemned.
+	Condemned []condemnation `json:"condemned"`
+	History   eventList      `json:"history"` // the newest entries
+	// NoHistory is the error if the history could not be read.
 	NoHistory string `json:"noHistory"`
 
 	holders []distlock.LockInfo
 }
 
-// shownPast is the number of history entries to print.
-const shownPast = 10
+// shownEvents is the number of history entries to print.
+const shownEvents = 10
 
-// A verdict is a contender's mark for a dead process. Its strings are as stored.
-type verdict struct {
+// A condemnation is the mark of a dead process in its ping document. Its strings are as stored.
+type condemnation struct {
 	Process  string     `json:"process"`
 	By       string     `json:"by"`
 	At       *time.Time `json:"at"`
@@ -41,23 +42,23 @@ type verdict struct {
 
 // collectOne reads the details of the requested lock.
 func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
-	holders, line, err := st.Holder(ctx, l.name)
-	d := &Dossier{Outlooks: []outlook.Outlook{}, Condemned: []verdict{}, holders: holders}
-	found.Dossier = d
+	holders, waiters, err := st.Holder(ctx, l.name)
+	d := &LockDetails{Outlooks: []outlook.Outlook{}, Condemned: []condemnation{}, holders: holders}
+	found.LockDetails = d
 	var bad *distlock.MalformedError
 	switch {
 	case errors.As(err, &bad):
 		found.Malformed.add(bad)
-		found.void = fmt.Sprintf("lock %s cannot be understood", named(l.name))
+		found.empty = fmt.Sprintf("lock %s cannot be understood", named(l.name))
 		return nil
 	case err != nil:
 		return err
 	case holders == nil:
-		return st.absent(ctx, l.name)
+		return st.missingLock(ctx, l.name)
 	}
-	for _, w := range line {
+	for _, w := range waiters {
 		found.Malformed.add(w.BadPing)
-		found.Line.add(w)
+		found.Queue.add(w)
 	}
 	for _, h := range holders {
 		found.Malformed.add(h.BadPing)
@@ -65,24 +66,25 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		if !h.Held {
 			continue
 		}
-		d.Outlooks = append(d.Outlooks, outlook.Foresee(h, len(holders)-1, line))
+		d.Outlooks = append(d.Outlooks, outlook.Foresee(h, len(holders)-1, waiters))
 		if h.Condemned {
-			mark, err := condemnation(ctx, st, h.Process)
+			mark, err := readCondemnation(ctx, st, h.Process)
 			if err != nil {
 				return err
 			}
 			d.Condemned = append(d.Condemned, mark...)
 		}
 	}
-	d.History, err = (&past{lister: l.lister, name: l.name, limit: shownPast}).collect(ctx, st)
+	d.History, err = (&events{lister: l.lister, name: l.name, limit: shownEvents}).collect(ctx, st)
 	if err != nil && ctx.Err() == nil { // the history is optional and may need one more privilege
 		d.NoHistory, err = redact(err.Error(), l.uri), nil
 	}
 	return err
 }
 
-// condemnation returns the verdict on a process that was declared dead, or nil if its ping is gone.
-func condemnation(ctx context.Context, st *store, process string) ([]verdict, error) {
+// readCondemnation returns the condemnation of a process. The result is empty if the process has no
+// ping or is not condemned.
+func readCondemnation(ctx context.Context, st *store, process string) ([]condemnation, error) {
 	raw, err := st.primary(st.database).Collection(catalog.PingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: process}}).Raw()
 	switch {
@@ -96,16 +98,16 @@ func condemnation(ctx context.Context, st *store, process string) ([]verdict, er
 		return nil, nil
 	}
 	c := ping.Condemned
-	return []verdict{{process, c.By, moment(c.At), c.Evidence}}, nil
+	return []condemnation{{process, c.By, jsonTime(c.At), c.Evidence}}, nil
 }
 
-func (d *Dossier) print(w io.Writer, how layout, line queue) {
+func (d *LockDetails) print(w io.Writer, how layout, q queue) {
 	describeHolders(w, how, d.holders)
-	if len(line.Waiters) == 0 {
+	if len(q.Waiters) == 0 {
 		fmt.Fprintln(w, "no process waits for it")
 	} else {
-		fmt.Fprintf(w, "\n%d queued for it\n", len(line.Waiters))
-		line.printOf(w, how)
+		fmt.Fprintf(w, "\n%d queued for it\n", len(q.Waiters))
+		q.printOf(w, how)
 	}
 	for _, c := range d.Condemned {
 		fmt.Fprintf(w, "\ncondemned\n  process   %s\n  by        %s\n  at        %s\n  evidence  %s\n",
@@ -126,11 +128,11 @@ func (d *Dossier) print(w io.Writer, how layout, line queue) {
 
 // printOutlook writes the forecast for a holder. It names the holder if there are several.
 func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
-	who := "its holder"
+	holder := "its holder"
 	if several {
-		who = shown(short(o.Process), 100)
+		holder = shown(short(o.Process), 100)
 	}
-	fmt.Fprintf(w, "if %s died now\n", who)
+	fmt.Fprintf(w, "if %s died now\n", holder)
 	for _, one := range o.Lines(how.process) {
 		const indent = "             "
 		wrap(w, how, fmt.Sprintf("  %-9s  %s", one.What, one.Text), indent)

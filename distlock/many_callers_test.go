@@ -16,9 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process with a crowd of callers has two entries in the queue and serves its callers in order.
-// It delays another process with a single caller by at most three turns, however often that caller
-// returns.
+// A process with hundreds of callers has two entries in the queue, and serves its callers in order.
+// A single caller of another process waits for at most three turns.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -63,8 +62,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// While fifty entries are queued in total, each process keeps only one, so that more processes find
-// room. All callers are served.
+// A process has a second entry only while fewer than fifty entries are queued. All callers are
+// served.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.start(nil).mustTry("a")
@@ -95,8 +94,8 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// A session that is acquired after its caller has gone serves the next caller with the same
-// options, without a command. Without such a caller the session is released at once.
+// A session that is acquired after its caller has returned is given to the next caller with the
+// same options. Otherwise the process releases it at once.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -139,8 +138,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	}
 }
 
-// A session that is acquired after its only caller has gone is released at once. The reaper is not
-// needed.
+// A session that is acquired after its only caller has returned is released at once.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -193,8 +191,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// If the commands of a process fail, its entries share one pause, however impatient its callers
-// are.
+// The entries of a process share one pause after failed commands, so impatient callers send few
+// commands.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -215,8 +213,7 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	})
 }
 
-// At most two tries run without a caller, so impatient callers of TryLock do not overload a slow
-// server.
+// Impatient callers of TryLock send at most three commands at a time to a slow server.
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -250,8 +247,7 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	})
 }
 
-// The context of a command ends only after its answer has reached the caller, so an answered
-// command does not count as late.
+// The context of an answered command ends only after the caller has received the answer.
 func TestCommand_Answered_ItsContextEndsAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, cancel := context.WithCancel(t.Context())

@@ -13,15 +13,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// A sieve selects and sorts the locks of a listing, like the page.
-type sieve struct {
+// A filter selects and sorts the locks of a listing, like the page.
+type filter struct {
 	waited, silent bool
 	order          string
 }
 
-// orders are the sort orders. The first is the default, and sorts by trouble. The function "of"
-// returns the weight of a row for the others. Heavier locks come first. Locks with the same weight
-// are sorted by name.
+// orders are the sort orders, the default first. The function "of" returns the weight of a row.
+// Heavier locks come first. Locks with the same weight are sorted by name. The default order has no
+// function: method ranks computes its weights.
 var orders = []struct {
 	name string
 	of   func(row) time.Duration
@@ -33,7 +33,7 @@ var orders = []struct {
 	{"queue", func(r row) time.Duration { return time.Duration(r.Waiters) }},
 }
 
-func (v *sieve) flags(f *pflag.FlagSet) {
+func (v *filter) flags(f *pflag.FlagSet) {
 	f.BoolVar(&v.waited, "waited", false, "only locks with waiters")
 	f.BoolVar(&v.silent, "silent", false, "only locks with a holder that is silent or declared "+
 		"dead, whose ping\nis missing or cannot be understood, or whose lease ran out")
@@ -41,7 +41,7 @@ func (v *sieve) flags(f *pflag.FlagSet) {
 		"queues, each by\nwaiters, then the rest by name), name, held, ping or queue")
 }
 
-func (v *sieve) accept() error {
+func (v *filter) accept() error {
 	names := make([]string, len(orders))
 	for i, o := range orders {
 		if names[i] = o.name; o.name == v.order {
@@ -51,24 +51,24 @@ func (v *sieve) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// A standing is what a sieve needs of one lock.
-type standing struct {
-	holders, line []distlock.LockInfo
-	trouble       int           // see [words.Trouble]
-	weight        time.Duration // by the requested order
+// A lockRank is the data by which a filter selects and sorts a lock.
+type lockRank struct {
+	holders, queue []distlock.LockInfo
+	trouble        int           // see [words.Trouble]
+	weight         time.Duration // by the requested order
 }
 
-func (v *sieve) standings(l *listing) map[string]*standing {
-	all := map[string]*standing{}
-	of := func(name string) *standing {
+func (v *filter) ranks(l *listing) map[string]*lockRank {
+	all := map[string]*lockRank{}
+	of := func(name string) *lockRank {
 		if all[name] == nil {
-			all[name] = &standing{}
+			all[name] = &lockRank{}
 		}
 		return all[name]
 	}
-	for _, w := range l.Line.Waiters {
+	for _, w := range l.Queue.Waiters {
 		s := of(w.Name)
-		s.line = append(s.line, w.info)
+		s.queue = append(s.queue, w.info)
 	}
 	for _, r := range l.Locks {
 		s := of(r.Name)
@@ -81,24 +81,24 @@ func (v *sieve) standings(l *listing) map[string]*standing {
 	}
 	for _, s := range all {
 		if len(s.holders) > 0 { // otherwise the lock is not listed
-			s.trouble = words.Trouble(s.holders, s.line)
+			s.trouble = words.Trouble(s.holders, s.queue)
 		}
 		if s.trouble > 0 && v.order == orders[0].name { // no queue is as long as 1<<40
-			s.weight = time.Duration(s.trouble)<<40 + time.Duration(len(s.line))
+			s.weight = time.Duration(s.trouble)<<40 + time.Duration(len(s.queue))
 		}
 	}
 	return all
 }
 
-// sift reduces a listing to the selected locks, sorted.
-func (v *sieve) sift(l *listing) {
-	all, whole := v.standings(l), l.count()
+// apply removes the locks that are not selected from a listing, and sorts the rest.
+func (v *filter) apply(l *listing) {
+	all, whole := v.ranks(l), l.count()
 	drop := func(name string) bool {
-		return v.waited && len(all[name].line) == 0 || v.silent && all[name].trouble < 2
+		return v.waited && len(all[name].queue) == 0 || v.silent && all[name].trouble < 2
 	}
 	heavier := func(a, b string) int { return cmp.Compare(all[b].weight, all[a].weight) }
 	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return drop(r.Name) })
-	l.Line.Waiters = slices.DeleteFunc(slices.Clone(l.Line.Waiters),
+	l.Queue.Waiters = slices.DeleteFunc(slices.Clone(l.Queue.Waiters),
 		func(w waiterRow) bool { return drop(w.Name) })
 	for name, s := range all {
 		if s.trouble > 0 && !drop(name) {
@@ -107,8 +107,8 @@ func (v *sieve) sift(l *listing) {
 	}
 	l.troubleFirst = v.order == orders[0].name
 	slices.SortStableFunc(l.Locks, func(a, b row) int { return heavier(a.Name, b.Name) })
-	slices.SortStableFunc(l.Line.Waiters, func(a, b waiterRow) int { return heavier(a.Name, b.Name) })
+	slices.SortStableFunc(l.Queue.Waiters, func(a, b waiterRow) int { return heavier(a.Name, b.Name) })
 	if len(l.Locks) == 0 && whole > 0 {
-		l.void = fmt.Sprintf("none of %d locks matches", whole)
+		l.empty = fmt.Sprintf("none of %d locks matches", whole)
 	}
 }

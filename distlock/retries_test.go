@@ -15,8 +15,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A contender acquires the lock of a dead process even if it tries briefly, seldom, or in a new
-// process each time.
+// In these tests a contender acquires the lock of a dead process, although it tries briefly,
+// rarely, or in a new process each time.
 
 // once simulates one run of a cron job: a new process that tries for a limited time.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
@@ -26,8 +26,7 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 		distlock.WaitAtMost(wait))
 }
 
-// The nightly job of the README waits 20 s. It runs again in the second night after a crash. A job
-// that waits only for a moment also runs at its second try.
+// A cron job runs at its second try after a crash, even if it waits only for a moment.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	for _, wait := range []time.Duration{20 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		for _, every := range []time.Duration{
@@ -46,8 +45,8 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
-// Runs that end without Close, for example by log.Fatal, leave queue entries that do not delay the
-// next runs.
+// A cron job acquires the lock of a dead process at its second run, even if its first run exited
+// without Close and left a queue entry.
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
@@ -78,8 +77,8 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// A living process acquires a dead process's lock at its first try after the takeover time and an
-// interval, however rarely it tries.
+// A process that tries rarely acquires a dead process's lock at its first try after the takeover
+// time and a ping interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -110,8 +109,8 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// A contender that cannot queue also takes over by short waits: the queue is full of dead waiters,
-// the holder has another limit, or the contender is in a transaction.
+// A contender that cannot queue also takes over, by repeated short waits. It cannot queue if the
+// queue is full, if the holder has another limit, or in a transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -133,7 +132,7 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 		try func(w *world, b *proc) error
 	}{
 		"another limit": {func(_ *world, dead *proc) { dead.mustTry("a", distlock.Permits(3)) }, permit},
-		"full line": {func(w *world, dead *proc) {
+		"full queue": {func(w *world, dead *proc) {
 			dead.mustTry("a", two...)
 			dead.mustTry("a", two...)
 			w.fill(dead, "a", two...)
@@ -155,8 +154,8 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// In the background, one command an interval reads all silent holders. It stops once the holders
-// live or the locks are free, and condemns no process.
+// The background reads all silent holders with one command per ping interval, and condemns none of
+// them. It stops reading when they ping again.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -167,7 +166,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		wantErr(t, assert.Err(b.try("alive")), distlock.ErrHeld)
 		time.Sleep(10 * time.Minute)
 		if n := b.store.Count(fault.Look); n > 3 {
-			t.Errorf("%d looks at a lock whose holder lives, for one try", n)
+			t.Errorf("%d reads of a lock whose holder lives, for one try", n)
 		}
 		a.kill()
 		time.Sleep(3 * pingTime)
@@ -177,10 +176,10 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		before := b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
 		if n := b.store.Count(fault.Look) - before; n < 115 || n > 125 {
-			t.Errorf("%d looks in an hour at 20 silent locks, want one an interval of %v", n, pingTime)
+			t.Errorf("%d reads of 20 silent locks in an hour, want one an interval of %v", n, pingTime)
 		}
 		if n := b.store.Count(fault.Condemn) + b.store.Count(fault.Evict); n > 0 {
-			t.Errorf("%d were condemned or taken out although nobody wants their locks", n)
+			t.Errorf("%d were condemned or evicted although no process waits for their locks", n)
 		}
 		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
 		a.store.Set(nil) // a's pings succeed again: its guards are lost, its locks are still held
@@ -188,15 +187,13 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		before = b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
 		if n := b.store.Count(fault.Look) - before; n > 1 {
-			t.Errorf("%d looks in an hour at locks whose holder is back", n)
+			t.Errorf("%d reads in an hour of locks whose holder is back", n)
 		}
 		_ = alive.Release()
 	})
 }
 
-// A living process acquires a dead process's lock even if its tries are short and its grant stream
-// is late. If a try ends before the first read of the queue has returned, the next try acquires the
-// lock.
+// A process takes over although each of its tries is short and its grant stream is late.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -239,8 +236,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 							w.release(g)
 							return
 						}
-						// The bound adds a first read, the takeover time, an interval and a tick.
-						// Another tick is needed if a try ended before the takeover.
+						// One try may end before the takeover, so the bound allows for two ticks.
 						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
 							t.Fatalf("not taken over %v after the death: %v", after, err)
 						}
@@ -252,8 +248,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// If one clock is wrong, an observation causes no takeover. A living holder that is cut off for
-// three intervals keeps its lock, whichever clock is wrong.
+// If one clock is wrong, a living holder that is cut off for three ping intervals keeps its lock.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{

@@ -12,46 +12,46 @@ import (
 	"mongodlm/distlock"
 )
 
-// way is an obstacle that makes a lock refuse a contender.
-type way struct {
-	holder, line bool // the processes that are obstacles
-	limit        bool // a living obstacle's error is a *PermitMismatchError
-	build        func(w *world, holder, line *proc, opts []distlock.Option) (undo func())
+// obstacle is a holder or a queue that makes a lock refuse a contender.
+type obstacle struct {
+	holder, queue bool // which processes are in the way
+	limit         bool // a living obstacle's error is a *PermitMismatchError
+	build         func(w *world, holder, queue *proc, opts []distlock.Option) (undo func())
 }
 
-// in returns a function that creates a holder and then a queue of waiters.
-func in(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
-	return func(w *world, h, l *proc, opts []distlock.Option) func() {
+// heldWith returns a function that makes process h hold the lock, and queues waiters of process q.
+func heldWith(waiters int) func(w *world, h, q *proc, opts []distlock.Option) func() {
+	return func(w *world, h, q *proc, opts []distlock.Option) func() {
 		h.hold(opts)
-		return w.stand(l, "a", waiters, opts)
+		return w.queueWaiters(q, "a", waiters, opts)
 	}
 }
 
-var ways = map[string]way{
-	"holder": {holder: true, build: in(0)},
-	"line":   {holder: true, line: true, build: in(2)},
-	"full line": {holder: true, line: true,
-		build: func(w *world, h, l *proc, opts []distlock.Option) func() {
+var obstacles = map[string]obstacle{
+	"holder": {holder: true, build: heldWith(0)},
+	"queue":  {holder: true, queue: true, build: heldWith(2)},
+	"full queue": {holder: true, queue: true,
+		build: func(w *world, h, q *proc, opts []distlock.Option) func() {
 			h.hold(opts)
-			return w.fill(l, "a", opts...)
+			return w.fill(q, "a", opts...)
 		}},
-	"other limit":           {holder: true, limit: true, build: otherLimit(0)},
-	"line of another limit": {holder: true, line: true, limit: true, build: otherLimit(2)},
-	"line of a free lock": {line: true,
-		build: func(w *world, h, l *proc, opts []distlock.Option) func() {
-			undo := in(2)(w, h, l, opts)
+	"other limit":            {holder: true, limit: true, build: otherLimit(0)},
+	"queue of another limit": {holder: true, queue: true, limit: true, build: otherLimit(2)},
+	"queue of a free lock": {queue: true,
+		build: func(w *world, h, q *proc, opts []distlock.Option) func() {
+			undo := heldWith(2)(w, h, q, opts)
 			w.freeByHand("a")
 			return undo
 		}},
 }
 
-func otherLimit(waiters int) func(w *world, h, l *proc, opts []distlock.Option) func() {
-	return func(w *world, h, l *proc, _ []distlock.Option) func() {
-		return in(waiters)(w, h, l, []distlock.Option{distlock.Permits(1)})
+func otherLimit(waiters int) func(w *world, h, q *proc, opts []distlock.Option) func() {
+	return func(w *world, h, q *proc, _ []distlock.Option) func() {
+		return heldWith(waiters)(w, h, q, []distlock.Option{distlock.Permits(1)})
 	}
 }
 
-// hold acquires a lock so that another caller with the same options has to wait.
+// hold acquires a lock, so that another caller with the same options has to wait.
 func (p *proc) hold(opts []distlock.Option) {
 	p.w.t.Helper()
 	g := p.mustTry("a", opts...)
@@ -66,8 +66,8 @@ func (p *proc) hold(opts []distlock.Option) {
 	}
 }
 
-// stand queues n waiters of a process. The returned function ends them.
-func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo func()) {
+// queueWaiters queues n waiters of a process. The returned function ends their waits.
+func (w *world) queueWaiters(p *proc, name string, n int, opts []distlock.Option) (undo func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var turns []<-chan turn
 	for range n {
@@ -83,19 +83,18 @@ func (w *world) stand(p *proc, name string, n int, opts []distlock.Option) (undo
 	}
 }
 
-// Once all holders and waiters before it are dead, a contender in any mode acquires the lock in a
-// takeover time and a few reads. While one of them lives, the contender's error is correct and dead
-// ones are evicted.
+// A contender in any mode acquires the lock soon after all holders and waiters before it have died.
+// While one of them lives, the contender gets the documented error, and the dead ones are evicted.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
-		for name, in := range ways {
-			for _, dies := range []string{"nobody", "holder", "line", "all"} {
+		for name, in := range obstacles {
+			for _, dies := range []string{"none", "holder", "queue", "all"} {
 				for _, call := range []string{"Lock", "TryLock", "LockInTransaction"} {
 					if call == "LockInTransaction" && mode != "exclusive" {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s, %s, %s dies, %s", mode, name, dies, call), func(t *testing.T) {
-						if testing.Short() && name == "full line" && dies != "all" {
+						if testing.Short() && name == "full queue" && dies != "all" {
 							t.Skip("takes seconds")
 						}
 						inBubble(t, func(t *testing.T, w *world) { inTheWay(t, w, in, mode, dies, call) })
@@ -111,28 +110,28 @@ var allModes = map[string][]distlock.Option{
 	"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(2)},
 }
 
-func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
+func inTheWay(t *testing.T, w *world, in obstacle, mode, dies, call string) {
 	opts := allModes[mode]
 	const (
 		takeover = 2 * time.Minute // the takeover time of quick
 		bound    = takeover + 3*10*time.Second
 		patience = 5 * time.Minute
 	)
-	holder, line, c := w.start(quick), w.start(quick), w.start(quick)
-	undo := in.build(w, holder, line, opts)
+	holder, queued, c := w.start(quick), w.start(quick), w.start(quick)
+	undo := in.build(w, holder, queued, opts)
 	time.Sleep(30 * time.Second)
-	holderDies, lineDies := dies == "holder" || dies == "all", dies == "line" || dies == "all"
+	holderDies, queueDies := dies == "holder" || dies == "all", dies == "queue" || dies == "all"
 	died := time.Now()
 	if holderDies {
 		holder.kill()
 	}
-	if lineDies {
-		line.kill()
+	if queueDies {
+		queued.kill()
 	}
 	time.Sleep(30 * time.Second) // longer than a living process is silent
 	// A waiting reader does not block another reader.
 	reads := mode == "shared" && !in.limit
-	lives := in.holder && !holderDies || in.line && !lineDies && !reads
+	lives := in.holder && !holderDies || in.queue && !queueDies && !reads
 	var g *distlock.TryGuard
 	var err error
 	start := time.Now()
@@ -161,14 +160,15 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 		t.Errorf("it had the lock after %v although one lives", took)
 	case lives:
 		checkRefusal(t, in, err)
-		if told := time.Since(start); call == "Lock" && told != patience && !in.limit {
-			t.Errorf("told after %v, want after %v", told, patience)
+		if took := time.Since(start); call == "Lock" && took != patience && !in.limit {
+			t.Errorf("refused after %v, want %v", took, patience)
 		}
 		l := w.lock("a")
 		for _, p := range append(l.Holders(), l.Waiters...) {
-			gone := holderDies && p.Process == holder.Process() || lineDies && p.Process == line.Process()
-			if gone && took > bound {
-				t.Errorf("a dead one is in the way after %v", took)
+			isDead := holderDies && p.Process == holder.Process() ||
+				queueDies && p.Process == queued.Process()
+			if isDead && took > bound {
+				t.Errorf("a dead process is in the way after %v", took)
 			}
 		}
 	case !got || took > bound:
@@ -179,14 +179,14 @@ func inTheWay(t *testing.T, w *world, in way, mode, dies, call string) {
 	undo()
 }
 
-// transaction tries to acquire a lock in a transaction, without waiting.
+// transaction tries once to acquire a lock in a transaction.
 func (w *world) transaction(p *proc) error {
 	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
 		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))
 	})
 }
 
-func checkRefusal(t *testing.T, in way, err error) {
+func checkRefusal(t *testing.T, in obstacle, err error) {
 	t.Helper()
 	if errors.Is(err, distlock.ErrPermitMismatch) != in.limit ||
 		errors.Is(err, distlock.ErrHeld) == in.limit {

@@ -12,11 +12,11 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// longAgo makes party use a fixed day instead of an age.
+// longAgo makes entryDoc use a fixed day instead of an age.
 const longAgo = time.Duration(-1)
 
-// party returns a holder or a waiter of a lock document, with the given age.
-func party(process, why string, mode catalog.Mode, limit int32, old time.Duration,
+// entryDoc returns a holder or a waiter for a lock document, with the given age.
+func entryDoc(process, why string, mode catalog.Mode, limit int32, old time.Duration,
 	extra ...bson.E) bson.D {
 	since := clock.System().Now().Wall.Add(-old)
 	if old == longAgo {
@@ -57,17 +57,17 @@ func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waite
 	b.insert(catalog.LocksCollection, doc)
 }
 
-// fillLines writes locks of every mode, with waiters.
-func fillLines(b *base) {
+// fillQueues writes locks of every mode, with waiters.
+func fillQueues(b *base) {
 	seq := bson.E{Key: "seq", Value: int64(5)}
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.ping("alive:1:1:a", 3*time.Second, seq)
 	b.ping("silent:2:1:b", 50*time.Hour, seq)
 	b.insert(catalog.PingsCollection, bsontest.D("_id", "bad:5:1:e", "ping", "yesterday"))
 	b.share("pool", catalog.Permit, 3,
-		bson.A{party("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7)),
-			party("silent:2:1:b", "y", catalog.Permit, 0, longAgo, fence(8))},
-		bson.A{party("gone:6:1:f", "z", catalog.Permit, 3, time.Minute)})
+		bson.A{entryDoc("alive:1:1:a", "x", catalog.Permit, 0, longAgo, fence(7)),
+			entryDoc("silent:2:1:b", "y", catalog.Permit, 0, longAgo, fence(8))},
+		bson.A{entryDoc("gone:6:1:f", "z", catalog.Permit, 3, time.Minute)})
 	b.shareTable()
 	b.insert(catalog.LocksCollection, bsontest.D("_id", "odd", "state", int32(0),
 		"waiters", bson.A{bsontest.D("process", "p")}))
@@ -77,16 +77,16 @@ func fillLines(b *base) {
 func (b *base) shareTable() {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("table", catalog.Shared, 0,
-		bson.A{party("alive:1:1:a", foreign, catalog.Shared, 0, longAgo, fence(4)),
-			party("bad:5:1:e", "", catalog.Shared, 0, longAgo, fence(5))},
-		bson.A{party("silent:2:1:b", foreign, catalog.Exclusive, 0, time.Hour),
-			party("alive:1:1:a", "to read", catalog.Shared, 0, 5*time.Second),
-			party("bad:5:1:e", "", catalog.Shared, 0, time.Second)})
+		bson.A{entryDoc("alive:1:1:a", foreign, catalog.Shared, 0, longAgo, fence(4)),
+			entryDoc("bad:5:1:e", "", catalog.Shared, 0, longAgo, fence(5))},
+		bson.A{entryDoc("silent:2:1:b", foreign, catalog.Exclusive, 0, time.Hour),
+			entryDoc("alive:1:1:a", "to read", catalog.Shared, 0, 5*time.Second),
+			entryDoc("bad:5:1:e", "", catalog.Shared, 0, time.Second)})
 }
 
-func TestLocks_LinesOfEveryMode_AreListed(t *testing.T) {
+func TestLocks_QueuesOfEveryMode_AreListed(t *testing.T) {
 	b := newBase(t)
-	fillLines(b)
+	fillQueues(b)
 	golden(t, "locks-shared.golden", b.cli("locks").want(t, 0).out)
 	one := b.cli("locks", "pool").want(t, 0, "gone:6:1:f", "permit of 3").out
 	if strings.Contains(one, "table") || strings.Contains(one, "odd") {
@@ -94,12 +94,12 @@ func TestLocks_LinesOfEveryMode_AreListed(t *testing.T) {
 	}
 }
 
-func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
+func TestBreak_WithWaiters_GrantsTheNextTheLock(t *testing.T) {
 	b := newBase(t)
-	fillLines(b)
+	fillQueues(b)
 	b.share("one", catalog.Exclusive, 0,
-		bson.A{party("silent:2:1:b", "stuck", "", 0, time.Hour, bson.E{Key: "fence", Value: int64(41)})},
-		bson.A{party("alive:1:1:a", "patience", "", 0, time.Minute)})
+		bson.A{entryDoc("silent:2:1:b", "stuck", "", 0, time.Hour, bson.E{Key: "fence", Value: int64(41)})},
+		bson.A{entryDoc("alive:1:1:a", "patience", "", 0, time.Minute)})
 	args := b.flags("break", "one", "--fence", "41", "--why", "stuck")
 	r := cli(t, args...).want(t, exitFailed, "1 queued for it, the next is", "alive:1:1:a", "patience")
 	const gone = "The next waiter seems to be dead"
@@ -118,7 +118,7 @@ func TestBreak_WithALine_ShowsTheNextAndGrantsHimTheLock(t *testing.T) {
 
 func TestBreak_OneOfSeveralHolders_IsTakenOut(t *testing.T) {
 	b := newBase(t)
-	fillLines(b)
+	fillQueues(b)
 	b.cli("break", "table", "--fence", "9", "--why", "x", "--yes").
 		want(t, exitFailed, "held by 2", "none of the 2 holders has fence 9")
 	b.cli("break", "table", "--fence", "5", "--why", "x", "--yes").

@@ -11,15 +11,14 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// noPings makes the pings of a living process fail.
+// noPings makes the pings of a process fail.
 func (p *proc) noPings() {
 	p.store.Set(fault.On(fault.Ping, func(func() error) error {
 		return fault.Lost(fault.Ping)
 	}))
 }
 
-// A release grants the lock to the first living waiter. A waiter that has missed two pings is
-// passed over.
+// A release passes over a waiter that has missed two pings, and grants the lock to the next one.
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} {
@@ -37,7 +36,7 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 				released := time.Now()
 				w.release(w.wantTurn(second))
 				if took := time.Since(released); took > 6*time.Second {
-					t.Errorf("the lock stands for the dead for %v", took)
+					t.Errorf("the lock is granted to the dead for %v", took)
 				}
 				w.release(w.wantTurn(third))
 			})
@@ -45,8 +44,7 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// A living waiter that misses pings loses its place and gets it back. No later waiter acquires the
-// lock before it.
+// A living waiter that misses pings loses its place, and gets it back when it pings again.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -58,25 +56,25 @@ func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 		d.queue("a")
 		time.Sleep(5 * time.Minute)
 		b.noPings()
-		gone := false
+		passedOver := false
 		for range 200 {
 			time.Sleep(time.Second)
-			gone = gone || len(w.lock("a").Waiters) == 2
+			passedOver = passedOver || len(w.lock("a").Waiters) == 2
 		}
-		if !gone {
+		if !passedOver {
 			t.Fatal("it was never passed over: the test proves nothing")
 		}
 		b.store.Set(nil)
 		time.Sleep(2 * time.Minute)
 		if l := w.lock("a"); len(l.Waiters) != 3 || l.Waiters[0].Process != b.Process() {
-			t.Errorf("it does not stand in front: %s", w.doc("a"))
+			t.Errorf("it is not the first in the queue: %s", w.doc("a"))
 		}
 		w.release(g)
 		w.release(w.wantTurn(slow))
 	})
 }
 
-// After minutes without a server all pings are old, and no waiter is passed over.
+// After an outage all pings are old. No waiter is passed over.
 func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 	for _, away := range []time.Duration{
 		65 * time.Second, 70 * time.Second, 80 * time.Second, 95 * time.Second, 2 * time.Minute,
@@ -114,7 +112,7 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 				evicted += p.store.Count(fault.Evict)
 			}
 			if evicted > 0 {
-				t.Errorf("somebody was passed over: %s", w.doc("a"))
+				t.Errorf("a waiter was passed over: %s", w.doc("a"))
 			}
 		})
 	}
@@ -128,7 +126,8 @@ func processes(w *world) []string {
 	return ids
 }
 
-// A waiter that is granted the lock while it is passed over keeps the lock.
+// A waiter keeps a lock that is granted to it while another process tries to evict it from the
+// queue.
 func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -147,7 +146,7 @@ func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 		b.noPings()
 		time.Sleep(2 * time.Minute)
 		if !released.Load() {
-			t.Fatal("nobody was to be passed over: the test proves nothing")
+			t.Fatal("no waiter was to be evicted: the test proves nothing")
 		}
 		got := w.wantTurn(first)
 		if l := w.lock("a"); l.TS != got.Session() {

@@ -9,25 +9,25 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-var lookCases = []testCase{
+var snapshotCases = []testCase{
 	{"NoDocument_IsEmpty", func(b *bench) {
-		look := b.look("balancer")
-		if look.Lock != nil || look.LockErr != nil || look.Ping != nil || look.PingErr != nil {
-			b.Errorf("want nothing, got %+v", look)
+		snapshot := b.snapshot("balancer")
+		if snapshot.Lock != nil || snapshot.LockErr != nil || snapshot.Ping != nil || snapshot.PingErr != nil {
+			b.Errorf("want nothing, got %+v", snapshot)
 		}
 	}},
-	{"HeldWithPing_BringsBothAndTheClock", func(b *bench) {
+	{"HeldWithPing_HasBothAndTheClock", func(b *bench) {
 		p := b.ping(alice)
 		l := b.acquire(request("balancer", alice))
-		look := b.look("balancer")
-		if look.Lock == nil || !reflect.DeepEqual(*look.Lock, l) {
-			b.Errorf("lock\nwant %+v\ngot  %+v", l, look.Lock)
+		snapshot := b.snapshot("balancer")
+		if snapshot.Lock == nil || !reflect.DeepEqual(*snapshot.Lock, l) {
+			b.Errorf("lock\nwant %+v\ngot  %+v", l, snapshot.Lock)
 		}
-		if look.Ping == nil || *look.Ping != p {
-			b.Errorf("ping\nwant %+v\ngot  %+v", p, look.Ping)
+		if snapshot.Ping == nil || *snapshot.Ping != p {
+			b.Errorf("ping\nwant %+v\ngot  %+v", p, snapshot.Ping)
 		}
-		if look.ServerTime.IsZero() || !b.near(look.ServerTime) {
-			b.Errorf("server's clock: %v", look.ServerTime)
+		if snapshot.ServerTime.IsZero() || !b.near(snapshot.ServerTime) {
+			b.Errorf("server's clock: %v", snapshot.ServerTime)
 		}
 	}},
 	{"Reading_WritesNothing", func(b *bench) {
@@ -35,8 +35,8 @@ var lookCases = []testCase{
 		b.acquire(request("balancer", alice))
 		b.wantUntouched("locks", "balancer", func() {
 			b.wantUntouched("lockpings", alice, func() {
-				b.look("balancer")
-				b.look("other")
+				b.snapshot("balancer")
+				b.snapshot("other")
 			})
 		})
 		if raw := b.document("locks", "other"); raw != nil {
@@ -46,16 +46,16 @@ var lookCases = []testCase{
 	{"NoPing_IsNil", func(b *bench) { // F14
 		b.ping(bob)
 		b.acquire(request("balancer", alice))
-		look := b.look("balancer")
-		if look.Lock == nil || look.Ping != nil || look.PingErr != nil {
-			b.Errorf("want a lock without ping, got %+v", look)
+		snapshot := b.snapshot("balancer")
+		if snapshot.Lock == nil || snapshot.Ping != nil || snapshot.PingErr != nil {
+			b.Errorf("want a lock without ping, got %+v", snapshot)
 		}
 	}},
 	{"NoProcess_HasNoPing", func(b *bench) { // F5
 		b.insert("lockpings", bson.D{field("_id", ""), field("ping", bson.DateTime(5))})
 		b.insert("locks", held("balancer", ""))
-		if look := b.look("balancer"); look.Lock == nil || look.Ping != nil {
-			b.Errorf("want a lock without ping, got %+v", look)
+		if snapshot := b.snapshot("balancer"); snapshot.Lock == nil || snapshot.Ping != nil {
+			b.Errorf("want a lock without ping, got %+v", snapshot)
 		}
 	}},
 	{"MalformedPing_IsInTheResult", func(b *bench) { // F15, F17
@@ -67,30 +67,30 @@ var lookCases = []testCase{
 			b.insert("lockpings", with(
 				bson.D{field("_id", process), field("ping", bson.DateTime(5))}, c))
 			b.acquire(request(process, process))
-			look := b.look(process)
-			if look.Lock == nil || look.Ping != nil || look.PingErr == nil {
-				b.Errorf("%v: want PingErr, got %+v", c, look)
+			snapshot := b.snapshot(process)
+			if snapshot.Lock == nil || snapshot.Ping != nil || snapshot.PingErr == nil {
+				b.Errorf("%v: want PingErr, got %+v", c, snapshot)
 				continue
 			}
-			b.wantMalformed(look.PingErr, "lockpings", process, c.Key)
+			b.wantMalformed(snapshot.PingErr, "lockpings", process, c.Key)
 		}
 	}},
-	{"FieldsNamedAsOurs_AreNotInTheWay", func(b *bench) {
+	{"FieldsWithOurNames_DoNotConflict", func(b *bench) {
 		doc := append(held("balancer", alice), field("now", "x"), field("pings", "y"),
 			field("lock", bson.D{field("state", int32(0))}), field("ping", int32(1)))
 		b.insert("locks", doc)
 		p := b.ping(alice)
-		look := b.look("balancer")
-		if look.Lock == nil || !look.Lock.Held || look.Ping == nil || *look.Ping != p {
-			b.Errorf("got %+v", look)
+		snapshot := b.snapshot("balancer")
+		if snapshot.Lock == nil || !snapshot.Lock.Held || snapshot.Ping == nil || *snapshot.Ping != p {
+			b.Errorf("got %+v", snapshot)
 		}
 	}},
-	{"CondemnedPing_SaysSo", func(b *bench) {
+	{"CondemnedPing_IsReported", func(b *bench) {
 		p := b.ping(alice)
 		b.acquire(request("balancer", alice))
 		how := catalog.Condemnation{By: bob, Evidence: "silent for 15m"}
 		assert.Must(b, On(b.Catalog).Condemn(b.ctx, alice, &p, how))
-		c := b.look("balancer").Ping.Condemned
+		c := b.snapshot("balancer").Ping.Condemned
 		if c == nil || c.By != bob || c.Evidence != how.Evidence || !b.near(c.At) {
 			b.Errorf("condemned: %+v", c)
 		}

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Every call that acquires a lock refuses a malformed document, names its collection, _id and
-// field, and changes nothing. It never takes the document over.
+// Every call that acquires a lock refuses a malformed document. Its error names the collection, the
+// _id and the field. The document is never taken over.
 func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	zero := assert.Value(bson.ParseDecimal128("0"))(t)
 	waiter := bson.D{
@@ -70,8 +70,8 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	}
 }
 
-// A lock has a bounded number of holders. The next sharer waits, and a try is refused. A number of
-// permits above the bound is refused immediately.
+// A lock has a bounded number of holders. At the bound a further sharer waits, and TryLock is
+// refused.
 func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -103,8 +103,8 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	})
 }
 
-// The release of one of several holders frees only its own share, even if the document was damaged
-// meanwhile. No other session joins the remaining holders.
+// The release of one of several holders keeps the shares of the others, even if the document was
+// damaged meanwhile. No other caller acquires the lock before the last release.
 func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	for name, damage := range map[string]bson.E{
 		"an unknown mode": {Key: "mode", Value: "intent"}, "no mode": {Key: "mode", Value: nil},
@@ -135,7 +135,7 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 				}
 				assert.NoErr(t, stays.Release(), "release of the last")
 				if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
-					t.Errorf("nobody holds it, and its state is %v", state)
+					t.Errorf("it has no holder, and its state is %v", state)
 				}
 			})
 		}

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-func gathered(t *testing.T, o *overseer) map[string]float64 {
+func gathered(t *testing.T, o *storeCollector) map[string]float64 {
 	t.Helper()
 	r := prom.NewPedanticRegistry()
 	assert.Must(t, r.Register(o))
@@ -39,21 +39,21 @@ func gathered(t *testing.T, o *overseer) map[string]float64 {
 	return all
 }
 
-// An overseer shows the locks of a dead process, a break and a dropped guard, although no process
-// is left to scrape. A server that does not answer is not shown as a server without locks.
-func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
+// The metrics show the locks of a dead process, a break and a dropped guard, after their processes
+// have ended. If the server does not answer, the metrics omit the number of locks.
+func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	b := newBase(t)
-	ours := func(extra ...bson.E) []bson.E {
+	pingFields := func(extra ...bson.E) []bson.E {
 		return append(extra, bson.E{Key: "seq", Value: int64(1)},
 			bson.E{Key: "pingMS", Value: int64(30_000)}, bson.E{Key: "takeoverMS", Value: int64(900_000)})
 	}
 	for process, old := range map[string]time.Duration{"alive:1:1:a": time.Second,
 		"late:1:1:a": 2 * time.Minute, "silent:1:1:a": time.Hour} {
-		b.ping(process, old, ours()...)
+		b.ping(process, old, pingFields()...)
 		b.heldBy(process, process, 1)
 	}
 	b.ping("condemned:1:1:a", time.Hour,
-		ours(bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})...)
+		pingFields(bson.E{Key: "condemned", Value: bsontest.D("by", "x", "evidence", "y")})...)
 	b.heldBy("condemned", "condemned:1:1:a", 1)
 	b.heldBy("condemned too", "condemned:1:1:a", 1)
 	b.heldBy("gone", "gone:1:1:a", 1)
@@ -69,10 +69,10 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 		"distlock_store_held_locks holder=condemned": 2, "distlock_store_held_locks holder=no_ping": 1,
 		"distlock_store_held_locks holder=foreign": 0, "distlock_store_events kind=broken": 2,
 		"distlock_store_events kind=dropped": 0}
-	var o *overseer
+	var o *storeCollector
 	var got map[string]float64
-	eventually(t, "all of it is told in time", func() bool {
-		o = newOverseer(ctx, st)
+	eventually(t, "all metrics are collected", func() bool {
+		o = newStoreCollector(ctx, st)
 		got = gathered(t, o)
 		return len(got) == len(want)
 	})
@@ -84,14 +84,14 @@ func TestOverseer_ShowsWhatTheDeadHold(t *testing.T) {
 		t.Errorf("it asks at each scrape: %v", got)
 	}
 	cancel()
-	if got := gathered(t, newOverseer(ctx, st)); !maps.Equal(got,
+	if got := gathered(t, newStoreCollector(ctx, st)); !maps.Equal(got,
 		map[string]float64{"distlock_store_up": 0}) {
 		t.Errorf("without a server it shows %v", got)
 	}
 }
 
-// docs/metrics.md lists exactly the metrics of an overseer.
-func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
+// docs/metrics.md lists exactly the metrics of a storeCollector.
+func TestStoreCollector_Document_ListsItsMetrics(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../docs/metrics.md"))(t)
 	var listed []string
@@ -100,7 +100,7 @@ func TestOverseer_Document_ListsItsMetrics(t *testing.T) {
 		listed = append(listed, m[1])
 	}
 	descs := make(chan *prom.Desc, 10)
-	(&overseer{}).Describe(descs)
+	(&storeCollector{}).Describe(descs)
 	close(descs)
 	var shown []string
 	for d := range descs {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// The setup of most tests: a holder whose last ping was at noon, a contender with a round trip of
-// 20 ms, and correct clocks.
+// Most tests use a holder whose last ping was at noon, a contender with a round trip of 20 ms, and
+// correct clocks.
 const (
 	limit    = 15 * time.Minute
 	interval = 30 * time.Second
@@ -43,7 +43,7 @@ func policy(adjusts ...adjust) takeover.Policy {
 
 func mode(m takeover.Rule) adjust { return func(p *takeover.Policy) { p.Rule = m } }
 
-// look returns a read that is sent at the given time after noon.
+// look returns a read that was sent at the given time after noon.
 func look(at time.Duration, edits ...edit) takeover.Evidence {
 	e := takeover.Evidence{
 		Name: "balancer", Held: true, Process: process, TS: [12]byte{11: 1}, Recorded: limit,
@@ -63,7 +63,7 @@ func noPing(e *takeover.Evidence) {
 	e.PingInterval, e.PingTakeover = 0, 0
 }
 
-// foreign changes the ping to that of a mongos.
+// foreign removes the fields that only this package writes, so that the holder looks like a mongos.
 func foreign(e *takeover.Evidence) {
 	e.Local, e.Seq, e.HasSeq, e.PingInterval, e.PingTakeover = time.Time{}, 0, false, 0, 0
 	e.Recorded = 0
@@ -107,7 +107,7 @@ func once(name string, v takeover.Verdict, remaining time.Duration, e takeover.E
 	return later(name, v, remaining, e, e)
 }
 
-// later returns a case that waits, or that needs no decision.
+// later returns a case in which the lock is not taken.
 func later(
 	name string, v takeover.Verdict, remaining time.Duration, first, now takeover.Evidence,
 ) row {
@@ -144,7 +144,7 @@ func check(t *testing.T, rows []row) {
 	}
 }
 
-// checkReason requires one printable line without a full stop.
+// checkReason requires one printable line.
 func checkReason(t interface {
 	Helper()
 	Errorf(string, ...any)

@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWith makes the kernel kill this process, even after an exec, when the thread of its parent
-// dies. It locks the goroutine to its thread, because the setting belongs to the thread.
-func dieWith(parent int) {
+// killWithParent makes the kernel kill this process when the thread that started it ends. The
+// setting survives an exec. It belongs to a thread, so killWithParent locks the goroutine to its
+// thread.
+func killWithParent(parent int) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
 	if os.Getppid() != parent {
@@ -25,12 +26,13 @@ func dieWith(parent int) {
 }
 
 // adoptOrphans makes this process the parent of the command's orphans, so that it can wait for
-// them. The init process of a container may not wait for orphans, which then seem to run.
+// them. In a container, the init process may not wait for orphans, and they would stay zombies.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// bury waits for the adopted processes that have exited. It does not wait for the processes in
-// others: the code that started them does. If bury meets one, it leaves the rest to the next call.
-func bury(others ...int) {
+// reap waits for the adopted processes that have exited. It does not wait for the processes with an
+// id in others, because the code that started them does. If reap finds one of these processes, it
+// returns, and the next call reaps the rest.
+func reap(others ...int) {
 	for {
 		var info unix.Siginfo // the package has no name for the field with the number
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -42,9 +44,9 @@ func bury(others ...int) {
 	}
 }
 
-// working reports whether /proc shows a process of the group that has not exited. An exited process
-// may stay a zombie if its parent is outside the group.
-func working(pgid int) bool {
+// hasRunning reports whether /proc shows a process of the group that has not exited. A zombie has
+// exited. It may remain if its parent is outside the group.
+func hasRunning(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {
 		text, _ := os.ReadFile(path)                                          // it may be gone

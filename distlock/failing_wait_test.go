@@ -19,7 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// rewrite changes fields of a lock document like an operator. A nil value removes the field.
+// rewrite changes fields of a lock document, as an operator might. A nil value removes the field.
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
@@ -35,7 +35,7 @@ func (w *world) rewrite(name string, fields map[string]any) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
-// deny makes some operations fail for lack of a privilege.
+// deny makes operations fail with a PrivilegeError.
 func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
@@ -49,10 +49,10 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// told is the longest time that a waiter takes to read its lock and return the result.
-const told = pingTime + pingTime/6 + slack
+// noticed is the time within which a waiter reads its lock and returns.
+const noticed = pingTime + pingTime/6 + slack
 
-// A waiting Lock returns when the wait becomes hopeless, with the error that a new call would get.
+// A waiting Lock returns when it cannot succeed any more. A new call returns the same error.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -63,7 +63,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			spoil: func(w *world, _, _ *proc) { w.rewrite("a", map[string]any{"state": "held"}) },
 			want:  func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
 		},
-		"line malformed": {
+		"queue malformed": {
 			spoil: func(w *world, _, _ *proc) { w.rewrite("a", map[string]any{"waiters": "many"}) },
 			want:  func(err error) bool { return errors.Is(err, distlock.ErrMalformed) },
 		},
@@ -95,7 +95,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 		},
 	} {
 		for _, full := range []bool{false, true} {
-			runInBubble(t, fmt.Sprintf("%s, line full %v", name, full), func(t *testing.T, w *world) {
+			runInBubble(t, fmt.Sprintf("%s, queue full %v", name, full), func(t *testing.T, w *world) {
 				a, l, b := w.start(nil), w.start(nil), w.start(nil)
 				b.withoutNotices()
 				g := a.mustTry("a", c.opts...)
@@ -109,7 +109,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 				c.spoil(w, a, b)
 				start := time.Now()
 				got := w.ended(done)
-				if took := time.Since(start); !c.want(got.err) || took > told {
+				if took := time.Since(start); !c.want(got.err) || took > noticed {
 					t.Errorf("after %v: %v", took, got.err)
 				}
 				_, err := b.try("a", c.opts...)
@@ -129,11 +129,11 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A failure that makes a wait doubtful is logged once when it begins and once when it ends. The
-// wait continues.
+// A failure that may end by itself is logged once when it begins and once when it ends. Meanwhile
+// the wait continues.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
-		"looks": {fault.Look, fault.Look}, "questions": {fault.HeldOrFree}, "entering": {fault.Enter},
+		"reads": {fault.Look, fault.Look}, "polls": {fault.HeldOrFree}, "entering": {fault.Enter},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			var log assert.Log
@@ -165,7 +165,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 			w.release(g)
 			g = w.wantTurn(done)
 			if n := strings.Count(log.String(), "succeeds again"); n != 1 {
-				t.Errorf("%d ends of it, want one:\n%s", n, log.String())
+				t.Errorf("%d reports of its end, want one:\n%s", n, log.String())
 			}
 			if n := strings.Count(log.String(), `"warn"`); n != 1 {
 				t.Errorf("%d warnings, want one:\n%s", n, log.String())
