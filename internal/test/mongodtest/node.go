@@ -91,8 +91,8 @@ func (n *node) kill() {
 // fatal is an error that retries cannot clear.
 type fatal struct{ error }
 
-// until calls try repeatedly. It returns when try succeeds or returns a fatal error, or when ctx
-// ends.
+// The function until calls the function try repeatedly. It returns when try succeeds or returns a
+// fatal error, or when ctx ends.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
