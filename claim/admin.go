@@ -75,7 +75,8 @@ func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error)
 	return &Admin{store, cfg, coll.Database().Name() + "." + coll.Name()}, nil
 }
 
-// check returns a *ConfigError if ctx is nil or if of does not contain state.
+// check returns a *ConfigError if ctx is nil, or if state is not one of the states in the last
+// parameter.
 func check(ctx context.Context, state State, of ...State) error {
 	var list problems
 	list.add(ctx == nil, noContext)
@@ -103,7 +104,7 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 // Count counts the rows in each state. It sends at most nine commands.
 func (a *Admin) Count(ctx context.Context) (Counts, error) { return counted(ctx, a.store, 0) }
 
-// counted counts the rows in each state, and sets Counts.Refused to refused.
+// counted counts the rows in each state. The parameter refused becomes Counts.Refused.
 func counted(ctx context.Context, store rows.Store, refused int64) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err

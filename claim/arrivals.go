@@ -150,7 +150,7 @@ func (a *arrivals) isWaited() bool {
 	return a.blocked && !a.open
 }
 
-// A question is the state of arrivals when a claim is sent.
+// A question is what a process knew when it sent a claim.
 type question struct {
 	streams int
 	events  int64
@@ -165,9 +165,9 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the result of a claim: the claimed row, or nil if no row was ready. In the
-// second case it forgets the rows that were known before the claim was sent. Those rows are not
-// ready, belong to another queue, or wait for a key.
+// answered records the result of a claim: the claimed row, or nil if no row was ready. After nil it
+// forgets the rows that were known, and due, when the claim was sent. Those rows are not ready,
+// belong to another queue, or wait for a key.
 func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +195,7 @@ func (a *arrivals) answered(q question, c *claimed) {
 	a.looked, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock)
 }
 
-// A reason is why a process sends a claim.
+// A reason tells why a process sends a claim.
 type reason int
 
 const (

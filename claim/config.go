@@ -38,8 +38,8 @@ type Config struct {
 	// MaxAttempts is the number of failed attempts after which a row is dead. Default 10.
 	MaxAttempts int
 	// Backoff is the pause before the first retry. The pause doubles with each further retry, up to
-	// 16 h. Each pause varies at random by up to a fifth. Default: 1 s. The default pause grows
-	// fivefold with each retry, so that ten attempts take more than a day.
+	// 16 h. Each pause varies at random by up to a fifth. Default: 1 s, and the pause grows
+	// fivefold instead of doubling, so that ten attempts take more than a day.
 	Backoff time.Duration
 	// Timeout is the time after which a handler's context ends. If the handler then returns an
 	// error, the attempt has failed. If it does not return, it occupies its row and a worker, see
@@ -85,8 +85,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name returns the name of the queue in the names of its locks. It contains Field, unless that has
-// its default. Parts with a slash or a colon are quoted.
+// name returns the part that identifies the queue in the names of its locks. It consists of Queue,
+// and of Field unless Field has its default. If Queue or Field has a slash or a colon, it is
+// quoted.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {
@@ -100,7 +101,7 @@ func (c Config) name() string {
 	return part(c.Queue) + "/" + part(c.Field)
 }
 
-// problems returns every contradiction in c, whose defaults must be set.
+// problems returns every contradiction in c. The defaults of c must be set.
 func (c Config) problems() (list problems) {
 	bad := list.add
 	bad(len(c.Queue) > mostQueue || strings.ContainsRune(c.Queue, 0) || !utf8.ValidString(c.Queue),
@@ -135,8 +136,9 @@ func (c Config) problems() (list problems) {
 	return list
 }
 
-// names searches filter for field, $where and $jsonSchema. It returns the first name that it finds,
-// or an empty string. $where and $jsonSchema may read field.
+// names returns a name in filter that is not allowed there: $where, $jsonSchema, the field, or the
+// field after a dollar. Without such a name it returns an empty string. $where and $jsonSchema
+// could read the field.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil {

@@ -22,12 +22,12 @@ const (
 	// patience is the time limit of a command on rows, in CommandTimeouts. The limit is long,
 	// because a claim that the server carries out later costs two more commands.
 	patience = 6
-	// rare is the least pause between two background commands, in durations of the last command. A
-	// slow server therefore has time for the rows.
+	// The pause after a background command is at least this many times as long as the command took.
+	// A slow server therefore has time for the rows.
 	rare = 20
 	// mostLogged is the most rows and slots that a process remembers as logged.
 	mostLogged = 10_000
-	// mostCounted is the most rows of a state that are counted for metrics.
+	// mostCounted is the largest number of rows in one state that are counted for metrics.
 	mostCounted = 10_000
 )
 
@@ -101,8 +101,8 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// sent calls send with a context that has the time limit of a command. It records the result in the
-// pace.
+// sent calls the function send with a context that has the time limit of a command. It records the
+// result in the pace, and returns it.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
 	ctx, done := context.WithTimeout(e.base, e.limit) // only the time limit ends it
 	defer done()
@@ -225,10 +225,10 @@ func (e *engine) oldest() (age time.Duration) {
 	return age
 }
 
-// claimID returns a key for the batch and the _id of a claim.
+// claimID identifies a claim in a map. It consists of the claim's batch and the row's _id.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
 
-// hooks calls OnDead and OnStuck in the background, one call at a time.
+// A hooks calls OnDead and OnStuck in the background, one call at a time.
 type hooks struct {
 	ctx   context.Context
 	end   context.CancelFunc

@@ -71,7 +71,7 @@ func badQuery(err error) error {
 	return err
 }
 
-// is reports whether err wraps an E.
+// Calling is[E](err) reports whether err wraps an error of type E.
 func is[E error](err error) bool { _, is := errors.AsType[E](err); return is }
 
 func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }

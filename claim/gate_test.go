@@ -73,7 +73,7 @@ func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	})
 }
 
-// on passes the named commands through a hook.
+// From this call on, the named commands go through the hook, and only they.
 func (g *gate) on(hook func(apply func() error) error, commands ...string) {
 	g.set(func(_ context.Context, command string, apply func() error) error {
 		if slices.Contains(commands, command) {

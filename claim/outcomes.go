@@ -56,7 +56,7 @@ func badPause(function string, pause time.Duration) error {
 	return fmt.Errorf("claim: %s(%v): the pause must be zero to ten years", function, pause)
 }
 
-// wished returns the wish that err wraps, or the zero value without one.
+// wished returns the wish that err wraps. Without one, it returns a zero wish.
 func wished(err error) wish {
 	if w, is := errors.AsType[*wish](err); is {
 		return *w
@@ -161,9 +161,9 @@ func (e *engine) record(o outcome) {
 	}
 }
 
-// shortened returns the outcome without the new failure and with only the start of the error. The
-// server may refuse the full outcome because it makes the document too large. The shortened outcome
-// does not enlarge the document. The second result is false if the outcome was already short.
+// shortened returns the outcome with a shorter error, and without the new failure in the list of
+// failures. The server may refuse the full outcome because it makes the document too large. The
+// second result is false if the outcome was already short.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
 	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {

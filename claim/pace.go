@@ -43,7 +43,7 @@ func (p *pace) note(at time.Duration, err error) {
 	}
 }
 
-// now returns the pause.
+// now returns the present length of the pause.
 func (p *pace) now() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,8 @@ func (p *pace) wait(done <-chan struct{}) bool {
 	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
 }
 
-// upTo returns a random number from 0 to most. The clock is the source of randomness.
+// upTo returns a random number between 0 and its parameter most. The clock is the source of
+// randomness.
 func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
 
 // jittered returns a random duration from 80 to 120 percent of d.
@@ -117,7 +118,7 @@ func (e *engine) lastNow() (now time.Time, age time.Duration) {
 }
 
 // wall returns the time that is stored in rows for people to read. It is the server's time,
-// estimated from its last reply, or the time of this process before the first reply.
+// estimated from its last reply. Before the first reply it is the time of this process's clock.
 func (e *engine) wall() time.Time {
 	now, _ := e.lastNow()
 	if now.IsZero() {

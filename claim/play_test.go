@@ -137,7 +137,8 @@ func (p *play) look() {
 	}
 }
 
-// settled returns for how long all rows have been done or dead after the end of all faults.
+// settled returns for how long all rows have been done or dead. The time before the end of the
+// faults does not count.
 func (p *play) settled(now time.Duration) time.Duration {
 	if !p.out.Healed() {
 		return 0
@@ -168,7 +169,7 @@ func (p *play) tell() {
 	}
 }
 
-// last checks the rules for the end of the run.
+// Calling last checks the rules for the end of the run.
 func (p *play) last() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +211,7 @@ func (s way) Watch(ctx context.Context, tell func(rows.Event)) error {
 	return s.gate.Store.Watch(ctx, func(event rows.Event) { s.u.Notice(func() { tell(event) }) })
 }
 
-// reads are the commands that change nothing.
+// The commands in reads change nothing.
 var reads = []string{"first", "claimed", "current", "slots", "clock", "odd", "held", "paused", "later"}
 
 func op(command string) fault.Op { return fault.Op("rows: " + command) }

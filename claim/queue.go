@@ -117,7 +117,7 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	return nil
 }
 
-// mostKey is the most bytes of a key of Insert, because old servers limit the size of an index
+// mostKey is the largest size of a key of Insert, in bytes. Old servers limit the size of an index
 // entry.
 const mostKey = 900
 

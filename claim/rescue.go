@@ -83,8 +83,8 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	return true
 }
 
-// rescueOnce tries to acquire each slot with claimed rows. It succeeds if the slot is free or its
-// holder is dead, and then fails the attempts of that slot's rows. It also logs odd rows, and
+// rescueOnce tries to acquire each slot with claimed rows. If the slot is free or its holder is
+// dead, it acquires the slot and ends the claims of that slot's rows. It also logs odd rows, and
 // releases the keys of rows that must not hold one.
 func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	odd, err := sent(e, e.store.Odd)

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// mostAsking is the most workers of a process that claim at the same time.
+// mostAsking is the largest number of workers of a process that claim at the same time.
 const mostAsking = 8
 
 // A run is one call of Run or Serve.
@@ -86,7 +86,7 @@ func (r *run) wait(ctx, hard context.Context) error {
 	return nil
 }
 
-// next claims a row for a worker and returns it. It returns nil when the run ends.
+// Calling next claims a row for a worker and returns it. The result is nil when the run ends.
 func (r *run) next() *claimed {
 	e := r.e
 	why := working
@@ -139,8 +139,8 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass returns a worker's permit to claim. If the claim found a row, pass may add a permit. If the
-// claim found no row, pass drops the permit, but keeps the last one.
+// pass gives a worker's permit to claim back to the run. If the worker found a row, pass may add a
+// permit. If the worker found no row, pass drops the permit, unless it is the last one.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +156,8 @@ func (r *run) pass(found bool) {
 	}
 }
 
-// drop drops a worker's permit to claim and returns true. It returns false if that permit is the
-// last one.
+// drop drops a worker's permit to claim and returns true. If that permit is the last one, drop
+// keeps it and returns false.
 func (r *run) drop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,8 +41,8 @@ func (e *engine) finished(c *claimed) {
 	}
 }
 
-// gone removes a claim from its session. If that was the last claim of a retired session, gone
-// releases the slot. The caller holds e.mu.
+// A claim that is gone is removed from its session. If it was the last claim of a retired session,
+// the slot is released. The caller holds e.mu.
 func (e *engine) gone(s *session) {
 	if s.rows--; s.retired && s.rows == 0 {
 		e.leave(s)
@@ -309,7 +309,7 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	return nil, nil
 }
 
-// without returns the _ids of the rows that are set aside now.
+// The returned _ids are those of the rows that are set aside now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

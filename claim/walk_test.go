@@ -27,8 +27,8 @@ var (
 var rowOps = []string{"claim", "claim", "claim", "end", "end", "end", "current", "claimed", "claimed",
 	"wake", "slots", "first", "held", "settle"}
 
-// walk returns a random schedule of the simulation and the queue that it plays. The schedule has
-// the faults of the simulation of the lock.
+// walk returns a random schedule of the simulation, and the queue that runs in it. The schedule is
+// a walk of the simulation of the lock. Some of its faults strike commands on rows instead.
 func walk(seed uint64) (simulation.Schedule, *play) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 21))
@@ -113,7 +113,7 @@ func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// The walks detect a store whose End does not compare the claim.
+// The walks detect a store whose End changes a row although the ending names another claim.
 func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(4); seed <= 25; seed++ { // smaller seeds do not detect it

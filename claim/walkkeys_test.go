@@ -51,8 +51,8 @@ func (p *play) key(id int) string {
 	return p.keys[id%p.n]
 }
 
-// first checks that no earlier row of the chain remains when a row begins. It ignores rows that the
-// server refused to change.
+// When a row begins, no earlier row of its chain may remain, except rows that the server refused to
+// change.
 func (p *play) first(id int, fence int64) {
 	if p.key(id) == "" {
 		return

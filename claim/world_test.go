@@ -64,7 +64,7 @@ func (l *logs) String() string {
 	return strings.Join(l.text, "")
 }
 
-// with returns the number of events that contain all of these words.
+// A call such as l.with("a", "b") returns the number of events that contain both a and b.
 func (l *logs) with(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *logs) with(words ...string) (n int) {
 	return n
 }
 
-// add inserts n rows, numbered from first.
+// add inserts n rows. The parameter first is the number of the first row.
 func (w *world) add(first, n int) {
 	w.t.Helper()
 	docs := make([]any, n)

@@ -166,7 +166,7 @@ func (s *stage) expect(command string) arrival {
 	return a
 }
 
-// nothing fails the test if a message has reached the backend.
+// The method nothing fails the test if a message has reached the backend.
 func (s *stage) nothing() {
 	s.t.Helper()
 	if a, ok := s.next(); ok {

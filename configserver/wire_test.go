@@ -53,7 +53,7 @@ func TestParse_Command_ReadOrWrite(t *testing.T) {
 	}
 }
 
-// section appends a section of kind 1, a sequence of documents, to a message.
+// section appends a section of kind 1 to a message. Such a section is a sequence of documents.
 func section(frame []byte, name string, documents ...[]byte) []byte {
 	content := append(append([]byte(name), 0), bytes.Join(documents, nil)...)
 	frame = append(frame, 1)
@@ -92,7 +92,7 @@ func TestParse_Sections(t *testing.T) {
 	}
 }
 
-// twice repeats the section of a message.
+// The function twice returns a copy of a message in which the section of the message is repeated.
 func twice(frame []byte) []byte {
 	frame = append(bytes.Clone(frame), frame[20:]...)
 	binary.LittleEndian.PutUint32(frame, uint32(len(frame)))

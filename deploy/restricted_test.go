@@ -80,7 +80,7 @@ func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) 
 	}
 }
 
-// after returns the argument that follows a flag.
+// The function after returns the argument that follows a flag.
 func after(command []string, flag string) string {
 	if i := slices.Index(command, flag); i >= 0 && i+1 < len(command) {
 		return command[i+1]

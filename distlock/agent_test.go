@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process with many shared callers sends at most 50 commands to enter the queue at a time.
+// A process with many callers of a shared lock has at most 50 enter commands under way at a time.
 func TestLock_SharedCrowd_FewEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// slow delays the commands of a process at random, mostly by less than d. A quarter of the commands
-// ignore the end of their context.
+// The method slow delays the commands of a process at random, mostly by less than d. A quarter of
+// the commands ignore the end of their context.
 func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	var mu sync.Mutex
 	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
@@ -41,7 +41,7 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	})
 }
 
-// A wait that WaitAtMost ends returns one of three documented errors, whatever step the call has
+// If WaitAtMost ends a wait, the call returns one of three documented errors, whatever step it has
 // reached.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	const inTransaction = "in a transaction"

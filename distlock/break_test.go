@@ -28,8 +28,8 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// MongoDB's lock manager acquires the lock after the operator's read, and keeps the fence. Break
-// with that fence then changes nothing. Break with the new session breaks the lock.
+// MongoDB's lock manager acquires the lock after the operator's read, and keeps the fence. A call
+// of Break with that fence then changes nothing. A call with the new session breaks the lock.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {

@@ -196,7 +196,7 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Fenced refuses a lock that may have several holders. A lock with a single permit has only one.
+// Fenced refuses a lock that may have several holders. It accepts a semaphore with a single permit.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -55,7 +55,8 @@ func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
 // aMinute sets a takeover time of a minute, which is too short for MongoDB's lock manager.
 func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
 
-// refused tries every ten seconds for the given time and requires ErrHeld each time.
+// The method refused calls TryLock every ten seconds for the given time, and requires ErrHeld each
+// time.
 func (p *proc) refused(name string, during time.Duration) {
 	p.w.t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
@@ -179,7 +180,7 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	}
 }
 
-// A waiter without a ping document is evicted after the takeover time in its queue entry.
+// A waiter without a ping document is evicted after the takeover time that its queue entry records.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

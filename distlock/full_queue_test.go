@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// quick sets a takeover time of two minutes, because tests with a full queue are slow.
+// The function quick sets a takeover time of two minutes, because tests with a full queue are slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
 // fill fills the queue of a lock with waiters of many processes. The processes die when p is
@@ -41,8 +41,7 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// A contender waits for an hour for room in a queue full of living waiters. Meanwhile it only
-// reads.
+// A contender that waits for an hour for room in a queue full of living waiters sends only reads.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -177,8 +176,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
 					t.Logf("entered %d times, read %d times", enters, looks)
-					// After a turn at most two processes try to enter: that of the released session
-					// and that of the granted one.
+					// At each hand-over at most two processes try to enter the queue: the old
+					// holder's and the new holder's.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}

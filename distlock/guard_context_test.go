@@ -77,7 +77,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	}
 }
 
-// key is the key of a context value.
+// key is the type of a key in a context.
 type key struct{}
 
 // A goroutine that keeps only the Done channel of a dropped guard is notified of the release.

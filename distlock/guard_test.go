@@ -187,7 +187,7 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) { // F12
 	})
 }
 
-// A Verify without a reply does not change the guard.
+// A call of Verify that gets no reply does not change the guard.
 func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

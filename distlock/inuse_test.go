@@ -134,7 +134,7 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	})
 }
 
-// Close that is called by a function of Do does not wait for that function:
+// If a function of Do calls Close, Close does not wait for this function:
 //   - With the function's context, it releases the lock immediately, in any goroutine.
 //   - With another context, it returns after one command timeout, with an error that names the
 //     lock.
@@ -190,7 +190,7 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// A function that holds two locks closes its Manager with its context. Close waits for another user
+// A function under two nested locks calls Close with its own context. Close waits for another user
 // of the outer guard, but not for the function itself.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

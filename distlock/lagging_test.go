@@ -50,7 +50,8 @@ func (p *proc) lagging(by time.Duration) *proc {
 	return p
 }
 
-// turns makes two processes hold a lock alternately. It returns the duration of each hand-over.
+// The method turns makes two processes hold a lock alternately. It returns the duration of each
+// hand-over.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
 	w.t.Helper()
 	g := a.mustTry("a")

@@ -262,7 +262,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// Renew of a broken lock returns ErrLockLost. The context ends with the same cause.
+// Renew of a broken lock returns ErrLockLost. The guard's context ends with the same cause.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)

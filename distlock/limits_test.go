@@ -70,7 +70,7 @@ func tries(opts ...distlock.Option) asked {
 	}
 }
 
-// waits are the calls that accept WaitAtMost.
+// waits lists the calls that accept WaitAtMost.
 var waits = []asking{
 	{"Lock", false, acquires()},
 	{"Lock of a held lock", true, acquires()},
@@ -90,7 +90,7 @@ var waits = []asking{
 		}},
 }
 
-// asks are the other calls. Only their context bounds them.
+// asks lists the calls that do not accept WaitAtMost. Only their context bounds them.
 var asks = []asking{
 	{"TryLock", false, tries()},
 	{"TryLock of a held lock", true, tries(distlock.Shared())},

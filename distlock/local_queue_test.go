@@ -70,7 +70,7 @@ func (p *proc) impatient(
 	return got
 }
 
-// briefly waits for "a" for d, and checks that it is then refused.
+// The method briefly calls Lock for "a" with WaitAtMost(d), and checks that the call fails after d.
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
@@ -97,8 +97,8 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// If a caller does not wait again, its entry is soon removed, even if it was granted the lock. The
-// entry delays no waiter.
+// If no caller waits again after a short wait, the queue entry is soon removed, even if the entry
+// was granted the lock. It delays no waiter.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond

@@ -94,8 +94,8 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// A session that is acquired after its caller has returned is given to the next caller with the
-// same options. Otherwise the process releases it at once.
+// A session that is acquired after its caller has returned is given to the next caller, if that
+// caller has the same options. If the options differ, the process releases the session at once.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){

@@ -49,7 +49,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// Only the dead reader is evicted. The living reader keeps its lock.
+// If one of two readers dies, only the dead reader is evicted. The living reader keeps its lock.
 func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -221,8 +221,8 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// Locks and Waiters list all facts about holders and waiters, and report malformed documents. Break
-// grants the lock to the next waiter.
+// The methods Locks and Waiters list all facts about holders and waiters, and report malformed
+// documents. Method Break grants the lock to the next waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

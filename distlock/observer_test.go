@@ -269,7 +269,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	}
 }
 
-// A panic of an observer breaks no lock, and other observers still get the event.
+// A panic of an observer affects no lock, and other observers still get the event.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log

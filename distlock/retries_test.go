@@ -18,7 +18,7 @@ import (
 // In these tests a contender acquires the lock of a dead process, although it tries briefly,
 // rarely, or in a new process each time.
 
-// once simulates one run of a cron job: a new process that tries for a limited time.
+// The method once simulates one run of a cron job: a new process that tries for a limited time.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 	p := w.start(change)
 	defer p.Close(context.Background())

@@ -24,7 +24,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// until tries, with pauses, until it acquires the lock. It returns the guard and the elapsed time.
+// The method until calls TryLock, with pauses, until the lock is acquired. It returns the guard and
+// the elapsed time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
 	p.w.t.Helper()
 	start := time.Now()

@@ -31,8 +31,8 @@ type snapshot struct {
 	mine bson.ObjectID
 }
 
-// behind is how far the copy's clock is behind. Without it, the two processes might ping in the
-// same millisecond of their clocks, and could not be distinguished.
+// The copy's clock is one hour behind. Otherwise the two processes might ping in the same
+// millisecond of their clocks, and could not be distinguished.
 const behind = time.Hour
 
 // restore starts a copy of the process that holds a guard. It returns the copy and the copy's
@@ -158,7 +158,7 @@ func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duratio
 	}
 }
 
-// often sets a ping interval of 5 s and a takeover time of a minute.
+// The function often sets a ping interval of 5 s and a takeover time of a minute.
 func often(c *distlock.Config) {
 	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
 }
@@ -171,7 +171,7 @@ func releaseWhenLost(g *distlock.TryGuard) {
 	}()
 }
 
-// slowly returns a hook that applies ops 4 s after they were sent.
+// The function slowly returns a hook that applies the operations ops 4 s after they were sent.
 func slowly(ops ...fault.Op) fault.Hook {
 	return func(ctx context.Context, call fault.Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -204,8 +204,8 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	}
 }
 
-// A process does not release its twin's session, even if the release is queued already. The first
-// try found no server. The next try follows the ping that finds the twin.
+// A process does not release its twin's session, even if the release is already queued. Here the
+// first try finds no server, and the next try follows the ping that finds the twin.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

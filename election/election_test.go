@@ -128,8 +128,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	}
 }
 
-// Resign and Handover of a candidate that never led return a clear error and stop nothing
-// (client-go issue 1187).
+// Resign and Handover of a candidate that never led return a clear error, and do not disturb the
+// leader (client-go issue 1187).
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -202,8 +202,8 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// A candidate leaves the queue when its context ends, and a leader resigns. Run returns the
-// function's error, but not the end of the context.
+// When its context ends, a candidate leaves the queue, or resigns if it leads. Run returns the
+// error of the function, but no error for the end of the context.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -281,7 +281,7 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// calling is a log writer that calls a function for each acquisition.
+// A calling is a log writer that calls a function for each acquisition.
 type calling func()
 
 func (f calling) Write(b []byte) (int, error) {

@@ -51,8 +51,8 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// The error of the function is logged, and a panic with its stack. Run returns the error of the
-// last term, however the term ended.
+// An error of the function is logged, and a panic is logged with its stack. Run returns the error
+// of the last term, however the term ended.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")
 	for how, end := range map[string]func(r *run){

@@ -14,8 +14,8 @@ import (
 const lease = 2 * time.Minute
 
 // A leader that hangs loses its lease although its process pings. Its context ends, and another
-// candidate leads within twice the duration of the lease and a ping interval. The old leader queues
-// again when its function returns.
+// candidate leads after at most two durations of the lease plus one ping interval. The old leader
+// queues again when its function returns.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start(), election.Lease(lease))

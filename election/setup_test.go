@@ -204,5 +204,5 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// refused returns the store's error for a change that matches nothing.
+// The method refused returns the store's error for a change that matches nothing.
 func (w *world) refused() error { return catalog.ErrNoMatch }

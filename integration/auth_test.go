@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// private starts a mongod for this test only, or skips the test. The test must not be parallel. A
-// starting mongod delays the heartbeats of other tests.
+// The function private starts a mongod for one test only, or skips the test. The test must not be
+// parallel, because a starting mongod delays the heartbeats of other tests.
 func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	t.Helper()
 	startAll() // the shared deployments first
@@ -47,7 +47,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	return s
 }
 
-// as returns a connection string for user.
+// The method as returns a connection string for user.
 func (s *secured) as(user string) string {
 	return strings.Replace(s.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
 }

@@ -225,7 +225,7 @@ func (r *relative) ask(o order) answer {
 	return r.hear()
 }
 
-// processed are the deployments of tests that stop or kill child processes.
+// processed lists the deployments for tests that stop or kill child processes.
 var processed = named("embedded", "standalone", "replicaset")
 
 // B1, B2, B9, I5: A holder is stopped between the check of its guard and its write. Another process

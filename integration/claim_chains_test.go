@@ -32,8 +32,8 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
 	assert.Value(coll.InsertMany(t.Context(), docs))(t)
 }
 
-// A chains reports the rows that are handled out of order, or at the same time as another row with
-// their key.
+// chains reports the rows that are handled out of order, or at the same time as another row with
+// the same key.
 type chains struct {
 	mu   sync.Mutex // guards the fields below
 	busy map[string]bool
@@ -93,7 +93,8 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 }
 
 // New returns an error that names Key if the server cannot have the unique index. The embedded
-// server has no partial indexes. A sharded collection must be sharded by Key.
+// server has no partial indexes. In a sharded collection, only the shard key can have a unique
+// index.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -173,8 +174,8 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// After an edit by hand, a row that never runs may hold the key of a chain. The chain continues. It
-// also continues after the collection is dropped with its indexes.
+// After an edit by hand, the key of a chain is held by a row that never runs. The chain still
+// continues, and also after the collection is dropped with its indexes.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

@@ -63,7 +63,7 @@ func jobs(n int) []job {
 	return list
 }
 
-// runs starts Run in the background. stop ends Run and waits for it.
+// The function runs calls Run in the background. The returned function ends Run and waits for it.
 func runs(
 	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
 ) (stop func()) {
@@ -85,7 +85,7 @@ func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want cla
 	}
 }
 
-// patient starts a process with long timeouts. It keeps its locks on a slow machine.
+// The method patient starts a process with long timeouts, which keeps its locks on a slow machine.
 func (w *world) patient(t testing.TB) *distlock.Manager {
 	t.Helper()
 	return w.start(t, func(cfg *distlock.Config) {

@@ -18,8 +18,8 @@ import (
 // manager.
 const lockBusy = 46
 
-// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock. Each of
-// the two respects the locks of the other:
+// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock. This
+// manager and distlock respect each other's locks:
 //   - createDatabase waits while distlock holds the lock of the database or has waiters for it.
 //   - MongoDB's manager gets the lock after the release. It leaves distlock's fields unchanged.
 //   - Afterwards distlock can acquire the lock.
@@ -109,8 +109,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// On a config server New refuses a takeover time above fifteen minutes. MongoDB's manager takes
-// over after fifteen minutes.
+// On a config server New refuses a takeover time above fifteen minutes, because MongoDB's manager
+// takes over after fifteen minutes.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

@@ -72,7 +72,7 @@ func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	return catalogtest.OnServer(c, db)
 }
 
-// empty removes the documents of a case from its database.
+// The method empty removes the documents of a case from its database.
 func (d *deployment) empty(ctx context.Context, db *mongo.Database) error {
 	if d.set == nil && d.over == nil {
 		return db.Drop(ctx) // cheap on these servers

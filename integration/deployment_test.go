@@ -257,7 +257,7 @@ func named(names ...string) []*deployment {
 	return found
 }
 
-// need starts the deployment. If this fails, need fails or skips the test.
+// The method need starts the deployment. If it cannot, it fails or skips the test.
 func (d *deployment) need(t testing.TB) {
 	t.Helper()
 	startAll()
@@ -294,8 +294,8 @@ var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// usual is the time of one write to the embedded server at pace 1. It was measured with the race
-// detector on two mostly idle cores.
+// The constant usual is the time of one write to the embedded server at pace 1. It was measured
+// with the race detector on two mostly idle cores.
 const usual = 12 * time.Millisecond
 
 // measurePace sets pace. It measures the time of writes to the embedded server.

@@ -19,7 +19,7 @@ type dead struct {
 }
 
 // plantCondemned plants a lock whose holder is condemned, so that it can be taken over immediately.
-// It plants the lock before the ping. Other processes delete a ping without a lock.
+// It plants the lock before the ping, because other processes delete a ping without a lock.
 func (w *world) plantCondemned(t testing.TB) dead {
 	t.Helper()
 	d := dead{name: w.name("balancer"), process: w.name("dead:1:1700000000:x")}

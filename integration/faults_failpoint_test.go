@@ -52,7 +52,8 @@ var failures = []failure{
 }
 
 // E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails its
-// command. The cases run one after the other. A server has only one fail point for commands.
+// command. The cases run one after the other, because a server has only one fail point for
+// commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -145,7 +146,8 @@ func commandOf(op fault.Op) string {
 	return "findAndModify"
 }
 
-// before is the hook of the store. It sets the fail point before the operation that is to fail.
+// The method before is the hook of the store. It sets the fail point before the operation that is
+// to fail.
 func (p *failing) before(ctx context.Context, call fault.Call, apply func() error) error {
 	p.mu.Lock()
 	strikes := call.Op == p.op
@@ -162,7 +164,7 @@ func (p *failing) before(ctx context.Context, call fault.Call, apply func() erro
 	return apply()
 }
 
-// entered switches the fail point off and returns the number of commands that it has failed so far.
+// entered switches the fail point off. It returns how many commands have failed at the fail point.
 func (p *failing) entered(t *testing.T) int64 {
 	t.Helper()
 	raw, err := p.w.d.app.Database("admin").RunCommand(t.Context(),

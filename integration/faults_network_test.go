@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// wired are the deployments that a process can reach through a link.
+// wired lists the deployments that a process can reach through a link.
 var wired = named("embedded", "standalone", "replicaset")
 
 const (

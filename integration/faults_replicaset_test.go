@@ -57,7 +57,7 @@ type cluster struct {
 	names int
 }
 
-// at returns a client that connects to one member only.
+// The method at returns a client that connects to one member only.
 func (c *cluster) at(t testing.TB, node int) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().SetServerSelectionTimeout(5*time.Second).
@@ -96,7 +96,7 @@ func (c *cluster) term(t *testing.T) int64 {
 	return raw.Lookup("term").AsInt64()
 }
 
-// whole waits for a primary and two secondaries.
+// The method whole waits until the replica set has a primary and two secondaries.
 func (c *cluster) whole(t testing.TB) {
 	t.Helper()
 	eventually(t, time.Minute, "a primary and two secondaries", func() bool {

@@ -73,7 +73,7 @@ func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	})
 }
 
-// With the strict Stable API, too, free locks do not change how much a command reads. This API
+// Free locks do not change how much a command reads, even with the strict Stable API. This API
 // permits no sparse index and no text index.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
@@ -85,8 +85,8 @@ func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	})
 }
 
-// With the sparse indexes of an earlier version, too, free locks do not change how much a command
-// reads.
+// Free locks do not change how much a command reads, even with the sparse indexes of an earlier
+// version.
 func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
 		own := w.elsewhere(t, databaseName())
@@ -204,8 +204,8 @@ type operation struct {
 	run  func(ctx context.Context) error
 }
 
-// operations plants documents and returns the operations of a process on them. Ping is left out,
-// because it finds its document by _id.
+// operations plants documents, and returns the store's operations on these documents. It leaves out
+// Ping, which finds its document by _id.
 func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	t.Helper()
 	me, other := w.name("p"), w.name("other")

@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// past returns a Log of the history in the world's database. The caller closes it.
+// The method past returns a Log of the history in the world's database. The caller closes it.
 func (w *world) past(t testing.TB, client *mongo.Client, o history.Options) *history.Log {
 	t.Helper()
 	return assert.Value(history.New(client, w.db.Name(), o))(t)

@@ -98,7 +98,7 @@ func (w *world) keepAll(other *world) {
 }
 
 // Waiters receive their grants although the server fails the commands of their change streams. The
-// test must not be parallel. A server has only one fail point for commands.
+// test must not be parallel, because a server has only one fail point for commands.
 func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		for _, c := range []struct {

@@ -33,7 +33,8 @@ func used() resources {
 	return resources{runtime.NumGoroutine(), m.HeapInuse + m.StackInuse}
 }
 
-// measure waits for -benchfor. It reports the commands per second, the goroutines and the memory.
+// measure waits for the time in the flag -benchfor. It reports the commands per second, the
+// goroutines and the memory.
 func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.Helper()
 	b.ResetTimer()

@@ -45,7 +45,8 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	}
 }
 
-// life uses every allowed feature once. It returns the errors and the logged warnings.
+// The function life uses every allowed feature once, as one process. It returns the errors and the
+// logged warnings.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string

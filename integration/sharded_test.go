@@ -178,7 +178,8 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another. back moves them back.
+// moveChunks moves all chunks of locks and pings from one shard to another. The returned function
+// moves them back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")

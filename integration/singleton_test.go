@@ -25,8 +25,8 @@ func TestSingletonStore_Conforms(t *testing.T) {
 		if w.d.own == "config" || w.d.name == "uri" {
 			t.Skip("the suite needs separate databases")
 		}
-		// The cases share two databases, which are emptied after each case. A new database per case
-		// is slow on a replica set.
+		// The cases share two databases, which are emptied after each case, because a new database
+		// per case is slow on a replica set.
 		free := make(chan *mongo.Database, 2)
 		for i := range cap(free) {
 			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), i),

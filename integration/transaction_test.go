@@ -125,7 +125,7 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 	})
 }
 
-// transacting are the deployments that have transactions in the database of the tests.
+// transacting lists the deployments that have transactions in the database of the tests.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
 // transact runs work in a transaction. The driver may run it several times.

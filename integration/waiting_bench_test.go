@@ -44,7 +44,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// part runs measure as one row of a benchmark.
+// part runs the function measure as one row of a benchmark.
 func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
@@ -171,7 +171,8 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 }
 
 // row reports times as multiples of a least write, and the number of commands per hand-over. It
-// reports getMores separately. A change stream sends one each second, even without events.
+// reports getMores separately, because a change stream sends a getMore each second, even without
+// events.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()

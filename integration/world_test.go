@@ -196,7 +196,7 @@ func (w *world) now(t testing.TB) time.Time {
 	return raw.Lookup("localTime").Time()
 }
 
-// untouched calls do and checks that it changes no byte of a lock document.
+// untouched calls the function do, and checks that this changes no byte of a lock document.
 func (w *world) untouched(t testing.TB, name string, do func()) {
 	t.Helper()
 	before := w.document(t, catalog.LocksCollection, name)

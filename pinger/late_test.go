@@ -129,9 +129,9 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// Doubt records that a command with an unknown outcome was sent under a process id. If that id was
-// given up, Close reports that the command may still acquire a lock. Locks under the id of a twin
-// belong to the twin, so Close reports nothing for them.
+// Method Doubt records that a command with an unknown outcome was sent under a process id. If that
+// id was given up, Close reports that the command may still acquire a lock. If a twin uses that id,
+// such a lock belongs to the twin, and Close reports nothing.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {

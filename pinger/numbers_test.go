@@ -153,8 +153,8 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 	})
 }
 
-// A process with many unanswered pings keeps its id if the ping in the store is its last
-// acknowledged one or one of its last 63. Otherwise it gives the id up.
+// A process with many unanswered pings keeps its id if the store has its last acknowledged ping, or
+// one of the last 63 pings that it sent. Otherwise it gives the id up.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100

@@ -196,7 +196,7 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) { // R3
 	})
 }
 
-// A reply after the deadline does not revive the term. It begins a new one.
+// A ping whose reply comes after the deadline does not revive the term, but begins a new term.
 func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,8 @@ func hourly(last, now time.Time) (time.Time, error) {
 	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
 }
 
-// begin acquires the lock, begins a slot, ends the slot with the error over, and releases the lock.
+// begin acquires the lock, begins a slot, ends the slot with the given error, and releases the
+// lock.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (
 	time.Time, error) {
 	p.w.t.Helper()
@@ -68,7 +69,7 @@ func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	})
 }
 
-// A slot is begun once, and its caller gets it, whichever reply is lost.
+// Exactly one of two calls of BeginSlot begins the slot, whichever reply is lost.
 func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	for lost := range 4 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {

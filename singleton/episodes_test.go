@@ -166,8 +166,8 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// A process that stops records the end of its round, even if two commands to the store get no
-// reply. It stops within 20 s.
+// When a process is stopped, it records the end of its round, even if two commands to the store get
+// no reply. It stops within 20 s.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int

@@ -71,8 +71,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// A process that stops before it calls Do does not call it if another process has taken over
-// meanwhile.
+// If a process is paused before it calls Do, and another process takes over meanwhile, the first
+// process does not call Do afterwards.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots, "begin"} {
 		inBubbleSub(t, string(kind), func(t *testing.T, w *world) {
@@ -148,7 +148,8 @@ func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	})
 }
 
-// An error whose text or wrapped error panics, such as a nil pointer, does not end the process.
+// If the function returns an error whose method panics (here a nil pointer), the round fails and
+// the process goes on.
 func TestRound_ErrorIsANilPointer_Fails(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		p := w.start(0)

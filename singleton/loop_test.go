@@ -63,7 +63,7 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
-// Processes with a Turn take turns. Each runs that number of rounds, and a round still begins every
+// If Turn is 2, the processes take turns after every two rounds. A round still begins every
 // interval.
 func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

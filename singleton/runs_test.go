@@ -149,7 +149,8 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	})
 }
 
-// RunNow returns an error for a name without a record, for a name of another kind, and for no name.
+// RunNow returns an error for a name without a record, a name of another kind, an empty name, and a
+// missing Store.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})

@@ -24,7 +24,7 @@ func (g grid) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// due returns the slots that a loop over Next finds.
+// The function due returns the same slots as a loop over Next.
 func TestDue_IsWhatCountingFinds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -57,7 +57,7 @@ func TestDue_IsWhatCountingFinds(t *testing.T) {
 	})
 }
 
-// due is fast even for a year of slots that are a millisecond apart.
+// The function due is fast even for a year of slots that are a millisecond apart.
 func TestDue_AYearOfMilliseconds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 2, 28, 0, 0, 0, 0, time.UTC)

@@ -48,8 +48,8 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// A slot is recorded as interrupted after MaxAttempts of its processes have died, 5 by default. The
-// schedule then continues.
+// A slot is recorded as interrupted after MaxAttempts (by default 5) of its processes have died.
+// The schedule then continues.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
 		inBubbleSub(t, fmt.Sprint("at most ", most), func(t *testing.T, w *world) {

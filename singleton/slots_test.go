@@ -13,7 +13,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// nothing is the function of a slot. It only records the slot.
+// The method nothing runs a slot, and only records it.
 func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
 	j.note(s)
 	return nil
@@ -103,8 +103,8 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	}
 }
 
-// A slot whose process died is recorded as interrupted. With Rerun it begins again with a larger
-// fence and the next attempt.
+// A slot whose process died is recorded as interrupted. With Rerun it begins again, with a larger
+// fence and the next attempt number.
 func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprintf("rerun %v", rerun), func(t *testing.T, w *world) {

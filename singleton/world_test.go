@@ -45,7 +45,7 @@ func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
 type work = func(context.Context, *distlock.TryGuard) error
 
-// nothing is the function of a round. It does nothing.
+// The function nothing is a round that does nothing.
 func nothing(context.Context, *distlock.TryGuard) error { return nil }
 
 func looping(every time.Duration, do work) singleton.Loop {
@@ -56,14 +56,15 @@ func slotting(every time.Duration, do func(context.Context, singleton.Slot) erro
 	return singleton.Slots{Name: "a", Schedule: singleton.Every(every), Do: do}
 }
 
-// each runs a test once for loops and once for schedules.
+// The function each runs a test once for loops and once for schedules.
 func each(t *testing.T, name string, test func(t *testing.T, w *world, kind singleton.Kind)) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
 		inBubbleSub(t, string(kind)+" "+name, func(t *testing.T, w *world) { test(t, w, kind) })
 	}
 }
 
-// runs starts a loop or a schedule, which ends when the process stops. The channel gets its error.
+// The method runs starts a loop or a schedule, which ends when the process stops. The error of the
+// loop or schedule is sent to the channel.
 func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan error {
 	l := looping(every, do)
 	s := slotting(every, func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) })
@@ -91,7 +92,8 @@ type process struct {
 	ctx   context.Context
 }
 
-// steps gives the store a clock with an error, which the test sets in nanoseconds.
+// The method steps gives the store a wrong clock. It returns the error of this clock in
+// nanoseconds, which the test sets.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -121,8 +123,8 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 }
 
 // cut loses every command of a process until heal is called. Each caller waits for the command
-// timeout. A command to the store is applied after the pause that late returns, or never if the
-// pause is negative.
+// timeout. A command to the store is applied after a pause, or never if the pause is negative. The
+// function late returns the pause.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
@@ -227,7 +229,8 @@ func (y *connection) Change(ctx context.Context, c singleton.Change) (bson.Raw, 
 	})
 }
 
-// through calls run through the hook of a connection, and returns the result of run.
+// The function through calls the function run inside the hook of a connection, and returns its
+// result.
 func through[T any](ctx context.Context, y *connection, run func() (T, error)) (T, error) {
 	got := make(chan T, 1)
 	err := y.do(ctx, func() error {

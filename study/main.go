@@ -109,7 +109,7 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// fits refuses flags that do not fit the rest of the call, and sets the knobs.
+// fits returns an error if the flags do not fit the rest of the call. Otherwise it sets the knobs.
 func (c *call) fits(f *flag.FlagSet) (err error) {
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
@@ -171,8 +171,7 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// sweepAll runs the sweeps through all generations and prints where they break. It first prints the
-// settings that differ from the case.
+// For each sweep, sweepAll prints the settings, and where each generation breaks.
 func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 	for _, sw := range c.sweeps {
 		fmt.Fprintf(out, "%s: %s (case %s with %s)\n", sw.Name, sw.Title, sw.Case,

@@ -72,7 +72,7 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 }
 
 // The number of a hole or a part of a name finds its cases. Several cases are printed as a table.
-// The table names the release that is played in place of a generation.
+// If another release is played in place of a generation, the table names the release.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")
@@ -92,8 +92,8 @@ func TestRun_SetsKnobs(t *testing.T) {
 		"election=5m"}, "did not happen: finalize slow of A", "did not happen: election")
 }
 
-// A sweep prints its settings, the boundary with its constants, and the command that plays the
-// boundary.
+// A sweep prints its settings, the value from which a generation breaks with the constant that
+// causes it, and the command that plays that value.
 func TestRun_Sweeps(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "with mirror.clock=LENGTH",

@@ -211,7 +211,7 @@ func TestPolicy_Validate(t *testing.T) {
 	}
 }
 
-// All verdicts and rules have different names, including values out of range.
+// All verdicts and rules have different names, and so do values out of range.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -105,8 +105,8 @@ var (
 	finalState = lockWith(field("state", int32(2)))
 )
 
-// documents has malformed and extreme documents. It has the verdict of a read at noon + 1 s, and of
-// a read after the longest takeover time that a document may record.
+// documents has malformed and extreme documents. The verdict first is that of a read at noon + 1 s.
+// The verdict last is that of a read after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict

@@ -118,7 +118,7 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 	}
 }
 
-// Look keeps the known term if a read restarts the watch and has no term.
+// Method Look keeps the known term if a read without a term restarts the watch.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())
@@ -131,8 +131,8 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	}
 }
 
-// The watch restarts if the server's clock falls between two reads, even if it is still ahead of
-// the first read.
+// The watch restarts if the server's clock shows an earlier time than at the previous read, even if
+// that time is later than the time of the first read.
 func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
 	t.Parallel()
 	for name, between := range map[string][]edit{
@@ -170,7 +170,7 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 	}
 }
 
-// Every difference between two reads restarts the watch, in either direction.
+// Each of these differences between two reads restarts the watch.
 func TestDecide_ChangeRestarts(t *testing.T) {
 	t.Parallel()
 	at := limit + trip

@@ -259,8 +259,8 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	})
 }
 
-// A foreign holder is taken only by the watch rule, after the foreign takeover time. Whether its
-// ping is condemned does not matter.
+// The lock of a foreign holder is taken only by the watch rule, after the foreign takeover time. It
+// does not matter whether the holder's ping is condemned.
 func TestDecide_ForeignHolderIsOnlyWatched(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

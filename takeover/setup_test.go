@@ -102,19 +102,19 @@ type row struct {
 	says       string // part of the reason
 }
 
-// once returns a case with only a first read.
+// The function once returns a case with only a first read.
 func once(name string, v takeover.Verdict, remaining time.Duration, e takeover.Evidence) row {
 	return later(name, v, remaining, e, e)
 }
 
-// later returns a case in which the lock is not taken.
+// The function later returns a case in which the lock is not taken.
 func later(
 	name string, v takeover.Verdict, remaining time.Duration, first, now takeover.Evidence,
 ) row {
 	return row{name: name, first: first, now: now, verdict: v, remaining: remaining, policy: policy()}
 }
 
-// takes returns a case in which the lock is taken by a rule.
+// The function takes returns a case in which a rule takes the lock.
 func takes(name, rule string, first, now takeover.Evidence) row {
 	r := later(name, taken, 0, first, now)
 	r.rule = rule

@@ -108,8 +108,8 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// If one clock is wrong, no lock is taken before its ping is as old as the takeover time. Two
-// intervals, minus the allowed skew, must also have passed since the Sight.
+// If one clock is wrong, no lock is taken before the holder's ping is as old as the takeover time.
+// Two intervals, minus the allowed skew, must also have passed since the Sight.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -115,7 +115,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	seen("ping of the first Date, alive by local", skewed, "more than 292 years",
 		look(second, pingAt(time.UnixMilli(math.MinInt64))))
 	// The age of a ping does not include the time until the reply. Here the server answered while
-	// the holder was alive, its clock stepped, and the reply was late.
+	// the holder was alive. The server's clock was ahead, and the reply was late.
 	seen("alive, server ahead, reply late", skewed, "contender 1s",
 		look(second, serverOff(off), late(2*off)))
 	// The contender is ahead by the allowed difference, and the holder is behind. So only the
@@ -132,7 +132,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	check(t, rows)
 }
 
-// late delays the reply by d.
+// The function late delays the reply by d.
 func late(d time.Duration) edit {
 	return func(e *takeover.Evidence) {
 		e.Received += d

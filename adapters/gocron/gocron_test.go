@@ -279,7 +279,8 @@ type panicking struct{}
 
 func (panicking) Next(time.Time) time.Time { panic("boom") }
 
-// If the Schedule panics, the lock is released. Lock returns ErrConfig for a nil context.
+// If the Schedule panics, the lock is released, and the panic reaches the caller. The test also
+// checks that Lock refuses a nil context.
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		l := w.locker(gocronlock.Config{Schedule: panicking{}})

@@ -53,7 +53,8 @@ func (w *traced) take(name string) []sdk.ReadOnlySpan {
 	return slices.DeleteFunc(w.recorder.Ended(), other)
 }
 
-// only returns the span of a name. It fails the test if there is none or more than one.
+// The method only returns the span with a name. It fails the test if there is none or more than
+// one.
 func (w *traced) only(name string) sdk.ReadOnlySpan {
 	w.t.Helper()
 	spans := w.take(name)

@@ -117,7 +117,7 @@ func page(t *testing.T, c prom.Collector) string {
 	return string(text)
 }
 
-// wantShown checks that the exported text contains these strings, and returns the text.
+// wantShown checks that the exported text contains the given lines, and returns the text.
 func wantShown(t *testing.T, c prom.Collector, lines ...string) (text string) {
 	t.Helper()
 	text = page(t, c)
@@ -237,8 +237,8 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 		`distlock_acquisitions_total{cause="no_heartbeat",outcome="refused"} 1`)
 }
 
-// Special and invalid characters in a server's version are escaped. A second call of Watch replaces
-// the Source.
+// Special and invalid characters in a server's version are escaped. The test also checks that a
+// second call of Watch replaces the Source.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

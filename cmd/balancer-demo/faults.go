@@ -7,9 +7,9 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// faults kills one holder of the lock. After the takeover it stops another holder, and continues
-// that process after the next takeover. If a process had already released the lock when it was hit,
-// faults tries again.
+// A faults injects the faults of a demo. It kills a holder of the lock. Later it stops a holder,
+// and continues that process after another takeover. If a process had released the lock just before
+// its fault, the fault is injected again.
 type faults struct {
 	d        *demo
 	plan     []fault       // in their order

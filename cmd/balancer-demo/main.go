@@ -7,9 +7,9 @@
 //	balancer-demo balancer     run one balancer
 //
 // Run it with -h for the flags. The exit code is 0 when the cluster was balanced, every fault was
-// survived and there was no violation. It is 1 otherwise, with the evidence, and 2 for a usage
-// error. It is 128 plus the number of the signal when a signal ended the demo (Ctrl-C: 130). On
-// Windows the demo kills a process but does not stop one.
+// survived and there was no violation. It is 1 otherwise, and 2 for a usage error. It is 128 plus
+// the number of the signal when a signal ended the demo (Ctrl-C: 130). On Windows the demo kills a
+// process but does not stop one.
 package main
 
 import (

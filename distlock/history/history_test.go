@@ -49,7 +49,8 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// set makes inserts fail with the error of refuse. With nil, they succeed.
+// set makes inserts fail with the error that the function refuse returns. If refuse is nil, inserts
+// succeed.
 func (b *bench) set(refuse func(context.Context) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

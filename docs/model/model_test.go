@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 type verdict string
 
-// The verdicts of the checker. A variant with the verdict long is checked only with -model.all.
+// The verdicts of the checker. The variants with the verdict "clean, after long" are checked only
+// with -model.all.
 const (
 	short    verdict = "clean"
 	long     verdict = "clean, after long"
@@ -63,8 +64,8 @@ var variants = []struct {
 	{"as 1.8: by the age of the ping, the contender's clock is wrong", "ONE AGE JUMP_OWN=3", violated},
 }
 
-// The checker finds an error exactly in the variants with the verdict violated. The rules of
-// earlier generations of mongos are among these.
+// The checker finds an error exactly in the variants with the verdict "violated". The rules of
+// earlier generations of mongos are among these variants.
 func TestLease_Variants_Verdicts(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"spin", "cc"} {

@@ -42,7 +42,7 @@ func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	})
 }
 
-// All returns after AskTimeout if a function hangs.
+// Method All returns after AskTimeout if a function hangs.
 func TestAsked_Hangs_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked

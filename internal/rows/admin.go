@@ -15,7 +15,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// over returns a filter for rows that became Dead or Done before a time. A zero time selects all
+// The result is a filter for rows that became Dead or Done before a time. A zero time selects all
 // rows in that state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
@@ -176,7 +176,7 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 // rows.
 type change struct{ filter, update bson.D }
 
-// all carries out changes with one command.
+// The changes are sent as one command.
 func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 	models := make([]mongo.WriteModel, len(changes))
 	for i, c := range changes {
@@ -193,7 +193,8 @@ func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 	return int(result.MatchedCount + result.DeletedCount), err
 }
 
-// each updates the rows with these _ids. The function is returns the filter for a row.
+// each updates the rows with these _ids. The filter for a row is the result of the given function
+// for its _id.
 func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E) bson.D,
 	update ...bson.E) (int, error) {
 	changes := make([]change, len(ids))
@@ -203,7 +204,7 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E
 	return m.those(ctx, ids, changes)
 }
 
-// those carries out changes with one command, one for each row of ids.
+// The changes are sent as one command. There is one change for each of ids.
 func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change) (int, error) {
 	if len(changes) == 0 {
 		return 0, nil
@@ -221,7 +222,8 @@ func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change
 	return n, &refused
 }
 
-// only changes one row. If ctx has a transaction, the change is part of it.
+// A single row is updated, the one with this _id. If ctx has a transaction, the update is part of
+// it.
 func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
 	result, err := m.rows.UpdateOne(ctx, filter, update)
 	switch {

@@ -18,9 +18,9 @@ func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
 	return v, !v.IsZero()
 }
 
-// ListIn returns the first part of the path key that is a list in the document, for example a.b of
-// a.b.c. Without a list it returns an empty string. A document with a list would be in several
-// chains.
+// ListIn returns the first field on the dotted path key whose value is a list, for example a.b on
+// the path a.b.c. Without a list it returns an empty string. A document with a list would be in
+// several chains.
 func ListIn(doc bson.Raw, key string) string {
 	for _, path := range paths(key) {
 		if lookup(doc, path).Type == bson.TypeArray {
@@ -55,8 +55,9 @@ func KeyText(v bson.RawValue) string {
 	return Key(v)
 }
 
-// Bounds of the keys that Held returns: their number and their bytes. The next claim sends these
-// keys to the server. The server refuses claims of rows with other held keys.
+// Bounds of the keys that Held returns: their number and their bytes. The next claim skips the rows
+// with these keys. If more keys are held, a claim may try a row with such a key, and the unique
+// index refuses it.
 const (
 	MostHeld      = 10_000
 	mostHeldBytes = 4 << 20
@@ -89,8 +90,8 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	return is
 }
 
-// isOperator reports whether a server reads a document as an operator. This is so if its first name
-// begins with a dollar. A DBRef is no operator.
+// isOperator reports whether a server reads a document as an operator. This is so if the name of
+// its first field begins with a dollar. A DBRef is no operator.
 func isOperator(doc bson.Raw) bool {
 	first, err := doc.IndexErr(0)
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0

@@ -33,8 +33,8 @@ func has(err error, codes ...int) bool {
 	return is && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// failed adds the actions and the collection to err. For a missing privilege it returns a
-// *catalog.PrivilegeError.
+// failed adds the collection and the attempted actions to the text of err. For a missing privilege
+// it returns a *catalog.PrivilegeError.
 func (m *Mongo) failed(actions string, err error) error {
 	return m.failedOn(m.rows.Name(), actions, err)
 }
@@ -76,9 +76,9 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes, in MongoDB 8, of errors that may not occur again. They do not depend
-// on a document or a query. For example, the server shuts down, is busy or accepts no writes, data
-// is being moved, or the user lacks a privilege.
+// codesPassing are the codes, in MongoDB 8, of errors that may be gone after a retry. They do not
+// depend on a document or a query. For example, the server shuts down, is busy or accepts no
+// writes, data is being moved, or the user lacks a privilege.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,

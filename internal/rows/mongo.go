@@ -97,7 +97,7 @@ func not(condition bson.D) bson.D { return d("$not", condition) }
 
 func in[T any](values []T) bson.D { return d("$in", values) }
 
-// mine matches the rows of the queue that also match the conditions in more.
+// mine returns the filter for the rows of the queue that match the given conditions.
 func (m *Mongo) mine(more ...bson.E) bson.D {
 	if len(m.filter) == 0 {
 		return more
@@ -115,7 +115,8 @@ func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 // wanted matches the ready rows of the queue that an Ask selects.
 func (m *Mongo) wanted(ask Ask) bson.D { return m.mine(m.selected(ask)...) }
 
-// selected returns the conditions of wanted without the filter.
+// selected returns the conditions for the rows that an Ask selects, without the filter of the
+// queue.
 func (m *Mongo) selected(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
 	if m.due != "" {
@@ -283,7 +284,7 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.those(ctx, ids, changes)
 }
 
-// before returns the filter for the row and the claim that an ending names. It excludes a cancelled
+// The result is the filter for the row and the claim that an ending names. It excludes a cancelled
 // row if the ending is to Ready or Retrying.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}

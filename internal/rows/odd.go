@@ -64,11 +64,11 @@ func count(in bson.Raw, name string) int64 {
 	return n
 }
 
-// there returns a condition on a field that must exist.
+// The returned condition also requires that the field exists.
 func there(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 
 // wrong returns the conditions for rows in which this part is wrong. A list needs a condition of
-// its own, because other conditions match the elements of a list.
+// its own, because a list meets any other condition that one of its elements meets.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {

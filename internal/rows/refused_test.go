@@ -8,8 +8,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// An error that may not occur again is not a refusal. It does not end Run or set rows aside. For
-// example, a mongos may lack keys to sign its times, or a cluster may take no writes for a while.
+// An error that may be gone after a retry is not a refusal. It does not end Run or set rows aside.
+// For example, a mongos may lack keys to sign its times, or a cluster may take no writes for a
+// while.
 func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[bool][]mongo.CommandError{

@@ -78,8 +78,8 @@ type Ending struct {
 	To       State     // Ready, Retrying, Dead or Done
 	Attempts int64     // the number of attempts after the end
 	At       time.Time // set for Done and Dead
-	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. Keep leaves
-	// the stored error and failures unchanged.
+	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. If Keep is
+	// true, the row keeps its stored error and failures.
 	NotBefore time.Time
 	Error     string
 	Failures  []Failure
@@ -144,8 +144,8 @@ type Store interface {
 	Settle(ctx context.Context) (int, error)
 	// End ends claims and returns the number of rows that it changed. It changes a row only if the
 	// ending has the row's session and batch. It does not make a cancelled row Ready or Retrying.
-	// With a *RefusedError all other rows were changed. A call with one ending joins the
-	// transaction of ctx.
+	// If it returns a *RefusedError, it has carried out the other endings. A call with one ending
+	// joins the transaction of ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
 	// Claimed returns the rows that a slot has claimed, at most MostClaimed, without documents.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
@@ -280,7 +280,8 @@ func Failed(before []Failure, one Failure) []Failure {
 	return all[max(0, len(all)-MostFailures):]
 }
 
-// Cut returns text as valid UTF-8. If it is longer than most bytes, Cut cuts it and adds dots.
+// Cut returns text as valid UTF-8. If text has more bytes than the parameter most, Cut cuts it
+// there and adds dots.
 func Cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."

@@ -149,7 +149,7 @@ func (m *Mongo) prepareUnique(ctx context.Context) error {
 	return err
 }
 
-// An index is an index that the queries need.
+// An index describes an index of the collection that the queries need.
 type index struct {
 	keys   bson.D
 	only   bson.D // the filter of a partial index
@@ -183,7 +183,7 @@ func (i index) options() (all bson.D) {
 
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
-		// With this index a process reads its own claims and not those of other processes.
+		// This index finds the claims of one process without reading those of other processes.
 		{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1), m.e("slot", 1),
 			m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1)}}}
 	if len(m.sort) > 0 {
@@ -198,7 +198,7 @@ func (m *Mongo) needed() []index {
 	return list
 }
 
-// there returns the indexes that the collection has, by name.
+// The result has the indexes of the collection, by name.
 func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
 	found, err := read(m.rows.Indexes().List(ctx))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
@@ -293,8 +293,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
 }
 
-// enforced waits until an index is built. A server lists an index earlier, but does not enforce it
-// yet. filter must be a query that the index supports.
+// enforced waits until an index is built. While a server builds an index, it lists the index but
+// does not enforce it. The query filter must be one that the index supports.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	for {
 		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))

@@ -13,8 +13,9 @@ import (
 // ErrNoStream is the error of Watch on servers without change streams.
 var ErrNoStream = errors.New("no change streams here")
 
-// codesNoStream are the codes of servers without change streams: a standalone (40573, 20), a
-// database of the server itself (73), and servers that do not know the stage.
+// codesNoStream are the codes of a server that cannot open a change stream: because it is a
+// standalone (40573, 20), because the collection is in a database of the server itself (73), or
+// because it does not know the stage.
 var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
 // An Event is a change of one row. Its ID is valid only during the call that reports it.
@@ -123,7 +124,7 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own excludes inserts and replacements of rows outside the queue. It uses only the equality
+// The result excludes inserts and replacements of rows outside the queue. It uses only the equality
 // conditions of the filter. It excludes nothing if the collection has a collation.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {

@@ -101,8 +101,8 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	few(t, "has in its graph", graph, mostModules)
 }
 
-// few checks a list of modules with one module per line. The list has at most most modules, and
-// none of them is heavy.
+// few checks a list of modules with one module per line. The list is not too long, and none of its
+// modules is heavy.
 func few(t *testing.T, does, list string, most int) {
 	t.Helper()
 	modules := strings.Split(list, "\n")

@@ -16,7 +16,7 @@ import (
 // An Op names an operation of a catalog.
 type Op = catalog.Op
 
-// The operations, under shorter names.
+// These are the operations of a catalog, under shorter names.
 const (
 	Acquire          = catalog.OpAcquire
 	Enter            = catalog.OpEnter
@@ -109,9 +109,9 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// do passes a call through the hook. A listing passes only once, not with each row. A hook may
-// apply the call after the caller's context has ended, because a server carries out every command
-// that was sent.
+// The method do passes a call through the hook. A listing passes only once, not with each row. A
+// hook may apply the call after the caller's context has ended, because a server carries out every
+// command that was sent.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {
@@ -146,8 +146,8 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook that lets the function do decide the outcome of one kind of operation. It
-// applies all others.
+// On returns a hook that applies all operations except op. For op it calls the function do, which
+// decides the outcome.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {

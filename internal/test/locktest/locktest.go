@@ -62,7 +62,8 @@ type Proc struct {
 	w *World
 }
 
-// Start starts a process. The end of the test removes its faults and closes it.
+// Start starts a process. When the test ends, the faults of the process are removed, and the
+// process is closed.
 func (w *World) Start(change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	return w.StartBy(clock.System(), change)

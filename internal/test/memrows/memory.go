@@ -63,7 +63,8 @@ func (m *Memory) Keyed(key string) *Memory {
 	return m
 }
 
-// Careless makes End ignore the claim, so that a test can show that it detects the mistake.
+// Careless introduces a mistake for tests of checks: End changes a row even if the ending names
+// another claim.
 func (m *Memory) Careless() { m.careless = true }
 
 // Refuse makes the store refuse changes of the rows for which the function returns an error. With
@@ -123,7 +124,8 @@ func (m *Memory) byAge() []*record {
 	})
 }
 
-// before compares two rows by due time, then by age. Rows without a date are last.
+// Rows are ordered by due time, and rows with the same due time by age. Rows without a date are
+// last.
 func before(a, b *record) int {
 	if a.never != b.never {
 		if a.never {
@@ -186,7 +188,7 @@ func (m *Memory) refused(r *record) *rows.RefusedError {
 	return nil
 }
 
-// first returns the first row that ask selects.
+// The result is the first row that the Ask selects, or nil.
 func (m *Memory) first(ask rows.Ask) *record {
 	set := func(ids []bson.RawValue) map[string]bool {
 		all := map[string]bool{}
@@ -324,7 +326,7 @@ func (m *Memory) end(r *record, e rows.Ending) {
 	m.turn(r, e.To)
 }
 
-// those returns the rows that match, by age.
+// The matching rows are returned in the order of their age.
 func (m *Memory) those(match func(*record) bool) (found []rows.Row) {
 	for _, r := range m.byAge() {
 		if match(r) {

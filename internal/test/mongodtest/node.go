@@ -88,10 +88,10 @@ func (n *node) kill() {
 	}
 }
 
-// A fatal is an error after which until does not try again.
+// A fatal is an error after which another try is useless.
 type fatal struct{ error }
 
-// until calls try until it succeeds, returns a fatal error, or ctx ends.
+// The function until calls the function try until it succeeds, returns a fatal error, or ctx ends.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)

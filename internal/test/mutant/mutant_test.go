@@ -113,8 +113,8 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 // line matches a message of a failing test.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
-// fails runs a test program with one of its mistakes. The test of the mistake must fail, and a
-// message must contain the rule.
+// The function fails runs a test program with one of its mistakes. The test of the mistake must
+// fail, and a message must contain the rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
 	more := "-test.short"

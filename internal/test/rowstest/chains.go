@@ -40,7 +40,8 @@ func (s *suite) chain(keys ...any) {
 	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
-// free claims rows until none can be claimed. It returns them, and their sorted numbers.
+// Calling free claims rows until none can be claimed. It returns the rows, and their numbers in
+// order.
 func (s *suite) free() (got []rows.Row, ids []int64) {
 	s.t.Helper()
 	c := newClaim("a", 1)

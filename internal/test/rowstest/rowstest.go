@@ -86,7 +86,7 @@ func newClaim(slot string, fence int64) rows.Claim {
 
 func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
 
-// one claims a row, and returns nil if no row is ready.
+// A single row is claimed and returned. The result is nil if no row is ready.
 func (s *suite) one(c rows.Claim, ask rows.Ask) *rows.Row {
 	s.t.Helper()
 	c.Batch = bson.NewObjectID()
@@ -156,7 +156,7 @@ func claimRows(s *suite) {
 	}
 }
 
-// An ending with another session or batch does not change the row.
+// An ending does not change the row if its session or batch is not that of the claim.
 func endNames(s *suite) {
 	s.add(1)
 	row := s.take(newClaim("a", 1), 1)[0]
@@ -321,7 +321,7 @@ func purge(s *suite) {
 	}
 }
 
-// A bounded count has all states except done, and the due time of the first retry.
+// Count with a bound does not count done rows. It returns the due time of the first retry.
 func count(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 4) {

@@ -15,7 +15,7 @@ import (
 // An Outside gives a test access to a whole run.
 type Outside struct{ w *world }
 
-// At calls do as an event at the time at.
+// At calls the function do as an event at the given time.
 func (o *Outside) At(at time.Duration, do func()) { o.w.After(at, do) }
 
 // Manager returns the process's Manager.
@@ -41,24 +41,25 @@ func (u *User) Dead() bool { return u.p.Dead }
 func (u *User) String() string { return u.p.String() }
 
 // Command sends a command to a store other than the store of the locks. Faults can strike the
-// command, so the event loop calls do once, twice, late or never.
+// command, so the event loop calls the function do once, twice, late or never.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice calls do as an event of the process. If the process is paused, the event waits.
+// Notice calls the function do as an event of the process. If the process is paused, the event
+// waits.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process. After the delay back, a new process takes its place. Die returns at the
+// Die kills the process. After the given delay, a new process takes its place. Die returns at the
 // end of the run.
-func (u *User) Die(back time.Duration) {
+func (u *User) Die(delay time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {
 		p.crash()
-		p.w.After(back, func() { p.w.restart(p.Index) })
+		p.w.After(delay, func() { p.w.restart(p.Index) })
 	})
 	<-p.ctx.Done()
 }
@@ -78,7 +79,7 @@ func (o *Outside) Violated(rule, format string, args ...any) {
 	o.w.oracle.violated(rule, format, args...)
 }
 
-// End ends the run early. It is called in the quiet time of the schedule.
+// End ends the run before the end of the quiet time.
 func (o *Outside) End() { o.w.over = true }
 
 // Healed reports whether the time for faults is over. Safe for concurrent use.

@@ -22,8 +22,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is one running call of a user's function under a lock. err returns nil while the function
-// may trust the lock.
+// A work is one running call of a user's function under a lock. The function err returns nil while
+// the lock may be trusted.
 type work struct {
 	u     *simulation.User
 	err   func() error
@@ -69,8 +69,8 @@ func (g *runState) checkTrusted() {
 	}
 }
 
-// run runs a work. err returns nil while the work may trust its lock. renew renews the lease of the
-// lock, if there is one.
+// run runs a work. The function err returns nil while the lock may be trusted. The function renew
+// renews the lease of the lock, if there is one.
 func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
 	renew func()) error {
 	g.out.Say("%s begins under fence %d", u, fence)
@@ -118,7 +118,7 @@ func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, r
 	return nil
 }
 
-// repeat calls run until the process closes. It ends some of the contexts early.
+// repeat calls the function run until the process closes. It ends some of the contexts early.
 func (g *runState) repeat(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())

@@ -97,8 +97,8 @@ func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 // time. Fast clocks measure the takeover time in less true time.
 const leastRate = 0.8
 
-// checkNotTrusted checks I1 when a lock is acquired: no process trusts a guard of it. by names the
-// new holder.
+// checkNotTrusted checks I1 when a lock is acquired: no process trusts a guard of it. The parameter
+// by names the new holder.
 func (o *oracle) checkNotTrusted(name, by string) {
 	for _, h := range o.guards() {
 		if h.name == name && !h.p.Dead && o.trusted(h) {
@@ -107,7 +107,7 @@ func (o *oracle) checkNotTrusted(name, by string) {
 	}
 }
 
-// recordHolders records when sessions stop holding a lock. before and after are the holders before
+// recordHolders records when sessions stop holding a lock. Its parameters are the holders before
 // and after a write.
 func (o *oracle) recordHolders(before, after []catalog.Participant) {
 	for _, p := range before {

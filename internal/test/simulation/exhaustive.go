@@ -65,7 +65,7 @@ func Orders(base Schedule, options []int) (all []Schedule) {
 	return all
 }
 
-// Shrink removes faults from a schedule that fails, while it still fails. It first removes many
+// Shrink returns a schedule that still fails, with fewer faults. It first tries to remove many
 // faults at a time, then fewer. The function fails runs a schedule and reports whether it fails.
 func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
 	for size := len(s.Faults); size > 0; size /= 2 {

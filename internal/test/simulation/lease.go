@@ -11,10 +11,10 @@ import (
 
 // This file implements the users' calls for locks with a lease, and the checks of leases.
 
-// renewFor works under a lock for d. It renews the lease after each interval every.
-func (u *User) renewFor(h *Held, every, d time.Duration) {
+// renewFor works under a lock for the duration d. It renews the lease in the given interval.
+func (u *User) renewFor(h *Held, interval, d time.Duration) {
 	for end := u.p.w.Now() + d; u.p.w.Now() < end; {
-		if !u.Work(h, min(every, end-u.p.w.Now())) {
+		if !u.Work(h, min(interval, end-u.p.w.Now())) {
 			return
 		}
 		_ = h.guard.Renew(u.p.ctx) // the guard has the result
@@ -48,7 +48,8 @@ func (o *oracle) renewed(c, answered *call) {
 	}
 }
 
-// expired reports whether a lease that was renewed at sent has expired for its holder.
+// expired reports whether a lease has expired for its holder. sent is the send time of its last
+// renewal.
 func (t *guardLease) expired(p *process, sent, now clock.Reading) bool {
 	c := p.config()
 	hold := t.duration - time.Duration(float64(t.duration)*float64(c.Margin)/float64(c.Takeover))

@@ -276,7 +276,7 @@ func (o *oracle) waitsFor(p *process, name string) bool {
 	return o.attempt(func(a *attempt) bool { return a.p == p && a.name == name && a.waits }) != nil
 }
 
-// attempt returns the first open call for which is returns true, or nil.
+// attempt returns the first open call with the property is, or nil.
 func (o *oracle) attempt(is func(*attempt) bool) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()

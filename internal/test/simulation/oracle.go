@@ -145,7 +145,8 @@ func (o *oracle) attemptFor(c *call) *attempt {
 	return o.attempt(func(a *attempt) bool { return a.p == c.p && a.label == label })
 }
 
-// labelOf returns the label in a field who, which has the form <process>:<label>:<random>.
+// labelOf returns the label in the field who of a document. The form of the field is
+// <process>:<label>:<random>.
 func labelOf(who string) string {
 	parts := strings.Split(who, ":")
 	return parts[max(0, len(parts)-2)]

@@ -39,7 +39,7 @@ func smallSchedule(name string, length time.Duration, users ...func(*User)) Sche
 	return s
 }
 
-// holdFor returns a user that polls a lock, works under it for d, and releases it.
+// holdFor returns a user that polls a lock, works under it for the duration d, and releases it.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Poll(name, time.Hour); h != nil {
@@ -49,8 +49,8 @@ func holdFor(name string, d time.Duration) func(*User) {
 	}
 }
 
-// lockFor returns a user that waits for a lock in its queue, for wait at most, works under it for
-// d, and releases it.
+// lockFor returns a user that waits for a lock in its queue, for at most the duration wait. It
+// works under the lock for the duration d, and releases it.
 func lockFor(name string, wait, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Lock(name, wait); h != nil {

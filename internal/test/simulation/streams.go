@@ -106,7 +106,8 @@ func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	})
 }
 
-// deliver calls do after d, but not before the earlier notices have arrived.
+// deliver calls the function do after the duration d, but not before the earlier notices have
+// arrived.
 func (s *stream) deliver(d time.Duration, do func()) {
 	w := s.p.w
 	s.latest = max(s.latest, w.Now()+d)

@@ -88,8 +88,8 @@ func (c *call) submitIn(ctx context.Context, in *transaction) error {
 	return err
 }
 
-// transaction runs work in a transaction and commits it. After a conflict it runs work again, until
-// ctx is done.
+// transaction calls the function work in a transaction and commits it. After a conflict it does so
+// again, until ctx is done.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)
@@ -219,7 +219,8 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	u.p.w.log.addUser("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
-// bounded returns a context that ends after limit. The oracle checks that end is called by then.
+// bounded returns a context that ends after limit. The caller must call the function end. The
+// oracle checks that this happens in time.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)

@@ -55,7 +55,7 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
 }
 
-// existed reports whether a lock was in a state during a call, or in the two ping intervals
+// existed reports whether a lock had the property is during a call, or in the two ping intervals
 // before it. The process may have read the lock at that time.
 func (o *oracle) existed(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	for _, v := range slices.Backward(o.w.store.past[documentID{catalog.LocksCollection, name}]) {

@@ -55,7 +55,8 @@ type Held struct {
 
 func (h *Held) session() bson.ObjectID { return h.guard.Session() }
 
-// Sleep waits for d by the clock of the process. It reports whether the user may continue.
+// Sleep waits for the duration d by the clock of the process. It reports whether the user may
+// continue.
 func (u *User) Sleep(d time.Duration) bool {
 	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.Shut()
 }
@@ -90,13 +91,14 @@ func (h How) mode() catalog.Mode {
 // Try calls TryLock. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock. It waits in the queue for wait at most. It returns nil on failure.
+// Lock acquires a lock. It waits in the queue for at most the duration wait. It returns nil on
+// failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll calls Try with growing pauses until it succeeds or wait has passed. It returns nil on
-// failure.
+// Poll calls Try with growing pauses until it succeeds or the duration wait has passed. It returns
+// nil on failure.
 func (u *User) Poll(name string, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
 	pause, end := t.Poll, u.p.w.Now()+wait
@@ -222,7 +224,8 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	return held
 }
 
-// Do calls Manager.Do with a function that works for d. The function returns when its context ends.
+// Do calls Manager.Do with a function that works for the duration d. The function returns when its
+// context ends.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -243,7 +246,8 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	u.p.w.oracle.released(h, err, called)
 }
 
-// Work waits for d or until the guard is lost. It reports whether the guard is still trusted.
+// Work waits for the duration d or until the guard is lost. It reports whether the guard is still
+// trusted.
 func (u *User) Work(h *Held, d time.Duration) bool {
 	const parts = 4
 	for range parts {

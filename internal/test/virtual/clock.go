@@ -119,7 +119,7 @@ func site() string {
 	return names.String()
 }
 
-// sites caches the results of site by program counters.
+// sites caches the results of the function site by program counters.
 var sites sync.Map
 
 // timer is a timer of a Clock. It fires only while its process runs.
@@ -154,7 +154,8 @@ func (t *timer) Stop() {
 	}
 }
 
-// set adds the timer to the agenda. It fires after the duration left, by the clock of the process.
+// set adds the timer to the agenda. The timer fires when the clock of the process has counted the
+// given duration.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {

@@ -40,7 +40,7 @@ func (p *Process) Go(do func()) {
 	}()
 }
 
-// Running returns the number of running goroutines that Go has started.
+// Running returns the number of running goroutines that the method Go has started.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
 // Buried reports whether Bury was called. It is safe for concurrent use.
@@ -50,8 +50,8 @@ func (p *Process) Buried() bool { return p.buried.Load() }
 // a context. Frozen is safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning calls do at once if the process runs, or else when it runs again. For a dead process
-// Bury calls do, so that the goroutines of the process can end.
+// WhenRunning calls the function do at once if the process runs, or else when it runs again. If the
+// process is dead, Bury calls the function, so that the goroutines of the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -67,7 +67,7 @@ func (p *Process) Die() {
 }
 
 // Pause stops the process for d, and also its monotonic clock if suspended is set. Afterwards it
-// calls over, unless the process has died.
+// calls the function over, unless the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)

@@ -82,7 +82,7 @@ func (w *World) StepServer(d time.Duration) {
 }
 
 // Elect makes another server primary. Its clock is ahead of the previous primary's clock by the
-// argument.
+// given duration.
 func (w *World) Elect(by time.Duration) {
 	w.Primary++
 	w.Server.SetPrimary(w.PrimaryName())
@@ -103,8 +103,8 @@ func (w *World) At(at time.Duration, owner int, run func()) {
 // After schedules an event of the world, outside of all processes.
 func (w *World) After(d time.Duration, run func()) { w.At(w.Now()+d, -1, run) }
 
-// Post schedules run before the next event, in the order of owners and keys. It is safe for
-// concurrent use.
+// Post schedules a call of the function run before the next event, in the order of owners and keys.
+// It is safe for concurrent use.
 func (w *World) Post(owner int, key string, run func()) {
 	w.mu.Lock()
 	w.posts = append(w.posts, post{owner, key, run})

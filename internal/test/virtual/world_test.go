@@ -13,9 +13,9 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ask starts two goroutines in each of two processes, and returns the events in their order. If
-// turned is set, the goroutines of the second process start first. Each goroutine posts, and waits
-// for the same instant.
+// ask starts two goroutines in each of two processes, and returns the events in the order in which
+// they happen. If turned is set, the goroutines of the second process start first. Each goroutine
+// posts a function, and waits for the same instant.
 func ask(t *testing.T, turned bool) (happened []string) {
 	virtual.Play(t, epoch, func(w *virtual.World) {
 		processes := []*virtual.Process{w.NewProcess(0, 1), w.NewProcess(1, 1)}

@@ -76,7 +76,7 @@ var written = sync.OnceValue(func() (all []Case) {
 	return all
 })
 
-// reads parses one line of a case in cases.txt.
+// A call c.reads(key, value) parses one line of a case in cases.txt.
 func (c *Case) reads(key, value string) {
 	if _, old := fileOf[key]; old || key == Ours {
 		parts := strings.Split(value, " | ")
@@ -110,15 +110,15 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of docs/study.md.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation. ok is false if knobs are set, or if g is
-// another release than that of its column.
+// Verdict returns the expected outcome in a generation. The result ok is false if knobs are set, or
+// if g is a single release and not the generation of a column.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
 }
 
-// as returns the generation that plays the case. The case may name the release that plays in column
-// 3.2.
+// A call c.as(g) returns the generation that plays the case. If the case requires a certain release
+// of generation 3.2, that release plays in place of 3.2.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
 		g.release, g.Title = c.of, "release "+c.of.String()
@@ -126,7 +126,7 @@ func (c Case) as(g Generation) Generation {
 	return g
 }
 
-// not returns the reason why a generation cannot play the case, or "" if it can.
+// A call c.not(g) returns the reason why g cannot play the case, or "" if g can play it.
 func (c Case) not(g Generation) string {
 	v, from, to := c.Verdicts[g.column], c.within[0], c.within[1]
 	if v.Shape == "no" {

@@ -48,7 +48,7 @@ type command struct {
 	source  string // source line of the command; empty for this module
 }
 
-// A stop is an accident of the nth command of a kind that a process sends.
+// A stop is an accident that strikes one command of a process: the nth command of a kind.
 type stop struct {
 	p *process
 	turn

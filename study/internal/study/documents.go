@@ -42,7 +42,8 @@ func (d document) matches(want bson.D) bool {
 	return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
 }
 
-// with returns a copy of the document with the fields of set.
+// A call d.with(set) returns a copy of d with the values in set. A field of d that is not in set
+// keeps its value.
 func (d document) with(set bson.D) document {
 	next := slices.Clone(d)
 	for _, e := range set {

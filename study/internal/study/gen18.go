@@ -27,8 +27,8 @@ func newGen18(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// at returns the step that imitates line r185 of r1.8.5. Before release 1.7.6 the step imitates
-// line r165 of r1.6.5, if that is not 0.
+// at returns the step that imitates line number r165 of release 1.6.5, if the release is before
+// 1.7.6 and r165 is not 0, and otherwise line number r185 of release 1.8.5.
 func (g *gen18) at(r185, r165 int) line {
 	if r165 > 0 && !g.release.since(1, 7, 6) {
 		return line{g.p, "r1.6.5 client/distlock.cpp:" + strconv.Itoa(r165)}
@@ -66,7 +66,7 @@ func (g *gen18) lock(name string, patience time.Duration) (tenure, error) {
 		func() (tenure, error) { return g.tryLock(name) })
 }
 
-// tryLock is lock_try, distlock.cpp:171.
+// tryLock imitates lock_try, distlock.cpp:171.
 func (g *gen18) tryLock(name string) (tenure, error) {
 	match := append(byID(name), free...)
 	d, err := g.at(185, 121).findOne(Read, locks, name)
@@ -142,7 +142,7 @@ type held18 struct {
 	name string
 }
 
-// release is unlock, distlock.cpp:312.
+// release imitates unlock, distlock.cpp:312.
 func (h *held18) release() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {

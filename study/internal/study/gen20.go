@@ -49,13 +49,13 @@ func newGen20(p *process, r release) manager {
 	return g
 }
 
-// timeout returns the takeover time, an argument of the constructor. skew returns the allowed
-// difference of clocks, a part of the timeout (:302-304).
+// timeout returns the takeover time, which mongos passes to the constructor of the lock. skew
+// returns the allowed difference between clocks, a thirtieth of the takeover time (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// at returns the step that imitates line r209 of r2.0.9. If r209 is 0, or the release is 2.5 or
-// later, the step imitates line r2612 of r2.6.12.
+// at returns the step that imitates line number r2612 of release 2.6.12, if the release is 2.5 or
+// later or r209 is 0, and otherwise line number r209 of release 2.0.9.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -67,14 +67,14 @@ func (g *gen20) at(r209, r2612 int) line {
 // error, which the next lock_try would return.
 func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
-// alone waits for the mutex of the pinger. The returned function releases the mutex.
+// Calling alone locks the mutex of the pinger. Calling the returned function unlocks it.
 func (g *gen20) alone() (done func()) {
 	g.p.await(g.mutex)
 	return func() { g.mutex <- struct{}{} }
 }
 
-// begin is got(), distlock.cpp:221. It starts the pings if they are not running. If the servers'
-// clocks differ, it returns an error, so the process gets no lock.
+// begin imitates got(), distlock.cpp:221. It starts the pings if they are not running. If the
+// servers' clocks differ, it returns an error, so the process gets no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
 		return nil // :470: the lock object has its ping thread; a command makes a new object
@@ -145,16 +145,17 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// later is addUnlockOID, distlock.cpp:250. It queues a release. The parameter at is the step that
-// does this.
+// later imitates addUnlockOID, distlock.cpp:250. It queues a release. The first parameter is the
+// step that does so.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
 }
 
-// lock calls lock_try until patience ends. It pauses between calls like the balancer (r2.0.9
-// s/balance.cpp:302), and from 2.4 on like ScopedDistributedLock's acquire (r2.4.14:1102, 1161).
+// lock calls lock_try until patience ends. Before 2.4 it pauses between calls as long as the
+// balancer does (r2.0.9 s/balance.cpp:302), and from 2.4 on as long as ScopedDistributedLock's
+// acquire does (r2.4.14:1102, 1161).
 func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
@@ -169,7 +170,8 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	})
 }
 
-// tryLock is lock_try, distlock.cpp:466. seen contains the earlier observations.
+// tryLock imitates lock_try, distlock.cpp:466. The map seen has what the contender observed
+// earlier.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
@@ -289,8 +291,8 @@ type held20 struct {
 	got  document // :869: the document after the second step, which unlock uses
 }
 
-// check is isLockHeld, r2.4.14:509. It compares the state and the process, but not the ts. Releases
-// before 2.4.2 have no such check.
+// check imitates isLockHeld, r2.4.14:509. It compares the state and the process, but not the ts.
+// Releases before 2.4.2 have no such check.
 func (h *held20) check(ask bool) error {
 	if !ask || !h.g.release.since(2, 4, 2) {
 		return nil
@@ -310,7 +312,7 @@ func (h *held20) check(ask bool) error {
 	return nil
 }
 
-// release is unlock, distlock.cpp:886. It uses the document that lock_try returned.
+// release imitates unlock, distlock.cpp:886. It uses the document that lock_try returned.
 func (h *held20) release() error {
 	if h.got.state() != held {
 		return errLost // :907: invalid, so no release is queued

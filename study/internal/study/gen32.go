@@ -65,9 +65,9 @@ func newGen32(p *process, r release) manager {
 func (g *gen32) at(n int) line      { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
 func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
 
-// start is startUp, replset_dist_lock_manager.cpp:83. A config server of 3.4 to 4.4 that becomes
-// primary frees all locks of config servers (hole G3-7). A primary shard of 5.0 frees all locks of
-// its shard (hole G3-9). Both use unlockAll, catalog:309.
+// start imitates startUp, replset_dist_lock_manager.cpp:83. A config server of 3.4 to 4.4 that
+// becomes primary frees all locks of config servers (hole G3-7). A primary shard of 5.0 frees all
+// locks of its shard (hole G3-9). Both use unlockAll, catalog:309.
 func (g *gen32) start() {
 	at := line{process: g.p}
 	switch {
@@ -85,8 +85,8 @@ func (g *gen32) start() {
 	g.p.Go(g.task)
 }
 
-// task is doTask, replset_dist_lock_manager.cpp:120. Each round sends a ping with the time of its
-// own clock, and then the queued releases.
+// task imitates doTask, replset_dist_lock_manager.cpp:120. Each round sends a ping with the time of
+// the process's clock, and then the queued releases.
 func (g *gen32) task() {
 	for {
 		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
@@ -102,8 +102,8 @@ func (g *gen32) task() {
 	}
 }
 
-// later is queueUnlock, replset_dist_lock_manager.cpp:439. The parameter at is the step that queues
-// the release.
+// later imitates queueUnlock, replset_dist_lock_manager.cpp:439. It queues a release. The first
+// parameter is the step that does so.
 func (g *gen32) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
@@ -121,8 +121,9 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// tries calls send up to three times, until it succeeds, like shard_registry.cpp:632. It does not
-// repeat a command that exceeded its time limit, shard_registry.cpp:153.
+// tries calls the function send until it succeeds, at most three times, like
+// shard_registry.cpp:632. It does not repeat a command that exceeded its time limit,
+// shard_registry.cpp:153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
 		if err = send(); err == nil || errors.Is(err, errLimit) {
@@ -154,7 +155,7 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	}
 }
 
-// lockOnce is the lock function, replset_dist_lock_manager.cpp:265.
+// lockOnce imitates the lock function, replset_dist_lock_manager.cpp:265.
 func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
@@ -227,7 +228,7 @@ func (g *gen32) fields(ts bson.ObjectID) bson.D {
 		"when", date(g.p.now()), "why", "work")
 }
 
-// grab is grabLock, catalog:182.
+// grab imitates grabLock, catalog:182.
 func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	_, err := g.catalog(196).findAndModify(Grab, locks,
 		[]bson.D{append(byID(name), free...)}, g.fields(ts), true)
@@ -237,15 +238,15 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	return err
 }
 
-// overtake is overtakeLock, catalog:233. Its filter names the session. It does not read the ping
-// again (hole G3-4).
+// overtake imitates overtakeLock, catalog:233. Its filter names the session. It does not read the
+// ping again (hole G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
 	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
 		pairs("_id", name, "ts", current)}, g.fields(ts), false)
 }
 
-// expired is canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 the name is
-// isLockExpired.
+// expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172, which is isLockExpired since
+// 3.4.
 func (g *gen32) expired(d document) (bool, error) {
 	ping, err := g.findOne(g.at(176), pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
@@ -293,8 +294,8 @@ type held32 struct {
 	g *gen32
 }
 
-// check is checkStatus, replset_dist_lock_manager.cpp:434. It only requires that a document has the
-// ts, even if that lock is free (hole G3-3).
+// check imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock
+// document has the ts of this lock, and ignores the state in that document (hole G3-3).
 func (h *held32) check(ask bool) error {
 	if !ask || h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
@@ -310,7 +311,7 @@ func (h *held32) check(ask bool) error {
 	return nil
 }
 
-// release is unlock, replset_dist_lock_manager.cpp:416. A failed release is queued.
+// release imitates unlock, replset_dist_lock_manager.cpp:416. A failed release is queued.
 func (h *held32) release() error {
 	err := h.g.unlock(h.g.at(417), h.ts)
 	if err != nil {

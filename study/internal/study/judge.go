@@ -31,8 +31,9 @@ type tenureRecord struct {
 	p *process
 	h tenure
 	n int // rank of the holder; a larger rank is a newer holder
-	// Until is the end of the guard, by the holder's clock or by a release, or else the end of the
-	// play. lapsed is true while a frozen holder does not know that its guard has ended.
+	// Until is the time when the holder stops trusting its lock: it releases the lock, dies or
+	// fails a check, or its guard expires. Otherwise Until is the end of the play. The field lapsed
+	// is true while a frozen holder does not know that its guard has expired.
 	From, Until time.Duration
 	lapsed      bool
 	Works       time.Duration // end of the work, before Until if the holder hangs
@@ -42,7 +43,7 @@ type tenureRecord struct {
 	open        bool
 }
 
-// A want is a waiting contender. until is 0 while it waits.
+// A want is a waiting contender. The field until is 0 while the contender waits.
 type want struct {
 	p           *process
 	from, until time.Duration
@@ -68,7 +69,7 @@ func (j *judge) granted(p *process, h tenure) *tenureRecord {
 	return t
 }
 
-// fails ends the work of a holder after its check has returned err.
+// fails records that a holder's check has returned err. The holder then stops working.
 func (j *judge) fails(t *tenureRecord, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
@@ -103,8 +104,8 @@ func (j *judge) died(p *process) {
 	}
 }
 
-// wrote judges a write at the resource. The resource refuses a write with a smaller fence than an
-// earlier write. Without fences it accepts every write.
+// wrote judges a write at the resource. The resource refuses a write whose fence is smaller than
+// that of an earlier write. It accepts every write without a fence.
 func (j *judge) wrote(t *tenureRecord) {
 	verdict, text := "written", "writes"
 	switch {
@@ -141,7 +142,7 @@ func (j *judge) look() {
 	}
 }
 
-// reads records the holder in the lock document.
+// A call j.reads(d) records the holder that the lock document names.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {
@@ -207,7 +208,7 @@ func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 // Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
 // late (idle for longer than a takeover). It returns "-" without a failure, and "no" for a case
 // that cannot be played. Two holders for up to a second are not a failure, because a process that
-// wakes may have to ask the server first.
+// wakes up may have to ask the server whether it still has the lock.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"
@@ -319,8 +320,8 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders counts the processes that trust their lock at an instant. It returns the running
-// processes among them, and the number that work.
+// holders examines the processes that trust their lock at an instant. It returns their number, the
+// tenures of those that are not frozen, and how many of the latter work.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
@@ -340,7 +341,8 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 	return trusted, running, working
 }
 
-// overtaken returns the largest number of later processes that have overtaken one waiter.
+// overtaken returns how often other processes, which began to wait later, got the lock before a
+// waiter. Of all waiters it takes the one with the largest number.
 func (j *judge) overtaken() (most int) {
 	for _, w := range j.wanting {
 		n := 0

@@ -15,7 +15,7 @@ type dial struct {
 	do          func(*world, *process, turn)
 }
 
-// The forms of values.
+// The forms of a setting's value, as errors show them.
 const (
 	lengthForm  = "LENGTH, such as 14m"
 	stretchForm = "LENGTH[@TIME], such as 14m@2m10s"
@@ -77,7 +77,8 @@ type turn struct {
 	word    string
 }
 
-// when is the default time of an event that is not in the case.
+// An event that a reader sets without a time happens at this time, if the case gives no time for
+// it.
 const when = 2*m + 10*s
 
 // ownTurn parses a setting of cases.txt, for a process or for all processes.

@@ -26,7 +26,7 @@ var (
 // A release is a release of mongos or of the server, such as 2.4.14.
 type release [3]int
 
-// since reports whether the release is the given release or a later release.
+// A call such as r.since(2, 4, 0) reports whether r is 2.4.0 or a later release.
 func (r release) since(major, minor, patch int) bool {
 	return slices.Compare(r[:], []int{major, minor, patch}) >= 0
 }
@@ -72,8 +72,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides returns the time from a holder's stop to a contender's decision to take over. The holder
-// stops ten seconds after its ping. The time includes polls and two spare seconds.
+// decides returns the time from the stop of a holder to a contender's decision to take over, if the
+// holder stops ten seconds after its ping. It includes the contender's polls and two spare seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -101,8 +101,9 @@ type tenure interface {
 	session() string // process and ts in the lock document
 	fence() int64    // fencing token; 0 in a generation without fences
 	trusted() error  // error if the holder knows, without a command, that the lock is lost
-	// check returns an error if the holder must not trust the lock. It renews a lease. If ask is
-	// set, it asks the server whether the lock is held, if the generation can.
+	// check renews the lease, if the lock has one. With ask it then asks the server whether the
+	// lock is still held. A generation without such a question asks nothing. An error means that
+	// the holder must not trust the lock.
 	check(ask bool) error
 	release() error
 }
@@ -119,7 +120,8 @@ func (b bare) fence() int64     { return 0 }
 func (b bare) trusted() error   { return nil }
 func (b bare) check(bool) error { return nil }
 
-// again calls try until patience ends (r2.4.14 src/mongo/client/distlock.cpp:1139).
+// The function try is called, with pauses, until it succeeds or patience ends (r2.4.14
+// src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
 	err error) {
 	for end := p.w.Now() + patience; ; {

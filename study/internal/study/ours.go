@@ -33,7 +33,7 @@ var kinds = map[fault.Op]Kind{
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
-// through sends every operation of the package as a command of the process.
+// Each operation of package distlock goes to the server as a command of the process.
 func (o *ours) through(ctx context.Context, call fault.Call, apply func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("not sent: %w", err)

@@ -52,7 +52,8 @@ type Mark struct {
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
 	Source  string // line of the server's source; empty for this module
-	// Count is the number of such events, for polls and pings. Until is the time of the last one.
+	// For a ping or a poll, Count is the number of equal events that this mark stands for, and
+	// Until is the time of the last of them.
 	Count int
 	Until time.Duration
 
@@ -61,7 +62,8 @@ type Mark struct {
 	Quiet, Decides bool
 }
 
-// A Version is a document's state from an instant on. Without fields the document was deleted.
+// A Version is a document's state from an instant on. A Version without Fields means that the
+// document was deleted.
 type Version struct {
 	At         time.Duration
 	Collection string
@@ -100,7 +102,8 @@ func (r *record) mark(p *process, kind, text string) {
 		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
-// span adds a bar, or extends one that ends at from.
+// span adds a bar to a process. If the process has a bar of this kind that ends where the new bar
+// begins, span extends it instead.
 func (r *record) span(p *process, kind string, from, until time.Duration) {
 	for i, b := range r.out.Bars {
 		if b.Process == p.Index && b.Kind == kind && b.Until == from {

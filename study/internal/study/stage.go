@@ -36,7 +36,7 @@ func ofJob(set func(*job, turn)) func(*world, *process, turn) {
 	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
 }
 
-// happens calls do at the time of a setting, and notes the event.
+// happens calls the function do at the time of a setting, and notes the event.
 func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	w.At(t.at, -1, func() {
 		do()
@@ -101,7 +101,7 @@ func (w *world) elects(_ *process, t turn) {
 	w.happens(nil, t, "election", text, func() { w.Elect(t.d) })
 }
 
-// drops removes both collections, like setFeatureCompatibilityVersion of 7.0.
+// Both collections are dropped, as setFeatureCompatibilityVersion of 7.0 drops them.
 func (w *world) drops(_ *process, t turn) {
 	w.happens(nil, t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
@@ -125,7 +125,7 @@ func (w *world) frees(_ *process, t turn) {
 var accidentsOf = map[string]accident{"late": delayed, "lost": replyLost, "refused": refused,
 	"stills": pauseAfter, "forsaken": late}
 
-// strikes arranges an accident of the nth command of a kind.
+// strikes arranges the accident that a setting describes, if the setting names a command.
 func (w *world) strikes(p *process, t turn) {
 	if t.kind != "" {
 		w.stops = append(w.stops, &stop{p: p, turn: t})

@@ -31,8 +31,8 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 	return plays, context.Cause(ctx)
 }
 
-// FindCases returns the case with this name, or the cases of this hole, or the cases with names
-// that contain it. Its error lists all names.
+// FindCases returns the case with this name, or else the cases of the hole with this number. If
+// there is neither, it returns the cases with this text in their names. Its error lists all names.
 func FindCases(name string) (found []Case, err error) {
 	var names []string
 	var parts []Case
@@ -56,8 +56,8 @@ func FindCases(name string) (found []Case, err error) {
 	return parts, err
 }
 
-// series lists the versions that were released. Each series has a range of third numbers, and a
-// column.
+// series lists the released versions. An entry has the first two numbers, the range of the third
+// number, and the column.
 var series = []struct {
 	name        string
 	first, last int

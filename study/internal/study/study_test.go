@@ -103,9 +103,9 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	})
 }
 
-// The newer of two holders is the one that the document named later. It does not matter when its
-// process learns that. In finalize-late A reads an old answer, so A's writes are stale. In 2.0 and
-// 2.6 A's second step follows B's, so B's writes are stale.
+// The newer of two holders is the one that the document named later, whichever of them learnt of it
+// first. In case finalize-late, A is frozen and reads an old answer, so A's writes are stale. In
+// 2.0 and 2.6, A then overwrites the document that names B, so B's writes are stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
@@ -208,8 +208,8 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
-// The page in docs shows the plays of this run, so all runs have the same plays. The page is small,
-// and loads no other file.
+// The page in docs shows the plays of this run. A run with other plays would fail here. The page is
+// small and loads no other file.
 func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	t.Parallel()
 	if effort.Race {

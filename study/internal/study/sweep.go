@@ -82,7 +82,7 @@ func FindSweep(name string) (Sweep, error) {
 		strings.Join(names, ", "))
 }
 
-// Settings returns the sweep's settings with its knob set to far.
+// Settings returns the settings of the sweep. The parameter far is the value of the knob.
 func (sw Sweep) Settings(far string) []string {
 	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
 }
@@ -111,8 +111,8 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case with the knob set to far. It reports whether the generation breaks, or returns
-// the reason why it cannot play the case.
+// At plays the case. The parameter far is the value of the knob. At reports whether the generation
+// breaks, or returns the reason why it cannot play the case.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)

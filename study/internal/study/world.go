@@ -34,8 +34,8 @@ type world struct {
 	judge      *judge
 }
 
-// play plays a case and returns its outcome. Virtual time requires a testing.T, but the zero value
-// works outside of a test.
+// play plays a case and returns its outcome. Virtual time requires a testing.T. Outside of a test,
+// the zero value of testing.T works.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
 	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title}

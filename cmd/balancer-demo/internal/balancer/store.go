@@ -73,7 +73,7 @@ func (s *Store) Read(ctx context.Context) (c cluster.Cluster, err error) {
 	return c, err
 }
 
-// all reads the matching documents of a collection in the order of _id.
+// The matching documents of a collection are decoded into the last parameter, in the order of _id.
 func (s *Store) all(ctx context.Context, collection string, filter bson.M, to any) error {
 	cursor, err := s.rows(collection).Find(ctx, filter, options.Find().SetSort(bson.M{"_id": 1}))
 	if err == nil {

@@ -53,7 +53,8 @@ type Chunk struct {
 	Min   Text          `bson:"min"`            // inclusive
 	Max   Text          `bson:"max"`            // exclusive
 	Shard string        `bson:"shard"`
-	// Lastmod is the chunk's version: T counts migrations, I counts splits.
+	// Lastmod is the chunk's version: its T is the number of migrations, its I the number of
+	// splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
 	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0

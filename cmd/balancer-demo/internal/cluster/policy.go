@@ -21,8 +21,8 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Threshold returns the difference, in chunks, from which the most loaded shard gives a chunk to
-// the least loaded shard. It is 2 for a collection of fewer than 20 chunks, 4 for fewer than 80,
+// Threshold returns the least difference, in chunks, at which the most loaded shard gives a chunk
+// to the least loaded shard. It is 2 for a collection of fewer than 20 chunks, 4 for fewer than 80,
 // and 8 otherwise.
 func Threshold(chunks int) int {
 	switch {
@@ -66,8 +66,8 @@ func Candidates(c Cluster) []Migration {
 	return found
 }
 
-// candidate returns the move of one collection, if there is one. Of several shards with the same
-// load it uses the first.
+// candidate returns the move in one collection, or false without a move. If several shards have the
+// same load, it uses the first of them.
 func candidate(shards []Shard, chunks []Chunk) (Migration, bool) {
 	count, movable := map[string]int{}, map[string]Chunk{} // movable: the lowest not jumbo
 	for _, chunk := range chunks {

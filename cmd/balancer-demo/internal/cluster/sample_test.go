@@ -9,7 +9,8 @@ import (
 )
 
 // The policy balances the sample in 70 rounds, as the comment of Sample says. No chunk is lost. The
-// draining shard is empty, and the others differ by less than the threshold in each collection.
+// draining shard is empty, and in each collection the other shards differ by less than the
+// threshold.
 func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	t.Parallel()
 	c := assert.Value(cluster.Sample())(t)

@@ -74,7 +74,7 @@ func (j *judge) report(kind Breach, subject, format string, args ...any) {
 	j.found = append(j.found, Violation{kind, subject, fmt.Sprintf(format, args...)})
 }
 
-// rounds finds rounds that overlap and fences that did not rise.
+// It is a violation if two rounds overlap, or if a fence did not rise.
 func (j *judge) rounds() {
 	var open, highest cluster.Round // the earlier rounds with the latest end and the highest fence
 	for _, r := range j.Rounds {
@@ -96,7 +96,7 @@ func (j *judge) rounds() {
 	}
 }
 
-// moves finds moves by a stale holder and moves outside of a round.
+// It is a violation if a stale holder moved a chunk, or if a chunk was moved outside of a round.
 func (j *judge) moves() {
 	highest := map[string]cluster.Change{} // by chunk, the move with the highest fence
 	for _, c := range j.Changes {
@@ -130,7 +130,7 @@ func (j *judge) moves() {
 	}
 }
 
-// chunks compares the chunks before a run with those after it, and with the changelog.
+// The chunks before a run are compared with those after it, and with the changelog.
 func (j *judge) chunks() {
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
 	for _, chunk := range j.Before {

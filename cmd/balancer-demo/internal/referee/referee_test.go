@@ -31,7 +31,7 @@ func moved(process string, fence int64, at int, chunk, from, to string) cluster.
 		Chunk: chunk, From: from, To: to}}
 }
 
-// chunk returns the n-th chunk, on shard a and never moved.
+// chunk returns the n-th chunk, which is on shard a and has never been moved.
 func chunk(n int) cluster.Chunk {
 	kind, id, _ := bson.MarshalValue(fmt.Sprintf("db.x-%d", n)) // a string can always be marshaled
 	return cluster.Chunk{ID: bson.RawValue{Type: kind, Value: id}, NS: "db.x", Shard: "a",
