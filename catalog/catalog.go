@@ -97,8 +97,8 @@ type Pings interface {
 	//   - The document has not changed since it was read.
 	//
 	// PruneLocks reads at most limit documents, in the order of names. It begins with the first
-	// name greater than the parameter after. The caller passes the result next as the parameter
-	// after of the following call. At the end the result next is "".
+	// name greater than the parameter after. To continue, the caller passes the result next for
+	// that parameter. At the end the result next is "".
 	PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 		pruned int, next string, err error)
 

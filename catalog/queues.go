@@ -60,10 +60,9 @@ type Queues interface {
 	// document. The entry for a malformed document has its error in LockErr.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads these of the locks in names: the free ones, those that the given process
-	// holds, and those whose names are also in always. It skips malformed documents. A process
-	// polls for its grants with HeldOrFree. The result may omit who, why, since and takeoverMS of
-	// waiters.
+	// HeldOrFree reads a lock in names if it is free, if the given process holds it, or if its name
+	// is also in always. It skips malformed documents. A process polls for its grants with
+	// HeldOrFree. The result may omit who, why, since and takeoverMS of waiters.
 	HeldOrFree(ctx context.Context, process string, names, always []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if

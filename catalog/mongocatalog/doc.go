@@ -16,11 +16,11 @@
 //
 // # Concerns
 //
-// Writes use w: majority. Reads use readConcern majority on the primary. The connection string
-// cannot change that. Only Transact, EnterTransaction and transitions under a lock take part in a
-// transaction of the context. Every other operation takes effect at once, even with the context of
-// a transaction. On the client and on the server, every command ends after [Options].CommandTimeout
-// or when the caller's context ends.
+// Writes use w: majority. Reads use readConcern majority on the primary, unless a method documents
+// another one. The connection string cannot change that. Only Transact, EnterTransaction and
+// transitions under a lock take part in a transaction of the context. Every other operation takes
+// effect at once, even with the context of a transaction. On the client and on the server, every
+// command ends after [Options].CommandTimeout or when the caller's context ends.
 //
 // # Limits
 //

@@ -212,7 +212,7 @@ func enteringAlone(r catalog.Request) bson.A {
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
 // shortDeparture releases an exclusive lock and grants it to the first waiter, if there is one.
-// That waiter must want an exclusive lock. The grant is recorded with the evidence.
+// That waiter must want an exclusive lock. The grant is stored with the evidence.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{

@@ -48,7 +48,7 @@ var oddCases = []testCase{
 // An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// The malformed field if the lock is free, and if it is held; empty if the document is valid.
+	// Names of the malformed field in a free lock and in a held lock; empty for a valid document.
 	free, held string
 	// sets is true if fields includes the state. The oddity is then checked in one document,
 	// instead of in a free lock and in a held one.
