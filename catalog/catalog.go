@@ -53,7 +53,7 @@ type Locks interface {
 	List(ctx context.Context, waited bool) iter.Seq2[Snapshot, error]
 }
 
-// Pings has the operations for heartbeats, and for contenders that judge them.
+// Pings has the operations on ping documents, the housekeeping of both collections, and Hello.
 type Pings interface {
 	// Ping updates the document of b.Process with b and sets the field ping to the server's clock.
 	// It inserts a missing document. The update matches the document if these conditions hold:
@@ -81,7 +81,7 @@ type Pings interface {
 	Held(ctx context.Context, process string) ([]HeldSession, error)
 
 	// OldPings returns the documents of the processes whose last ping, by the server's clock, was
-	// earlier than the time before. It returns at most MaxOldPings documents, in any order.
+	// earlier than the given time. It returns at most MaxOldPings documents, in any order.
 	OldPings(ctx context.Context, before time.Time) ([]OldPing, error)
 
 	// Prune deletes the ping documents in old, and returns the number of deleted documents. It
@@ -91,21 +91,21 @@ type Pings interface {
 
 	// PruneLocks deletes lock documents that meet all these conditions:
 	//   - The lock is free and has no waiters.
-	//   - The last acquisition, by the server's clock, was earlier than the time before.
-	//   - The fence is less than the time before in milliseconds. So the first fence of a new
-	//     document, which is the server's clock, is larger.
+	//   - The last acquisition, by the server's clock, was earlier than the parameter before.
+	//   - The fence is less than that time in milliseconds. So the first fence of a new document,
+	//     which is the server's clock, is larger.
 	//   - The document has not changed since it was read.
 	//
 	// PruneLocks reads at most limit documents, in the order of names. It begins with the first
-	// name greater than after. The caller passes the result next to the following call as after. At
-	// the end next is "".
+	// name greater than the parameter after. To continue, the caller passes the result next for
+	// that parameter. At the end the result next is "".
 	PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 		pruned int, next string, err error)
 
-	// Prepare creates the indexes. On locks they cover the processes of holders and waiters, on
-	// lockpings the field ping. With them, reads of held locks do not become slower as free lock
-	// documents accumulate. Many processes may run Prepare concurrently. It returns warnings for
-	// the operator, for example about a TTL index that would delete current pings.
+	// Prepare creates the indexes: on locks for the processes of holders and waiters, and on
+	// lockpings for the field ping. With these indexes, reads of held locks do not become slower as
+	// free lock documents accumulate. Many processes may run Prepare concurrently. It returns
+	// warnings for the operator, for example about a TTL index that would delete current pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
 	// Hello returns the kind, the version and the clock of the server.
@@ -114,8 +114,9 @@ type Pings interface {
 
 // Transactions has an operation that runs a transaction under a held lock.
 type Transactions interface {
-	// Transact calls run inside a transaction of the store. The transaction also writes the lock
-	// document, and its filter requires that s is among the holders. There are two cases:
+	// Transact calls the function run inside a transaction of the store. The transaction also
+	// writes the lock document, with a filter that requires s among the holders. There are two
+	// cases:
 	//   - The transaction commits while s holds the lock. A takeover waits for the end of the
 	//     transaction.
 	//   - A takeover came first. The transaction has no effect.
@@ -217,8 +218,8 @@ type Heartbeat struct {
 	Local    time.Time     // the process's own clock; milliseconds are written
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
-	// Mine has the field Local of the last acknowledged ping and of every later ping. Any of these
-	// pings may have written the document. A document with another local time belongs to a twin,
+	// Mine contains the Local of the last acknowledged ping and of every later ping, because each
+	// of these may have written the document. A document with another local time belongs to a twin,
 	// whatever its number. If Mine is empty, as for the first ping of a process id, only the
 	// numbers are compared.
 	Mine []time.Time
@@ -228,7 +229,7 @@ type Heartbeat struct {
 type Pinged struct {
 	Ping
 	// Inserted is set when there was no document before the ping. If an earlier ping was
-	// acknowledged, its document was deleted.
+	// acknowledged, this means that its document was deleted.
 	Inserted bool
 }
 

@@ -93,8 +93,8 @@ type Ping struct {
 //   - a field sharers or waiters that is not an array of documents with a ts and a process;
 //   - a session that occurs twice;
 //   - a waiter with an unknown mode, or a waiter for a permit whose limit is not at least 1;
-//   - sharers that begin with the holder, without a mode;
-//   - sharers that begin with the holder and mode permit, without a limit of at least 1;
+//   - sharers that begin with the holder, although the mode is neither shared nor permit;
+//   - sharers that begin with the holder in mode permit, although the limit is not at least 1;
 //   - in state 1, which only this module writes, sharers that do not begin with the holder;
 //   - in state 1, mode shared or permit without sharers.
 //
@@ -260,8 +260,8 @@ func fieldsOf(raw bson.Raw) fields {
 	return elements
 }
 
-// lookup returns the LAST element of that name, like the Go decoder. It returns the zero value if
-// there is none.
+// lookup returns the LAST element with the given name, like the Go decoder. It returns the zero
+// value if there is none.
 func (f fields) lookup(key string) bson.RawValue {
 	end := 1 + len(key) // an element has a type byte, the name, a zero byte and the value
 	for _, e := range slices.Backward(f) {
@@ -323,8 +323,8 @@ func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	}
 }
 
-// bounded returns a duration of 1 ms to MaxTakeover from a number of milliseconds. It returns zero
-// for any other value.
+// bounded converts a number of milliseconds to a duration. It returns zero for a duration of less
+// than 1 ms or more than MaxTakeover, and for a value that is not a whole number.
 func bounded(v bson.RawValue) time.Duration {
 	ms, problem := integral(v)
 	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {
@@ -377,8 +377,8 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether an earlier ping of b's process may have that local time: Mine is empty or
-// contains the time.
+// Follows reports whether an earlier ping of b's process may have the given local time. That is so
+// if Mine is empty or contains the time.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// FuzzParse parses any bytes with both parsers (F20). No input causes a panic. The result for a
-// malformed document is zero. A lock is free only if its state is a numeric zero. A held lock has a
-// session.
+// FuzzParse parses any bytes with ParseLock and ParsePing. No input causes a panic. The result for
+// a malformed document is the zero value. A lock is free only if its state is a numeric zero. A
+// held lock has a session.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []bson.D{
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),

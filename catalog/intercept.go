@@ -113,7 +113,7 @@ func rows[T any](
 	}
 }
 
-// with returns a function that calls do with the argument.
+// with(do, a) returns a function that calls do with a.
 func with[A, T any](
 	do func(context.Context, A) (T, error), a A,
 ) func(context.Context) (T, error) {

@@ -12,7 +12,7 @@ type Lease struct {
 	TS   bson.ObjectID
 	Life time.Duration // written as ms; at most MaxTakeover
 	// Number rises with every renewal that is sent. The lease has expired when a contender has read
-	// the same number for the time Life.
+	// the same number for the whole lifetime of the lease.
 	Number int64
 	At     time.Time // the server's clock at the last renewal; zero when unreadable
 	Local  time.Time // the holder's own clock at the last renewal; zero when absent

@@ -59,8 +59,8 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	return nil
 }
 
-// twice returns the path of a session that occurs twice among the holders and waiters. It returns
-// "" if there is none.
+// The method twice returns the path of a session that occurs twice among the holders and waiters.
+// It returns "" if there is none.
 func (l *Lock) twice() (field string) {
 	if len(l.Sharers)+len(l.Waiters) == 0 {
 		return ""

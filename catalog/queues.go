@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxWaiters is the largest number of waiters in a lock document; [Lock.RoomFor] has an exception.
-// Other contenders wait in their processes.
+// MaxWaiters is the largest number of waiters in a lock document. For an exception see
+// [Lock.RoomFor]. The remaining contenders wait in their processes.
 const MaxWaiters = 100
 
 // MaxHolders is the largest number of sessions that hold one lock at a time, shared or by permits.
@@ -41,7 +41,7 @@ type Participant struct {
 	Who     string
 	Why     string
 	Mode    Mode
-	// Limit is the requested number of permits; zero in the other modes.
+	// Limit is the requested number of permits; zero unless the mode is Permit.
 	Limit int32
 	// Takeover is the recorded takeover time; zero when absent or out of bounds.
 	Takeover time.Duration
@@ -60,9 +60,9 @@ type Queues interface {
 	// document. The entry for a malformed document has its error in LockErr.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads those locks in names that are free, that process holds, or whose names are
-	// also in always. It skips malformed documents. A process polls for its grants with HeldOrFree.
-	// The result may omit who, why, since and takeoverMS of waiters.
+	// HeldOrFree reads a lock in names if it is free, if the given process holds it, or if its name
+	// is also in always. It skips malformed documents. A process polls for its grants with
+	// HeldOrFree. The result may omit who, why, since and takeoverMS of waiters.
 	HeldOrFree(ctx context.Context, process string, names, always []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if
@@ -211,8 +211,8 @@ func limitWords(limit int32) string {
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
 // RoomFor reports whether the queue has room for a request. The queue has room for MaxWaiters
-// waiters. For a request that was queued before, and returns to its place ahead of a later waiter,
-// it has room for twice as many.
+// waiters. It has room for twice as many if the request was queued before, and returns to its place
+// ahead of a later waiter.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
@@ -269,16 +269,16 @@ func (l Lock) SessionsOf(process string) []HeldSession {
 	return sessions
 }
 
-// HeldBy returns the holder with that session.
+// HeldBy returns the holder with the given session.
 func (l Lock) HeldBy(ts bson.ObjectID) (Participant, bool) { return find(l.Holders(), ts) }
 
-// HeldAs reports whether that session holds the lock for that process.
+// HeldAs reports whether the given session holds the lock for the given process.
 func (l Lock) HeldAs(ts bson.ObjectID, process string) bool {
 	p, ok := l.HeldBy(ts)
 	return ok && p.Process == process
 }
 
-// WaitedBy returns the waiter with that session.
+// WaitedBy returns the waiter with the given session.
 func (l Lock) WaitedBy(ts bson.ObjectID) (Participant, bool) { return find(l.Waiters, ts) }
 
 func find(participants []Participant, ts bson.ObjectID) (Participant, bool) {

@@ -46,8 +46,8 @@ func Redact(text string) string {
 	}
 }
 
-// valueEnd returns the length of the value at the start of a text. The value ends with its closing
-// brace, before the next field, or with the text if the text is truncated.
+// valueEnd returns the length of the value at the start of a text. The value ends after its closing
+// brace, before the next field, or at the end of a truncated text.
 func valueEnd(text string) int {
 	depth := 0
 	for i, r := range text {

@@ -59,7 +59,7 @@ func WithTransaction(ctx context.Context, s Session, tx any) context.Context {
 	return context.WithValue(ctx, transactionUnder{s}, tx)
 }
 
-// TransactionUnder returns the transaction under the lock of s that ctx carries, or nil.
+// TransactionUnder returns the transaction that ctx carries under the lock of s, or nil.
 func TransactionUnder(ctx context.Context, s Session) any { return ctx.Value(transactionUnder{s}) }
 
 // A PingChange is a change of one ping document, other than a ping. It defines the conditions, the

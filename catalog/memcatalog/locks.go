@@ -47,7 +47,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l = c.applyChange(name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if makes && enter.How != catalog.TryPlain && unseeded {
-		// A second write raises a fence that was counted up from zero to the clock, like on a
+		// If the fence was counted up from zero, a second write raises it to the clock, like on a
 		// server.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
@@ -57,14 +57,14 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, nil
 }
 
-// blank returns a new document before its first change. Like an upsert, it has the fields that the
-// filter compares by equality.
+// blank returns a new document before its first change. The document has the fields that an upsert
+// would take from the filter.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide returns [transition.Decide]. For an exclusive request that does not queue it tries
-// TryPlain first, as mongocatalog does.
+// decide returns the result of [transition.Decide]. For an exclusive request that does not queue it
+// tries TryPlain first, as mongocatalog does.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {

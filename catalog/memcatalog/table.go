@@ -52,8 +52,8 @@ func stringKey(id string) string { return key(text(id)) }
 
 func key(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
 
-// sorted returns the documents in the order of _id. Those with strings come first, in the order of
-// their bytes.
+// sorted returns the documents in the order of _id. String ids come first, in the order of their
+// bytes.
 func (t table) sorted() []*stored {
 	return slices.SortedFunc(maps.Values(t), func(a, b *stored) int {
 		x, y := a.raw.Lookup("_id"), b.raw.Lookup("_id")

@@ -148,7 +148,7 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	}
 }
 
-// left returns the time to the time limit of a transaction.
+// left returns how long the transaction may still run.
 func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
 // Busy reports whether a write to the lock must wait for a transaction.
@@ -166,7 +166,7 @@ func (c *Catalog) Busy(name string) bool {
 // conflictPause is the pause before a transaction runs again after a conflict.
 const conflictPause = 5 * time.Millisecond
 
-// WithTransaction runs work in a transaction and commits, like the driver's
+// WithTransaction calls the function work in a transaction and commits, like the driver's
 // Session.WithTransaction. After a conflict it tries again until ctx is done. It returns all other
 // errors of work.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {

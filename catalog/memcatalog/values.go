@@ -39,7 +39,7 @@ func equalsNumber(n int64) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
 
-// below reports whether v meets the condition {field: {$lt: n}}. v must not be an array.
+// below(v, n) reports whether v meets the condition {field: {$lt: n}}. v must not be an array.
 func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
 
 // positive reports whether v meets the condition {field: {$gt: 0}}. v must not be an array.
@@ -102,8 +102,8 @@ func (f fields) raw() bson.Raw {
 	return append(raw, 0)
 }
 
-// at returns the index of the last field with that name; -1 if there is none. Package catalog also
-// reads the last one.
+// f.at(key) returns the index of the last field with the given name; -1 if there is none. Package
+// catalog also reads the last one.
 func (f fields) at(key string) int {
 	for i := len(f) - 1; i >= 0; i-- {
 		if f[i].key == key {
@@ -151,13 +151,13 @@ func (f fields) deep(path string, v any) fields {
 	return f.put(key, set)
 }
 
-// without removes a field. It may change f.
+// f.without(key) returns the fields other than key. It may change f.
 func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
 // changed returns the lock document after a change, with a larger rev. New fields come last: rev,
-// then the others in the order of their names.
+// then the other new fields in the order of their names.
 func (f fields) changed(c catalog.Change) bson.Raw {
 	out := slices.Clone(f)
 	if next, ok := c.NextRev(f.get("rev")); ok {

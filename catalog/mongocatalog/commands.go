@@ -12,7 +12,7 @@ import (
 // This file builds commands. Names, process ids and other strings of callers occur only as values,
 // so a "$" or a "." in them has no special meaning.
 
-// absent is the condition that a field does not exist, and there the condition that it exists.
+// Conditions that a field does not exist, and that it exists.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
@@ -75,7 +75,7 @@ func deletion(collection string, statements ...any) bson.D {
 	}
 }
 
-// held is the filter for the lock that s holds, in any held state.
+// held is the filter for the lock that s holds, with any positive state.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "state", Value: positive},
@@ -95,15 +95,15 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// unwaited is the condition that a document has no waiters, unshared that it has no sharers, and
-// alone that its mode is not shared or permit.
+// Conditions that a lock document has no waiters, that it has no sharers, and that its mode is
+// neither shared nor permit.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
 	alone    = bson.E{Key: "mode", Value: bson.D{{Key: "$nin", Value: shareable}}}
 )
 
-// none is the condition that a list is absent or empty.
+// The condition none requires that a list is absent or empty.
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
 // acquisition acquires a free lock without waiters. Its filter has the conditions of
@@ -189,9 +189,9 @@ func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// changingPing returns a change of a ping document. If now is zero, the server sets all dates.
-// Otherwise a date in a subdocument is now, because FerretDB v1 rejects a path with a dot in
-// $currentDate.
+// changingPing returns a change of a ping document. If the parameter now is zero, the server sets
+// all dates. Otherwise a date in a subdocument is set to the parameter, because FerretDB v1 rejects
+// a path with a dot in $currentDate.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {

@@ -19,8 +19,8 @@ import (
 
 // This file applies transitions by compare-and-set. It reads the document, computes the change with
 // package transition, and writes if the document has not changed since the read. Every transition
-// can be applied in this way. fast_path.go has commands without a read for common transitions, for
-// servers with pipeline updates. Only a pipeline update can write the server's clock into every
+// can be applied in this way. fast_path.go has commands that need no read, for common transitions
+// on servers with pipeline updates. Only a pipeline update can write the server's clock into every
 // field. So the compare-and-set reads the server's clock with the document.
 
 // The first swapsAtOnce tries follow each other at once. Before each further try there is a random
@@ -40,8 +40,8 @@ var errKeepsChanging = errors.New("others keep changing the document")
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// Confirm begins with a read of the latest data, because the acquisition may not be committed
-	// yet. The write waits for the majority.
+	// Confirm begins with a read of the latest data, because the acquisition is possibly not
+	// committed yet. The write waits for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {

@@ -4,10 +4,10 @@
 //
 // Every write is one command, and is sent at most once. So an error describes the only try, and
 // errors.go can classify it: the write was not applied, or the outcome is unknown. The driver's
-// retryable writes are off. They try again until the context ends, and return the error of the last
-// try, although an earlier try may have been applied. They also make the server store an image of
-// every document that a retryable findAndModify changed. A caller that wants to retry an
-// acquisition sends transition.Confirm first.
+// retryable writes are off. They would try again until the context ends, and return the error of
+// the last try, although an earlier try may have been applied. They would also make the server
+// store an image of every document that a retryable findAndModify changed. A caller that wants to
+// retry an acquisition sends transition.Confirm first.
 //
 // An overloaded server, from MongoDB 8.2 on, refuses commands and guarantees that it did not apply
 // them. A client of [Dial] returns that error at once. A client that the application made sends the
@@ -16,11 +16,11 @@
 //
 // # Concerns
 //
-// Writes use w: majority. Reads use readConcern majority on the primary. The connection string
-// cannot change that. Only Transact, EnterTransaction and transitions under a lock take part in a
-// transaction of the context. Every other operation takes effect at once, even with the context of
-// a transaction. On the client and on the server, every command ends after [Options].CommandTimeout
-// or when the caller's context ends.
+// Writes use w: majority. Reads use readConcern majority on the primary, unless a method documents
+// another one. The connection string cannot change that. Only Transact, EnterTransaction and
+// transitions under a lock take part in a transaction of the context. Every other operation takes
+// effect at once, even with the context of a transaction. On the client and on the server, every
+// command ends after [Options].CommandTimeout or when the caller's context ends.
 //
 // # Limits
 //

@@ -59,8 +59,8 @@ const (
 	denied
 )
 
-// classify returns the outcome of a write that failed with err. For an error that it does not know
-// the outcome is unknown.
+// classify returns the outcome of a write that failed with err. The outcome of an unrecognized
+// error is unknown.
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
@@ -85,8 +85,9 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// Before the driver sends a command, it checks the context and returns its error as it is.
-		// If the context ends later, the driver returns the error of a connection.
+		// Before the driver sends a command, it checks the context. If the context has ended, the
+		// driver returns the context's error unwrapped. If the context ends later, the driver
+		// returns the error of a connection.
 		return notApplied
 	default:
 		return unknown
@@ -143,7 +144,7 @@ func classifyRead(err error) outcome {
 	}
 }
 
-// An operation describes a command for the texts of its errors.
+// An operation describes a command in the texts of errors.
 type operation struct {
 	verb   string
 	name   string // name of a lock or a process
@@ -156,8 +157,8 @@ type operation struct {
 	session *mongo.Session // session of the operation's transaction, or nil
 }
 
-// on returns an operation on a collection. name is the name of a lock or a process; it may be left
-// out.
+// on(collection, ...) describes a command on a collection. The optional name is that of a lock or a
+// process.
 func on(collection, actions, verb string, name ...string) operation {
 	o := operation{verb: verb, collection: collection, actions: actions}
 	if len(name) > 0 {

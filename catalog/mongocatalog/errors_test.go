@@ -79,8 +79,8 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			command(462, of82...), command(463, of90...), command(433, of90...),
 		}},
 		{"Denied", denied, denied, []error{command(13), written(13)}}, // J1
-		// Too large (J7), bad value, wrong type, duplicate key, validator and view (F21), no sharding, no
-		// database of one's own.
+		// Too large, wrong type, bad value, duplicate key, validator, view, no sharding, and a
+		// config server without databases of users.
 		{"Refused", notApplied, notApplied, append(codes(10334, 17419, 14, 2, 11000, 121, 166, 193, 14037),
 			written(17420), written(11000), command(91, driver.NoWritesPerformed))},
 		{"EndedBefore", notApplied, notApplied, []error{ // I13
@@ -95,7 +95,7 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			broken(topology.ConnectionError{ConnectionID: "c",
 				Wrapped: errors.New("error occurred during connection handshake")}),
 		}},
-		// Stepped down (E7), shutdown, election, time limits, killed commands and cursors.
+		// Stepped down, shutdown, election, time limits, killed commands and cursors.
 		{"Interrupted", unknown, unavailable, codes(189, 11600, 11602, 91, 50, 262, 11601, 43, 175, 237)},
 		{"OverloadedWithoutPromise", unknown, unavailable, []error{
 			command(462, of82[0]), command(463),

@@ -114,7 +114,8 @@ func remove(doc bson.D, path []string) bson.D {
 	return out
 }
 
-// at returns the value at a path. In an array it applies the rest of the path to every document.
+// at(v, path) returns the value at a path in v. In an array it applies the rest of the path to
+// every document.
 func at(v any, path []string) any {
 	if len(path) == 0 {
 		return v
@@ -186,7 +187,7 @@ func (ev evaluator) reference(text string) any {
 	return at(v, path[1:])
 }
 
-// with evaluates x with one more variable.
+// ev.with(x, name, value) evaluates x with one more variable.
 func (ev evaluator) with(x, name, value any) any {
 	vars := map[string]any{}
 	maps.Copy(vars, ev.vars)

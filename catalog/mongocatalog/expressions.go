@@ -26,7 +26,7 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose returns $cond with the condition, the value if it is true, and the value otherwise.
+// choose returns a $cond: one value if the condition is true, and another value if it is false.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
@@ -42,15 +42,15 @@ func typeIs(field any, types ...string) bson.D {
 // array returns the field if it is an array, and otherwise an empty array.
 func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
 
-// each maps the elements of an array. In the expression, "$$p" is the element.
+// The function each maps the elements of an array. In the expression, "$$p" is the element.
 func each(input, in any) bson.D {
 	return call("$map", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "in", Value: in},
 	})
 }
 
-// where returns the elements of an array that meet the condition. In the condition, "$$p" is the
-// element.
+// The function where returns the elements of an array that meet the condition. In the condition,
+// "$$p" is the element.
 func where(input, condition any) bson.D {
 	return call("$filter", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "cond", Value: condition},
@@ -86,7 +86,7 @@ func converted(field any, to string) bson.D {
 	})
 }
 
-// understood returns the conditions that [catalog.ParseLock] accepts the document.
+// understood returns the conditions under which [catalog.ParseLock] accepts a document.
 func understood() bson.A {
 	return bson.A{
 		either(not(isHeld()), every(typeIs("$ts", "objectId"), call("$ne", "$ts", bson.NilObjectID))),
@@ -125,8 +125,8 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount is the condition that a lock is held, and that its first sharer is the holder in the
-// top-level fields.
+// sharersCount is the condition that the sharers are not outdated: the lock is held, and its first
+// sharer is the holder in the top-level fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),
@@ -156,7 +156,8 @@ func participants(field string, wait bool) bson.D {
 	))
 }
 
-// once is the condition that no session occurs twice among the holders and waiters.
+// The function once returns the condition that no session occurs twice among the holders and
+// waiters.
 func once() bson.D {
 	all := call("$concatArrays", holding("$$p.ts", "$ts"), each(array("$waiters"), "$$p.ts"))
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
@@ -172,8 +173,9 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding returns an array with one value for each holder. For a sharer it is the expression
-// sharer, in which "$$p" is the sharer. For an exclusive holder it is the expression alone.
+// holding returns an array with one value for each holder. The parameter sharer is the expression
+// for a sharer, to which it refers as "$$p". The parameter alone is the expression for an exclusive
+// holder.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

@@ -24,11 +24,11 @@ const (
 )
 
 // A fakeServer is the primary of a replica set with retryable writes. It implements a part of the
-// wire protocol. The function answer has the reply to each command.
+// wire protocol.
 type fakeServer struct {
 	listener net.Listener
-	// answer returns the reply to a command. The reply nil breaks the connection. After the reply
-	// hang the connection stays open.
+	// answer returns the reply to a command. A nil reply breaks the connection. The special reply
+	// hang is not sent, and the connection stays open.
 	answer func(command bson.Raw) bson.D
 	hello  bson.D // additional fields of the reply to hello
 	// version is the version in the reply to buildInfo; default 7.0.5. Set hello and version before

@@ -42,7 +42,8 @@ func setting(values bson.D) bson.D {
 	return call("$set", set)
 }
 
-// when sets a field to the value if the condition holds. Otherwise the field keeps its value.
+// when(condition, field, value) sets the field to the value if the condition holds. Otherwise the
+// field keeps its value.
 func when(condition any, field string, value any) bson.E {
 	return bson.E{Key: field, Value: choose(condition, value, "$"+field)}
 }
@@ -65,18 +66,18 @@ func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
 
-// ours is the condition that a number has a type that this package writes.
+// The condition ours requires a number of a type that this package writes.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
-// ourNumber is the condition that a field is an int or long from least to most.
+// ourNumber is the condition that a field is an int or long within the two limits.
 func ourNumber(least, most int64) bson.D {
 	return append(append(bson.D{}, ours...),
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive returns the conditions that a document has at most one holder, and that the fields of
-// the short pipelines are valid. Every element of waiters must be a waiter. The parameter none has
-// conditions that the document must not meet.
+// exclusive returns the conditions that a document has at most one holder, that the fields of the
+// short pipelines are valid, and that no waiter is invalid or waits for a permit. The parameter
+// none has conditions that the document must not meet.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -179,7 +180,7 @@ func newcomer(ts bson.ObjectID) bson.D {
 // full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone makes r the holder of a free lock, and adds r to the queue of a held lock. If a
+// enteringAlone makes r the holder of a free lock, or adds r to the queue of a held lock. If a
 // session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
@@ -211,7 +212,7 @@ func enteringAlone(r catalog.Request) bson.A {
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
 // shortDeparture releases an exclusive lock and grants it to the first waiter, if there is one.
-// That waiter must want an exclusive lock. The evidence is for this grant.
+// That waiter must want an exclusive lock. The grant is stored with the evidence.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{

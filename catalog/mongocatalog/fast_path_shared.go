@@ -17,7 +17,7 @@ import (
 //   - 16 contenders for 4 permits: 2 commands and 2.2 writes; by compare-and-set 14.6 and 3.1;
 //   - 16 contenders for 16 permits: 2 commands and 3.3 writes; by compare-and-set 16.4 and 7.4.
 
-// most returns the largest number of holders that a lock in the mode of r may have.
+// The function most returns the largest number of holders that a lock in the mode of r may have.
 func most(r catalog.Request) int {
 	if r.Mode == catalog.Permit {
 		return min(int(r.Limit), catalog.MaxHolders)
@@ -25,9 +25,9 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing returns the conditions on the fields of a lock with several holders in the mode. If the
-// lock is a semaphore, all waiters must wait for permits. The parameter none has conditions that
-// the document must not meet.
+// sharing returns the conditions on the fields of a lock with several holders in the given mode. If
+// the lock is a semaphore, all waiters must wait for permits. The parameter none has conditions
+// that the document must not meet.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -41,7 +41,7 @@ func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 		bson.E{Key: "mode.0", Value: absent}, bson.E{Key: "limit.0", Value: absent})
 }
 
-// shared returns the conditions that a lock is held in the mode, Shared or Permit.
+// shared returns the conditions that a lock is held in the given mode, which is Shared or Permit.
 func shared(mode catalog.Mode, limit any) bson.D {
 	if mode == catalog.Shared {
 		limit = absent

@@ -14,7 +14,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// codeNoStreams are the codes of a server that refuses a change stream: a standalone (40573, 20),
+// codeNoStreams lists the codes of a server that refuses a change stream: a standalone (40573, 20),
 // or any server for a system database (73).
 var codeNoStreams = []int{20, 73, 40573}
 
@@ -134,8 +134,8 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants returns the grants in an event to the stream's process, without those that it returned
-// before.
+// grants returns the grants in an event that are to the stream's process. It omits those that it
+// returned before.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}

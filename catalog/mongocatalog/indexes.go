@@ -38,14 +38,14 @@ type index struct {
 	field string
 	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// once is set if an earlier version created a sparse index on the field. A server before
-	// MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so the sparse index is used
-	// there. From 5.0 on both indexes can exist, and the sparse one is superfluous.
+	// The flag once is set if an earlier version created a sparse index on the field. A server
+	// before MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so the sparse index
+	// stays in use there. From 5.0 on both indexes can exist, and the sparse one is superfluous.
 	once bool
 }
 
-// indexesOn returns the indexes that a collection should have. FerretDB v1 has no partial indexes,
-// and always scans the whole collection.
+// indexesOn returns the indexes that a collection should have. For FerretDB v1, which has no
+// partial indexes, they are without a filter.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -97,7 +97,7 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 }
 
 // MissingIndexes returns the shell commands for the indexes that Prepare would create. It skips a
-// missing collection. It changes nothing. After the first Hello it sends two commands.
+// missing collection. It changes nothing. Apart from the first Hello, it sends two commands.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 }
 
 // SuperfluousIndexes returns the shell commands that drop the replaced indexes of earlier versions
-// of this package. It changes nothing. After the first Hello it sends one command.
+// of this package. It changes nothing. Apart from the first Hello, it sends one command.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	return major < 5 && slices.ContainsFunc(found, i.before)
 }
 
-// is reports whether spec describes this index. The name does not matter.
+// i.is(spec) reports whether spec describes this index. The name does not matter.
 func (i index) is(spec bson.Raw) bool {
 	if !keysAre(spec, i.field) || spec.Lookup("collation").Type != 0 {
 		return false
@@ -214,14 +214,15 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// before reports whether spec describes the sparse index that an earlier version created for i.
+// i.before(spec) reports whether spec describes the sparse index that an earlier version created
+// for i.
 func (i index) before(spec bson.Raw) bool {
 	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
 }
 
-// outdated reports whether spec describes the index without a filter that an earlier version
-// created for i.
+// outdated reports whether spec describes the unfiltered index that an earlier version created for
+// i.
 func (i index) outdated(spec bson.Raw) bool {
 	named := text(spec, "name") == i.field+"_1"
 	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)
@@ -238,7 +239,8 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has no options other than the usual ones and those in but.
+// plain reports whether an index has only the usual options. The parameter but lists further
+// permitted options.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")

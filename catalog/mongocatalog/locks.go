@@ -69,8 +69,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, grants, err
 }
 
-// fast sends the single command for a transition. If the command matches no document, fast applies
-// the transition by compare-and-set.
+// The method fast sends the single command for a transition. If the command matches no document,
+// fast applies the transition by compare-and-set.
 func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -148,10 +148,10 @@ func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised sets the fence of a lock that r has just acquired to the clock, if the fence was counted
-// up from zero. So the fence is larger than in an earlier document that was deleted. doc is the
-// document after the acquisition. If raised returns an error, the outcome of the acquisition is
-// unknown, because r may hold the lock.
+// raised completes an acquisition by r. If the fence of the lock was counted up from zero, raised
+// sets the fence to the clock. So the fence is larger than in an earlier document that was deleted.
+// doc is the document after the acquisition. If raised returns an error, the outcome of the
+// acquisition is unknown, because r may hold the lock.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -179,15 +179,15 @@ func (c *Catalog) raised(
 	return l, err
 }
 
-// entered records how the lock is used, for the next leave.
+// entered records the use of a lock, by which the next release selects its command.
 func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, waiters: len(l.Waiters) > 0})
 }
 
 // leave sends the command that fits the recorded use of the lock. If the lock has waiters that are
-// not recorded, it sends a second command. If no document matches, a compare-and-set follows, for
-// example for a waiter, for a reader whose release admits waiters, or after a write of another
-// program.
+// not recorded, it sends a second command. If no document matches, leave applies the transition by
+// compare-and-set. That is necessary, for example, if the session is a waiter, if the release of a
+// reader admits waiters, or if another program wrote the document.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -231,14 +231,15 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use is the mode of a lock, and whether it has waiters, as this process last read it. It selects
-// the first command of a release. If the use has changed, that command matches no document.
+// A use records the mode of a lock, and whether the lock had waiters when this process last read
+// the document. It selects the first command of a release. If the lock is used in another way by
+// then, that command matches no document.
 type use struct {
 	mode    catalog.Mode
 	waiters bool // the lock had waiters
 }
 
-// usedNames has the use of each lock that had waiters or was not exclusive.
+// usedNames records the use of each lock that had waiters or was not exclusive.
 type usedNames struct {
 	mu    sync.Mutex // guards names
 	names map[string]use
@@ -274,9 +275,9 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// Read is documented in [catalog.Locks]. It sends one command. If this is the first command of the
-// store, it sends a Hello before. The read concern is linearizable on a replica set, and majority
-// on another server.
+// Read is documented in [catalog.Locks]. It sends one command, and before it a Hello if the
+// server is not known yet. The read concern is linearizable on a replica set, and majority on
+// another server.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)

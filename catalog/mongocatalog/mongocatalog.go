@@ -45,7 +45,7 @@ type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// at returns the time. It is zero before the first successful ping.
+// p.at() returns the time. It is zero before the first successful ping.
 func (p *PingTime) at() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {
@@ -180,7 +180,7 @@ type rows struct {
 	err    error
 }
 
-// open returns the rows of a cursor. The first call of next opens the cursor with start.
+// open returns the rows of a cursor. The first call of next opens the cursor by a call of start.
 func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
 	o.database = c.database
 	return &rows{c: c, o: o, start: start}

@@ -25,7 +25,7 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// on returns a store with a method for each transition.
+// The function on returns a store with a method for each transition.
 var on = catalogtest.On
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -38,7 +38,7 @@ func request() catalog.Request {
 	}
 }
 
-// held returns the lock document after the acquisition by request.
+// held returns the document of a lock that is held by request().
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -168,8 +168,8 @@ func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	}
 }
 
-// writing answers writes with reply, and reads with a document that suits the operation: a held
-// lock, or a free one with a waiter.
+// writing returns a function that answers commands. Its answer to a write is reply. Its answer to a
+// read is a document that suits the operation: a held lock, or a free one with a waiter.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
@@ -235,7 +235,7 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	}
 }
 
-// If a document becomes too large for the server, the write is not applied, and the error has the
+// If a document becomes too large for the server, the write is not applied, and the error names the
 // cause.
 func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()

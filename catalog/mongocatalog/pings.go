@@ -57,8 +57,8 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
-// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB it reads the
-// server's clock before, if the change sets a date in a subdocument.
+// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB, it first reads
+// the server's clock if the change sets a date in a subdocument.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	process := t.On()
 	o := onPing(string(t.Op()), process)

@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// This file draws transitions and lock documents. A document is one of this package, one of another
-// program, or damaged.
+// This file draws transitions and lock documents. Some documents are as this package writes them,
+// some are as other programs write them, and some are damaged.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -101,8 +101,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// participants draws holders or waiters. If first is not 0, it is usually the number of the first
-// participant.
+// participants draws holders or waiters. If the parameter first is not 0, the first participant
+// usually has that number.
 func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
@@ -140,7 +140,7 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// foreign changes a field of an entry. The entry stays valid.
+// The function foreign changes a field of an entry. The entry stays valid.
 func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:

@@ -73,8 +73,8 @@ func check(t interface {
 	return after, done
 }
 
-// asMirrored returns want with the values of who, why, when and takeoverMS in got, if the
-// transition did not change these. In a lock with several holders they are copies of the first
+// asMirrored returns want with some values of got: those of who, why, when and takeoverMS that the
+// transition did not change. In a lock with several holders these fields are copies of the first
 // holder's fields. If another program changed a copy, package transition restores it, but a form
 // does not.
 func asMirrored(before, want, got bson.D) bson.D {
@@ -351,7 +351,8 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	}
 }
 
-// live applies random transitions to a free document. In done it counts the uses of each form.
+// The function live applies random transitions to a free document. It counts the uses of each form
+// in the map done.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {
@@ -389,7 +390,7 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	})
 }
 
-// The single command of an eviction by a lease requires the watched renewal.
+// If a lease is the reason for an eviction, the single command requires the watched renewal.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

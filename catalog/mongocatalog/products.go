@@ -50,8 +50,8 @@ func refusal(name, why string) error {
 // MongoDB and FerretDB.
 //
 // Sources: Cosmos DB marks its replies with a field _t. The engine on PostgreSQL, such as Azure's,
-// has the field "internal" in hello with its versions. Amazon DocumentDB lists its hosts in hello,
-// like every replica set.
+// reports its versions in the field "internal" of hello. Amazon DocumentDB lists its hosts in
+// hello, like every replica set.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {

@@ -80,8 +80,8 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, reads.Load(), 3, "ended at read %d, want %d")
 }
 
-// The first fence of a document that was deleted and is inserted again is the clock. Behind a
-// mongos that is the clock of the mongos, or the time of the latest ping.
+// If a document was deleted and is inserted again, its first fence is the clock. Behind a mongos,
+// the clock is that of the mongos, or the time of the latest ping.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
@@ -126,8 +126,8 @@ func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	}
 }
 
-// A lock without waiters is released by a plain update. When there are waiters for the first time,
-// Leave sends two commands. The next time it sends one.
+// A lock without waiters is released by a plain update. The first Leave that finds waiters sends
+// two commands, and the next Leave sends one.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()

@@ -8,8 +8,9 @@ import (
 
 // This file builds the reads.
 
-// sessionsOf is the filter for the locks that process holds or waits for. There is an index for
-// each branch. The condition on state must be the filter of the index on process.
+// sessionsOf is the filter for the locks that the given process holds or waits for. There is an
+// index for each branch of the $or. The condition on state must be the filter of the index on
+// process.
 func sessionsOf(process string) bson.D {
 	return either(
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
@@ -31,7 +32,7 @@ func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)}
 
 // observation returns the pipeline that reads lock documents, the pings of their holders and
 // waiters, and the server's clock. Each lock document is in a field of its own, so that its fields
-// cannot conflict with the others.
+// cannot conflict with those that the pipeline adds.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))

@@ -67,7 +67,7 @@ type answeredHello struct {
 	received time.Duration // monotonic
 }
 
-// helloLasts is how long clock computes the server's clock from the same Hello.
+// helloLasts is how long the method clock uses the same Hello.
 const helloLasts = 10 * time.Second
 
 // clock returns the server's clock. It computes the clock from the latest Hello, or sends a Hello
@@ -101,8 +101,8 @@ func (c *Catalog) ListingTime() time.Time {
 }
 
 // seedTime returns the clock for the first fence of a new document. That is the server's clock in
-// s. A mongos does not report the shard's clock. Behind a mongos it is the later of the latest ping
-// and the clock of the mongos, because either may be too early.
+// s. But a mongos does not report the shard's clock. Behind a mongos, seedTime returns the later of
+// the latest ping and the clock of the mongos, because either may be too early.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -165,14 +165,14 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	// A config server that is not also a shard has no user databases.
+	// That is also right for a config server: it has other databases only if it is also a shard.
 	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }
 
 // wireVersion returns the server's version according to its wire version. It is for clients that
-// may not send buildInfo.
+// are not allowed to send buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	version := ""
@@ -257,8 +257,8 @@ func version(text string) (major, minor int) {
 // UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of this
 // store, else "". On a config server, setFeatureCompatibilityVersion "7.0" drops config.lockpings,
 // then config.locks. The warning describes the steps before the upgrade. UpgradeDrops also warns if
-// the user may not read the version. It sends one command to a config server of MongoDB 7. For
-// every other server it does no I/O after the first Hello.
+// the user lacks the privilege to read the version. It sends one command to a config server of
+// MongoDB 7. For every other server it does no I/O after the first Hello.
 //
 // Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
 func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {

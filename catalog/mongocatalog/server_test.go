@@ -40,8 +40,8 @@ func connect(t *testing.T) *mongo.Client {
 	return client
 }
 
-// database returns a new database, which is dropped when the test ends. A majority read returns its
-// documents.
+// database returns a new database, which is dropped when the test ends. Its writes wait for a
+// majority, so that a majority read returns them.
 func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	t.Helper()
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
@@ -87,8 +87,8 @@ func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	})
 }
 
-// served is a runner that uses a server. It adds a field to the pipeline that returns the server's
-// clock.
+// served is a runner that uses a server. To read the server's clock, served appends a stage to the
+// pipeline.
 func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
 	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
 	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {

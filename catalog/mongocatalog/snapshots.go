@@ -221,9 +221,9 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// join reads the pings of the holders and waiters in lock documents; malformed documents have none.
-// It calls show with each document and its snapshot, until show returns false. The snapshots have
-// the time and the term in at.
+// join reads the pings of the holders and waiters in the valid lock documents. It calls show with
+// each document and its snapshot, until show returns false. The parameter at has the time and the
+// term of the snapshots.
 func (c *Catalog) join(
 	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show rowFunc,
 ) (more bool, err error) {

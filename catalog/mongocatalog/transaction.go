@@ -21,12 +21,12 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// codeNoTransactions are the codes of a server that refuses a transaction: a standalone (20), or a
-// replica set for database config (263).
+// codeNoTransactions lists the codes of a server that refuses a transaction: a standalone (20), or
+// a replica set for database config (263).
 var codeNoTransactions = []int{20, 263}
 
-// After a conflict there is a pause before the next run, from runPause up to runPauseMost. After
-// runsWithout runs, Transact gives up if the server has aborted the transaction.
+// After a conflict there is a pause before the next run, from runPause up to runPauseMost. From run
+// number runsWithout on, Transact gives up if the server has aborted the transaction.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -38,9 +38,9 @@ const (
 // commitPause is the pause between two tries to commit.
 const commitPause = 100 * time.Millisecond
 
-// Transact is documented in [catalog.Transactions]. Every run updates the lock document with a
-// filter for s among the holders. The update raises rev, because an update that changes nothing
-// causes no conflict (measured on 4.4).
+// Transact is documented in [catalog.Transactions]. Every run updates the lock document, with a
+// filter that requires s among the holders. The update raises rev, because an update that changes
+// nothing causes no conflict (measured on 4.4).
 //
 // In the first run the update comes last. After a conflict it comes first, and is tried alone until
 // it succeeds. From then on, plain writes of other clients wait in the server for the transaction,
@@ -246,9 +246,9 @@ func labeled(err error, label string) bool {
 
 // EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
 // If the fence is below transition.Seeded, it also reads the server's clock, with one command
-// outside. The document stays free. Until the transaction ends, writes of other sessions wait for
-// its uncommitted write, or conflict with it. EnterTransaction reads the document before the write,
-// because a failed write would end the transaction.
+// outside the transaction. The lock stays free in the document. Until the transaction ends, writes
+// of other sessions wait for its uncommitted write, or conflict with it. EnterTransaction reads the
+// document before the write, because a failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)

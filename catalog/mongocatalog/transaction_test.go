@@ -24,7 +24,7 @@ var (
 	rejected = answer(13)
 	conflict = answer(112, "TransientTransactionError")
 	undone   = answer(251, "TransientTransactionError")
-	// The server omits the label if the abort may not be majority-committed.
+	// The server omits the label if it cannot guarantee that the abort is majority-committed.
 	undoneHere = answer(251)
 	moved      = answer(11602, "RetryableWriteError")
 )
@@ -162,8 +162,8 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// With the context of the function, Renew and PutFirst are part of the transaction. Other
-// operations are not.
+// With the context that the function receives, Renew and PutFirst are part of the transaction.
+// Other operations are not.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)

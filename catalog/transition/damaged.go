@@ -15,8 +15,8 @@ import (
 // no other holder. It does not grant the lock to a waiter. For that an operator must repair the
 // document.
 //
-// If leaveDamaged cannot determine the other holders, it returns why, the error of ParseLock. It
-// returns ErrNoMatch if the session is not in the document.
+// If leaveDamaged cannot determine the other holders, it returns the parameter why, which is the
+// error of ParseLock. It returns ErrNoMatch if the session is not in the document.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
@@ -57,8 +57,8 @@ func sessionOf(entry bson.Raw) bson.ObjectID {
 	return ts
 }
 
-// without returns the elements of a list that do not have the session. found reports whether an
-// element had it.
+// The function without returns the elements of a list that do not have the session. The result
+// found reports whether an element had it.
 func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
@@ -72,9 +72,10 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	return rest, found
 }
 
-// coHolder returns the first of the other sharers that has a session; nil if there is none. If the
-// first sharer of the document is not the holder, the sharers may be outdated. They are ignored if
-// the mode is exclusive, and also if the state is not 1, because then a foreign holder wrote it.
+// coHolder returns the first element of others that has a session; nil if there is none. If the
+// first sharer of the document is not the holder in its top-level fields, the sharers may be
+// outdated. Outdated sharers are ignored if the mode is exclusive. They are also ignored if the
+// state is not 1, because then a foreign manager acquired the lock.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -90,9 +91,9 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether the document may not contain all holders of the lock. In a mode with
-// several holders that is so if the field sharers has a value that is not a list. In state 1 it is
-// also so if sharers is missing or empty.
+// unreadable reports whether holders of the lock may be missing from the document. They may be
+// missing if the mode is not exclusive and the field sharers has a value that is not a list. In
+// state 1 and mode shared or permit, they are also missing if sharers is absent or empty.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()
@@ -109,8 +110,8 @@ func exclusive(raw bson.Raw) bool {
 	return absent(mode) || isText && text == string(catalog.Exclusive)
 }
 
-// stateIs reports whether the state is this number. State 0 is a free lock, and state 1 a lock that
-// this module holds.
+// stateIs reports whether the state is the given number. State 0 is a free lock, and state 1 a lock
+// that this module holds.
 func stateIs(raw bson.Raw, want int64) bool {
 	state := raw.Lookup("state")
 	f, isDouble := state.DoubleOK()

@@ -10,9 +10,9 @@ import (
 )
 
 // Decide parses a lock document and returns it with the change of a transition. raw is nil if the
-// document does not exist. Decide is the part of [catalog.Locks] Apply that is the same for all
-// stores. Errors: those of the transition; ErrNoMatch for a missing document, except for Enter;
-// *MalformedError, with the exceptions in [catalog.Locks].
+// document does not exist. Decide is the part of Apply that is the same for all stores, see
+// [catalog.Locks]. Errors: those of the transition; ErrNoMatch for a missing document, except for
+// Enter; *MalformedError, with the exceptions in [catalog.Locks].
 func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	l catalog.Lock, c catalog.Change, err error,
 ) {

@@ -6,8 +6,8 @@
 // Every change of the queue has the same four steps:
 //
 //  1. A session leaves, because it was released, gave up or was evicted.
-//  2. A session enters at the end of the queue. A session that was queued before enters ahead of
-//     later waiters.
+//  2. A session enters at the end of the queue. If it was queued earlier and has lost its place, it
+//     enters ahead of the waiters that came later.
 //  3. The first waiters become holders, as many as the present holders allow. Each has a new fence.
 //  4. If the session that entered must not wait, and did not become a holder, the document stays
 //     unchanged.

@@ -32,8 +32,8 @@ func number(ts bson.ObjectID) int { return int(ts[10])<<8 | int(ts[11]) }
 
 func process(n int) string { return fmt.Sprint("process-", n) }
 
-// entrant parses the short form of a request. It is a letter for the mode and the number of the
-// session: x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
+// entrant parses the short form of a request: a letter for the mode, then the number of the
+// session. Examples: x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
 func entrant(f failer, text string) catalog.Request {
 	f.Helper()
 	digits, limit, permit := strings.Cut(text[1:], "/")
@@ -146,7 +146,7 @@ func short(l catalog.Lock) string {
 	return strings.Join(parts, " ")
 }
 
-// ours has the fields that a transition may write.
+// The list ours has the fields that a transition may write.
 var ours = []string{
 	"evidence", "fence", "grants", "limit", "mode", "process", "sharers", "state", "takeoverMS", "ts",
 	"waiters", "when", "who", "why",

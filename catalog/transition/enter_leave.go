@@ -77,10 +77,10 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict is the Leave of a dead holder or waiter, which a contender watched. It returns ErrNoMatch
-// if the document no longer has the session with that process. It also returns ErrNoMatch if
-// Renewal is not zero and there is a later renewal, or if Waits is set and the session is no longer
-// queued. The grants have the Evidence.
+// Evict removes a dead holder or waiter that a contender watched, and grants the lock as Leave
+// does. It returns ErrNoMatch if the document no longer has the session with that process. It also
+// returns ErrNoMatch if Renewal is not zero and there is a later renewal, or if Waits is set and
+// the session is no longer queued. The grants have the Evidence.
 type Evict struct {
 	catalog.Holder
 	Evidence string
@@ -148,7 +148,8 @@ func stateOf(l catalog.Lock) state {
 	}
 }
 
-// used reports whether the lock has holders or waiters. Otherwise its limit is irrelevant.
+// used reports whether the lock has holders or waiters. Without them, the limit of the lock is
+// irrelevant.
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
 // room returns how many more holders the lock may have, if they all have next's mode and limit.
@@ -165,8 +166,8 @@ func (s *state) room(next catalog.Participant) int {
 	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
-// grant makes the first waiters holders, as many as the present holders allow: one exclusive
-// waiter, or several waiters with the same mode and limit.
+// grant grants the lock to waiters at the head of the queue, as many as the present holders allow.
+// If several waiters become holders, they have the same mode and limit.
 func (s *state) grant(now time.Time, evidence string) {
 	if len(s.waiters) == 0 || s.fence > Highest {
 		return

@@ -8,7 +8,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Every transition and every change of a ping has its own writing operation.
+// Every transition and every change of a ping has its own Op, for which Writes returns true.
 func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	t.Parallel()
 	seen := map[catalog.Op]bool{}

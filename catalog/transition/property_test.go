@@ -54,7 +54,7 @@ func TestQueue_AnyLife(t *testing.T) {
 
 func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
-// fits reports whether p may become a holder beside holders.
+// fits reports whether p may become a holder in addition to the present holders.
 func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	if len(holders) == 0 {
 		return true
@@ -65,7 +65,7 @@ func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	return p.Mode == catalog.Shared || len(holders) < int(p.Limit)
 }
 
-// moveUp makes the waiters at the front of the queue holders, one after the other.
+// moveUp grants the lock to the first waiters, one after the other.
 func moveUp(holders, waiters []catalog.Participant) (granted, rest []catalog.Participant) {
 	holders = slices.Clone(holders)
 	for len(waiters) > 0 && fits(holders, waiters[0]) {
@@ -106,8 +106,8 @@ func (m *life) invariants(t *rapid.T) {
 	}
 }
 
-// step applies a change and compares the result with the simple rules. holders and waiters are
-// those after the session has left or entered, and before any grant.
+// step applies a change and compares the result with that of moveUp. The parameters are the holders
+// and waiters after the session has left or entered, and before any grant.
 func (m *life) step(
 	t *rapid.T, c catalog.Change, holders, waiters []catalog.Participant, evidence string,
 ) {

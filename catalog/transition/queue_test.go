@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A step applies a transition at noon to a lock.
+// A step applies a transition to a lock. The server's clock is the constant noon.
 type step func(f failer, l catalog.Lock) (catalog.Change, bool, error)
 
 func enter(text string, how catalog.EnterMode) step {
@@ -212,8 +212,8 @@ func TestFence_TooLarge_NoGrant(t *testing.T) { // F8
 	}
 }
 
-// In every mode the queue has room for MaxWaiters. The next request is refused, but not a repeated
-// request of a session that is queued.
+// In every mode the queue has room for MaxWaiters. The next request is refused, unless its session
+// is already queued.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{

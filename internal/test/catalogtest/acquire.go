@@ -112,12 +112,12 @@ var acquireCases = []testCase{
 // operation with valid arguments.
 type Operations map[string]func(context.Context) error
 
-// of returns a function that calls do with a and drops the result.
+// of(do, a) returns a function that calls do with a, and drops the result.
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
 
-// ofTwo is like of. It is for a function with two arguments.
+// ofTwo(do, a, b) returns a function that calls do with a and b, and drops the result.
 func ofTwo[A, B, T any](
 	do func(context.Context, A, B) (T, error), a A, b B,
 ) func(context.Context) error {

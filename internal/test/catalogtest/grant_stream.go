@@ -86,7 +86,8 @@ var grantStreamCases = []testCase{
 		b.wantStream(first, process(0), grant(g[1], f+1), grant(g[3], f+3))
 		b.wantStream(second, process(1), grant(g[2], f+2), grant(g[4], f+4))
 	}},
-	// An unescaped pattern, or the end of a line, would match the process of the first grant.
+	// The first grant is to the process abc. A stream for one of these ids would return that grant
+	// if it matched the id as a pattern, or only the end of the line.
 	{"OtherProcesses_AreNotReturned", func(b *bench) {
 		for i, id := range []string{
 			"bc", "a.c", "a*", "(a", "[b]", "a|b", "^a$", `a\d`, "a{2}", "$a", "a b", "ä🔒", "a'\"b", "a+",

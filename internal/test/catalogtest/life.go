@@ -38,8 +38,8 @@ import (
 //	y g         RequestYield, GrantNext
 //	F O9        a foreign manager frees the lock, or takes it over as session 9
 //
-// If a step must fail, a colon and the name of the error follow, see lifeErrors. The name any
-// permits any result.
+// If a step must fail, a colon and the name of the error follow, see lifeErrors. The name "any"
+// permits every result.
 type life struct {
 	name  string
 	steps string
@@ -92,8 +92,8 @@ func randomSteps(draw *rand.Rand, n int) string {
 	return strings.Join(steps, " ")
 }
 
-// lifeCases returns a test case for each life. A life begins with its doc, or otherwise with a free
-// lock and a large fence.
+// lifeCases returns a test case for each life. A life begins with a free lock that has a large
+// fence. Its doc adds fields or replaces them.
 func lifeCases(lives []life) (cases []testCase) {
 	for _, l := range lives {
 		cases = append(cases, testCase{l.name, func(b *bench) { b.live("$balancer.x", l) }})
@@ -101,8 +101,8 @@ func lifeCases(lives []life) (cases []testCase) {
 	return cases
 }
 
-// live applies a life to the lock with that name. In MongoDB's query language, all texts of the
-// requests are expressions.
+// The method live applies a life to the named lock. The texts of the requests begin with "$", so a
+// server that evaluated them would not store them unchanged.
 func (b *bench) live(name string, l life) {
 	b.Helper()
 	doc := append(free(name), field("fence", planted))

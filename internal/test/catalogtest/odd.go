@@ -48,11 +48,10 @@ var oddCases = []testCase{
 // An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// free and held are the names of the malformed field in a free and in a held lock. They are
-	// empty if the document is valid.
+	// Names of the malformed field in a free lock and in a held lock; empty for a valid document.
 	free, held string
-	// sets is set if fields includes the state. The document is then checked once, and not with
-	// both states.
+	// sets is true if fields includes the state. The oddity is then checked in one document,
+	// instead of in a free lock and in a held one.
 	sets bool
 }
 
@@ -243,8 +242,8 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tries every way to acquire a lock with this document. bad is the name of the
-// malformed field; empty for a valid document.
+// oddDocument tries every way to acquire a lock with this document. The parameter bad is the name
+// of the malformed field; empty for a valid document.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -298,8 +297,8 @@ func unusual(v any, inArray bool) bool {
 }
 
 // refusedByAll checks that no operation changes a malformed document, and that each returns an
-// error with the malformed field. Two operations return another error. Acquire returns ErrNotFree,
-// and a release by a session that is not in the document returns ErrNoMatch.
+// error with the malformed field. There are two exceptions: Acquire returns ErrNotFree, and a
+// release by a session that is not in the document returns ErrNoMatch.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -388,7 +387,7 @@ func (b *bench) listed(name string) error {
 }
 
 // freedByItsHolder checks that the holder of a lock can release it although the document is
-// damaged. It deletes the document.
+// damaged. At the end freedByItsHolder deletes the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -420,8 +419,8 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// notFreed checks that a release does not free a lock whose holders are unknown. It deletes the
-// document.
+// notFreed checks that a release does not free a lock whose holders are unknown. At the end
+// notFreed deletes the document.
 func (b *bench) notFreed(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {

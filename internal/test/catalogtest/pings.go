@@ -348,7 +348,7 @@ func (b *bench) prune(d time.Duration) (int, error) {
 	return pruneOld(b.ctx, b.Catalog, b.ago(d))
 }
 
-// pruneOld reads the pings that are earlier than the time before, and deletes them.
+// pruneOld reads the pings from before the given time, and deletes them.
 func pruneOld(ctx context.Context, c catalog.Catalog, before time.Time) (int, error) {
 	old, err := c.OldPings(ctx, before)
 	if err != nil {

@@ -127,8 +127,8 @@ func (b *bench) queued(name string, n int) []catalog.Request {
 	return b.sharing(name, n, catalog.Exclusive, 0)
 }
 
-// readers makes n processes share a lock. permits makes n processes enter a semaphore with that
-// limit.
+// readers makes n processes share a lock. permits makes n processes enter a semaphore with the
+// given limit.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	b.Helper()
 	return b.sharing(name, n, catalog.Shared, 0)

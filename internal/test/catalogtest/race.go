@@ -13,7 +13,7 @@ import (
 
 const contenders = 16
 
-// together calls f n times concurrently, and returns the errors.
+// together makes n concurrent calls of f, and returns the errors.
 func together(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})

@@ -133,7 +133,7 @@ const (
 	takeover = 15 * time.Minute
 )
 
-// request returns a new request of process for the lock name.
+// request returns a new request of a process for a lock.
 func request(name, process string) catalog.Request {
 	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
@@ -226,8 +226,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that err refuses a ping because of a twin's ping with the number found. found is
-// zero if the document has no number.
+// wantTwin checks that err is a *TwinError with the ping that was sent and the number in the
+// document. The number is 0 if the document has none.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -321,7 +321,7 @@ func (b *bench) wantUntouched(collection, id string, op func()) {
 	}
 }
 
-// acquired returns the document after the acquisition of r.
+// acquired returns the document after an acquisition by r.
 func acquired(r catalog.Request, fence, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: r.Name},
@@ -337,8 +337,8 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 	}
 }
 
-// with returns a copy of doc with these fields. It replaces fields with the same name, and appends
-// the others.
+// with(doc, fields) returns a copy of doc with these fields. It replaces fields with the same name,
+// and appends the others.
 func with(doc bson.D, fields ...bson.E) bson.D {
 	doc = slices.Clone(doc)
 	for _, f := range fields {
@@ -352,7 +352,7 @@ func with(doc bson.D, fields ...bson.E) bson.D {
 	return doc
 }
 
-// without returns a copy of doc without the fields.
+// without(doc, fields) returns a copy of doc without the fields.
 func without(doc bson.D, fields ...string) bson.D {
 	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool {
 		return slices.Contains(fields, e.Key)

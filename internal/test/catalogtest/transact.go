@@ -12,9 +12,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transact calls run in a transaction under the lock of s, and returns the number of calls. If the
-// store has no transactions, transact checks that run was not called, and skips the rest of the
-// case.
+// transact calls the function run in a transaction under the lock of s, and returns the number of
+// calls. If the store has no transactions, transact checks that run was not called, and skips the
+// rest of the case.
 func (b *bench) transact(
 	s catalog.Session, run func(ctx context.Context, n int) error,
 ) (runs int, err error) {
@@ -30,7 +30,7 @@ func (b *bench) transact(
 	return runs, err
 }
 
-// nothing is a function for Transact that sends no command.
+// The function nothing runs in a transaction, and sends no command.
 func nothing(context.Context, int) error { return nil }
 
 // transactCases test transactions. If the server supports them, a transaction commits if and only
