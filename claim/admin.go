@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -30,7 +31,9 @@ type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // rows that the server refuses to change; this process tries them again
 	Later                                int64 // ready rows that are not due or have no date, see [Config].Due
-	Odd                                  int64 // rows that can never be claimed, see [Admin.Odd]; no other field counts them
+	// Odd is the number of rows that can never be claimed, see [Admin.Odd]. No other field counts
+	// them, except Dead or Done if the state is a list that contains it.
+	Odd int64
 }
 
 // An Info is a row as stored. A zero time is unknown.
@@ -128,22 +131,27 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 // thousand rows, and returns the number of rows that it changed.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
+	var refused error // the server changes the other rows
+	flush := func() error {
+		one, err := a.store.Retry(ctx, ids)
+		n, ids = n+one, nil
+		if is[*rows.RefusedError](err) {
+			refused, err = fmt.Errorf("claim: retry dead rows: %w", err), nil
+		}
+		return err
+	}
 	for row, err := range a.List(ctx, StateDead) {
 		if err != nil && !is[*rows.Malformed](err) {
-			return 0, err
-		}
-		ids = append(ids, row.ID)
-	}
-	var refused error // the server changes the other rows
-	for some := range slices.Chunk(ids, 1000) {
-		one, err := a.store.Retry(ctx, some)
-		if n += one; is[*rows.RefusedError](err) {
-			refused = fmt.Errorf("claim: retry dead rows: %w", err)
-		} else if err != nil {
 			return n, err
 		}
+		if ids = append(ids, row.ID); len(ids) == 1000 {
+			if err := flush(); err != nil {
+				return n, err
+			}
+		}
 	}
-	return n, refused
+	err = flush()
+	return n, cmp.Or(err, refused)
 }
 
 // Delete removes the documents of the rows with these _ids. It keeps rows that are not in the given

@@ -43,11 +43,12 @@ func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 // It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	if r.c.returned || r.c.done {
+	over, lost := r.c.returned || r.c.done, r.c.lost
+	r.c.mu.Unlock()
+	if over {
 		return ErrFinished
 	}
-	return cmp.Or(r.c.s.guard.Err(), r.c.lost)
+	return cmp.Or(r.c.s.guard.Err(), lost) // without mu: the guard may call the Observer
 }
 
 // DoneWith runs work in a transaction that also marks the row done. Either both take effect or

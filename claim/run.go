@@ -197,7 +197,8 @@ func (r *run) handled(c *claimed) outcome {
 	})()
 	began := e.clock.Now().Mono
 	err := r.safely(handling, c)
-	e.report(metrics.HandlerTime, (e.clock.Now().Mono - began).Seconds())
+	took := e.clock.Now().Mono - began
+	defer func() { e.report(metrics.HandlerTime, took.Seconds()) }() // last: the Observer may be slow
 	late := timedOut(handling, err)
 	cancel(errReturned)
 	done, failed := c.finishedWork()
@@ -282,7 +283,7 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 		stop(fmt.Errorf("claim: the grace of %v ended: %w", grace, context.Cause(ctx)))
 		clock.Sleep(e.clock, closeLimit, r.ended)
 	}
-	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	closing, done := context.WithTimeoutCause(context.WithoutCancel(ctx), closeLimit, context.Canceled)
 	defer done()
 	closed := q.Close(closing)
 	select {

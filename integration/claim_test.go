@@ -122,8 +122,8 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 			bson.D{field("fence", "x")}, bson.D{field("attempts", nil)}, bson.D{field("state", "clamed")},
 			bson.D{field("state", 5)}, bson.D{field("state", "claimed")},
 			bson.D{field("state", "claimed"), field("slot", 5), field("session", bson.NewObjectID())},
-			bson.D{field("state", "retrying")}, bson.D{field("state", bson.A{"dead"})},
-			bson.D{field("state", bson.A{"retrying", "dead"})}} {
+			bson.D{field("state", "retrying")}, bson.D{field("state", bson.A{"retrying"})},
+			bson.D{field("state", bson.A{"retrying", "other"})}} {
 			odd = append(odd, bson.D{field("_id", -100+i), field("claim", value)})
 		}
 		hostile := hostileClaims()

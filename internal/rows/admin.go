@@ -129,9 +129,9 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	sound := e("$nor", m.oddState())
 	count(&depth.Claimed, m.is(Claimed), sound)
 	count(&depth.Retrying, m.is(Retrying), sound)
-	count(&depth.Dead, m.is(Dead), sound)
+	count(&depth.Dead, m.is(Dead)) // from the index alone, like the done rows: there may be many
 	if most == 0 {
-		count(&depth.Done, m.is(Done)) // from the index alone; done rows may be millions
+		count(&depth.Done, m.is(Done))
 	}
 	count(&depth.Ready, m.selected(ask)...)
 	count(&depth.Odd, e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())})))

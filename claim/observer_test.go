@@ -1,0 +1,104 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"mongodlm/distlock"
+	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
+	"mongodlm/internal/test/assert"
+)
+
+// An observer calls its functions for events and samples.
+type observer struct {
+	event  func(distlock.Event)
+	sample func(metrics.Sample)
+}
+
+func (o observer) Observe(e distlock.Event) { o.event(e) }
+
+func (o observer) Sampled(all ...metrics.Sample) {
+	for _, s := range all {
+		o.sample(s)
+	}
+}
+
+func (observer) Asks(func(context.Context) []metrics.Sample) (stop func()) { return func() {} }
+
+// A jumpClock is the system's clock. Its wall clock can jump, as after the suspend of a machine.
+type jumpClock struct {
+	clock.Clock
+	jump atomic.Int64
+}
+
+func (c *jumpClock) Now() clock.Reading {
+	now := c.Clock.Now()
+	now.Wall = now.Wall.Add(time.Duration(c.jump.Load()))
+	return now
+}
+
+func (w *world) observed(c clock.Clock, o observer, cfg Config) *proc {
+	m := w.StartBy(c, func(cfg *distlock.Config) { cfg.Observer = o })
+	q := onStore[item](clock.With(w.t.Context(), c), m.Manager, w.rows, "db.rows", cfg.withDefaults())
+	w.t.Cleanup(func() { _ = q.Close(context.Background()) })
+	return &proc{q, m.Manager, m.Store, nil}
+}
+
+// An Observer that is slow does not change the outcome of a handler: a handler that returns in time
+// has not timed out.
+func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		slow := observer{func(distlock.Event) {}, func(s metrics.Sample) {
+			if s.Metric == metrics.HandlerTime {
+				time.Sleep(time.Second)
+			}
+		}}
+		p := w.observed(clock.System(), slow, Config{Workers: 1, Timeout: 10 * time.Second, MaxAttempts: 1})
+		p.run(t, func(context.Context, *Row[item]) error {
+			time.Sleep(9900 * time.Millisecond)
+			return errors.New("broken")
+		})
+		w.settle(time.Minute, are(Counts{Dead: 1}))
+		assert.Equal(t, w.row(0).Mark.Error, "broken", "the last error is %q, want %q")
+	})
+}
+
+// Row.Err that detects the loss of the slot does not hold a lock of the row while the Observer runs,
+// so the Observer may call the queue.
+func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		c := &jumpClock{Clock: clock.System()}
+		var row atomic.Pointer[Row[item]]
+		lost := make(chan bool, 8)
+		o := observer{func(e distlock.Event) {
+			r := row.Load()
+			if e.Kind != distlock.EventLost || r == nil {
+				return
+			}
+			free := false
+			for n := 0; n < 1000 && !free; n++ {
+				if free = r.c.mu.TryLock(); free {
+					r.c.mu.Unlock()
+				}
+				runtime.Gosched()
+			}
+			lost <- free
+		}, func(metrics.Sample) {}}
+		w.observed(c, o, Config{Workers: 1}).run(t, func(_ context.Context, r *Row[item]) error {
+			row.Store(r)
+			c.jump.Store(int64(time.Hour))
+			wantErr(t, r.Err(), distlock.ErrLockLost)
+			return nil
+		})
+		if free := <-lost; !free {
+			t.Error("the row is locked while the Observer runs")
+		}
+	})
+}
