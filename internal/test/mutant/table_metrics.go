@@ -10,5 +10,5 @@ var ofMetrics = []Mistake{
 		Package: "internal/metrics", Test: "TestNames_TooMany_AreTogether", Rule: "without"},
 	{Name: "each process of a queue counts the rows", File: "claim/engine.go",
 		Old: "if !e.rescues.Load() {", New: "if e.rescues.Load() && e.store == nil {",
-		Package: "claim", Test: "TestStats_Outcomes_CountedOnce", Rule: "processes answer"},
+		Package: "claim", Test: "TestStats_Outcomes_CountedOnce", Rule: "the second process reports"},
 }
