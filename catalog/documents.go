@@ -144,8 +144,12 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	if bad := l.parseQueue(doc); bad != nil {
 		return Lock{}, bad
 	}
-	l.parseLeases(doc.lookup("leases"))
-	l.parseYield(doc.lookup("yield"))
+	if leases := doc.lookup("leases"); !absent(leases) {
+		l.parseLeases(leases)
+	}
+	if yield := doc.lookup("yield"); !absent(yield) {
+		l.parseYield(yield)
+	}
 	return l, nil
 }
 

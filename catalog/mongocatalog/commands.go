@@ -133,7 +133,7 @@ func uncountable(field string) bson.A {
 	return bson.A{
 		call(field, bson.D{{Key: "$exists", Value: true}, {Key: "$not", Value: ours}}),
 		call(field, call("$lt", int32(0))), call(field, call("$gt", int64(catalog.MaxCount))),
-		isList(field),
+		call(field+".0", there),
 	}
 }
 
