@@ -2,34 +2,35 @@
 // lockpings, and the atomic operations on them. The lock manager of MongoDB 3.2 to 6.0 had a
 // similar interface, DistLockCatalog.
 //
-// Two packages implement the store: mongocatalog with the MongoDB driver, and memcatalog in memory
-// with the same semantics. The tests in catalogtest run on both. So a test with memcatalog is also
-// valid for mongocatalog.
+// Two packages implement the store. Package mongocatalog uses the MongoDB driver. Package
+// memcatalog keeps the documents in memory. The tests in catalogtest check that both have
+// the same semantics.
 //
 // # Guarantees of an operation
 //
-// Every change of a lock or ping document is atomic. A write is acknowledged only when a majority
-// has stored it durably. There are three kinds of results:
+// Every change of a lock or ping document is atomic. A write is acknowledged when a majority
+// of the replica set has stored it durably. A write has one of three results:
 //
-//   - an error that matches [ErrUnknownOutcome]: the write may have been applied, or may be applied
-//     later, after the operation has returned;
-//   - every other error: the write was not applied;
-//   - no error: the write was applied and is durable.
+//   - no error: the write was applied and is durable;
+//   - an error that matches [ErrUnknownOutcome]: the write may have been applied, or may be
+//     applied after the operation has returned;
+//   - any other error: the write was not applied.
 //
-// This package reads no clock, retries nothing, and makes no takeover decisions.
+// Prune and Prepare send several writes. If one of them fails, the earlier writes remain.
+//
+// The operations do not decide about takeovers. They only check the conditions of a change.
 //
 // # Foreign documents
 //
-// Other programs also write to these collections: a mongos, MongoDB's own lock manager, an
-// operator. These programs and their documents are called foreign. [ParseLock] and [ParsePing]
-// parse the raw bytes of every document and check each type. They do not unmarshal a document into
-// a struct. The Go decoder would turn a missing state into 0, which means free. It would also turn
-// a string of 24 hex digits into an ObjectID, and a filter with that ObjectID would never match the
-// document.
+// Other programs also write to these collections: a mongos, MongoDB's own lock manager, or
+// an operator's tool. These programs and their documents are called foreign. [ParseLock] and
+// [ParsePing] check the type of each field in the raw bytes, because a decoder into Go values
+// hides some faults. A missing state would become 0, which means free. A string of 24 hex
+// digits would become an ObjectID. A filter with that ObjectID never matches the document.
 //
 // # Fields that only this module has
 //
-// In locks (mongos does not change them):
+// A mongos does not change these fields in locks:
 //
 //	fence       int64, raised by every acquisition and by Break
 //	takeoverMS  int64, the holder's takeover time
@@ -41,19 +42,19 @@
 //	mode        "shared" or "permit"; absent for an exclusive holder
 //	limit       int32, the number of permits, while the lock is used as a semaphore
 //	sharers     array of all holders of a shared lock or of permits, {ts, process, who, why,
-//	            takeoverMS, when, fence}; the fields of mongos have the first sharer too, for
+//	            takeoverMS, when, fence}; the first sharer is also in the top-level fields, for
 //	            programs that do not know sharers
 //	yield       {ts, by, why, at}: a request to the holder with that ts to release the lock
-//	grants      the sessions of the last grant, one per line: ts fence process
-//	evidence    the reason for the eviction that led to these grants
+//	grants      the sessions that were granted the lock last, one per line: ts fence process
+//	evidence    the reason for the eviction that led to the grants in the field grants
 //
-// In lockpings:
+// This module adds these fields in lockpings:
 //
 //	local       Date, the pinging process's clock
 //	seq         int64, the number of the ping; the process raises it with each ping; absent in a
 //	            foreign document
 //	takeoverMS, pingMS   int64, the takeover time and the ping interval of the process
 //	condemned   {by, at, evidence}, written by a contender before it evicts the process
-//	sight       {seq, at, local, by}, the record of a contender that found no new ping of the
-//	            process; the next ping removes the record
+//	sight       {seq, at, local, by}, written by a contender that found no new ping of the
+//	            process; removed by the next ping of the process
 package catalog

@@ -12,11 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxTakeover is the largest valid takeover time, ping interval and lifetime of a lease. A larger
-// value is ignored, and so is a value that is not positive.
+// MaxTakeover is the largest valid takeover time, ping interval and lifetime of a lease. A
+// stored value that is larger, zero or negative counts as absent.
 const MaxTakeover = 7 * 24 * time.Hour
 
-// stateOurs is the state of a lock that this package holds.
+// stateOurs is the state that this module writes for a held lock.
 const stateOurs = 1
 
 // A Lock is a parsed document of the collection locks.
@@ -27,36 +27,39 @@ type Lock struct {
 	Process string // empty when absent
 	Who     string
 	Why     string
-	When    time.Time // zero when absent or unreadable; informational only
+	When    time.Time // the last acquisition; zero if absent or not a Date
 	TS      bson.ObjectID
 	Fence   int64
-	// Takeover is the holder's recorded takeover time; zero when absent or out of bounds. Foreign
-	// managers leave the field unchanged, so it may be from an earlier holder. It is therefore
-	// ignored in state 2, which MongoDB's own manager and mongos 2.0 and later write. A mongos
-	// before 2.0 wrote state 1, but no server that this module supports works with it.
+	// Takeover is the holder's takeover time. It is zero if the field is absent or out of
+	// bounds. It is also zero in state 2: MongoDB's own manager and mongos 2.0 and later write
+	// state 2 without changing the field, so the stored value may be an earlier holder's. A
+	// mongos before 2.0 wrote state 1, but such a mongos does not work with any server that
+	// this module supports.
 	Takeover time.Duration
-	// Mode and Limit are those of the holders. In a free lock Limit is the first waiter's.
+	// Mode and Limit are the mode and the limit of the holders. If the lock is free and has
+	// waiters, Limit is the limit of the first waiter.
 	Mode  Mode
 	Limit int32
-	// Sharers are all holders of a lock in mode Shared or Permit. The fields above describe the
-	// first sharer. Sharers is empty for an exclusive holder.
+	// Sharers contains all holders of a lock in mode Shared or Permit. Process, Who, Why,
+	// When, TS and Takeover describe the first sharer. For an exclusive holder, Sharers is
+	// empty.
 	Sharers []Participant
-	// OldSharers is set if the document has outdated sharers, or an outdated mode. A foreign
-	// manager, which does not know these fields, did not remove them.
+	// OldSharers is set if the document has outdated sharers or an outdated mode. A foreign
+	// manager does not know these fields, so it does not remove them.
 	OldSharers bool
-	// Waiters is the queue, in order of arrival.
+	// Waiters is the queue. The first waiter is the next holder.
 	Waiters []Participant
-	// Yield is a request to the exclusive holder to release the lock. By is empty if there is no
-	// request.
+	// Yield is a request to the exclusive holder to release the lock. If there is no
+	// request, Yield is zero.
 	Yield YieldRequest
-	// Grants are the grants of the last transition that granted the lock, see [Grant].
+	// Grants contains the grants of the last transition that granted the lock.
 	Grants []Grant
-	// Leases are the holders' leases, see LeaseOf.
+	// Leases contains the leases of the holders, see LeaseOf.
 	Leases []Lease
 }
 
-// Session returns the session of the holder. For a free lock it returns the session of the last
-// holder.
+// Session returns the session of the holder. If the lock is free, it returns the session of
+// the last holder.
 func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
 
 // A YieldRequest asks the holder of a lock to release it.
@@ -71,35 +74,39 @@ type Ping struct {
 	At      time.Time // field ping: the server's clock at the last ping
 	Local   time.Time // the process's own clock at the last ping; zero when absent
 	Seq     int64     // number of the ping, chosen by its process; see HasSeq
-	// HasSeq is false for a foreign document, written by a mongos or by MongoDB's own manager.
+	// HasSeq is false for a document of a mongos or of MongoDB's own lock manager.
 	HasSeq   bool
 	Takeover time.Duration // zero when absent or out of bounds
 	Interval time.Duration // zero when absent or out of bounds
-	// Condemned is set when a contender declared the process dead.
+	// Condemned is set if a contender declared the process dead.
 	Condemned *Condemnation
-	// Sight is the record of a contender that found no new ping of the process. It is zero if there
-	// is no record.
+	// Sight is the record of a contender that found no new ping of the process. If there is no
+	// record, Sight is zero.
 	Sight Sight
 }
 
-// ParseLock parses a document of locks. No operation acquires a lock with a malformed document. A
-// document is malformed if it has one of these:
+// ParseLock parses a document of locks. No operation acquires a lock with a malformed
+// document. A document is malformed if it is not valid BSON, or has one of these faults:
 //
+//   - an _id that is not a string;
 //   - a state that is not an int, long or double;
-//   - a state that is negative or not integral;
-//   - a fence or rev that is not an int or long, is negative, or is too large to be raised;
+//   - a state that is negative or not a whole number;
+//   - a fence or rev that is not an int or long, is negative, or is too large to be raised
+//     (both may be absent);
 //   - in a held lock, a ts that is not an ObjectID or is all zero;
 //   - in a held lock, a process that is not a string (it may be absent);
-//   - a field sharers or waiters that is not an array of documents with a ts and a process;
-//   - a session that occurs twice;
-//   - a waiter with an unknown mode, or a waiter for a permit whose limit is not at least 1;
-//   - sharers that begin with the holder, although the mode is neither shared nor permit;
-//   - sharers that begin with the holder in mode permit, although the limit is not at least 1;
-//   - in state 1, which only this module writes, sharers that do not begin with the holder;
+//   - a field sharers or waiters that is not an array of documents with a ts and a process
+//     (both fields may be absent);
+//   - a session that occurs twice among the holders and waiters;
+//   - a waiter with an unknown mode;
+//   - a waiter for a permit with a limit of less than 1;
+//   - in a held lock whose first sharer has the ts of the document, a mode other than shared
+//     and permit, or mode permit with a limit of less than 1;
+//   - in state 1, a first sharer with another ts than the document;
 //   - in state 1, mode shared or permit without sharers.
 //
-// The fields when, who, why, takeoverMS, yield and leases may have any value. In a free lock only
-// the state must exist.
+// The fields when, who, why, takeoverMS, yield, leases, grants and evidence may have any
+// value. A free lock needs only the _id and the state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -153,9 +160,9 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	return l, nil
 }
 
-// ParsePing parses a document of lockpings. The field ping must be a Date. The field seq must be a
-// whole number or absent. A document without seq is foreign, not malformed. A process is condemned
-// if the field condemned exists, whatever its type.
+// ParsePing parses a document of lockpings. The field ping must be a Date. The field seq
+// must be a whole number or absent. A document without seq is foreign, and not malformed. If
+// the field condemned exists, the process is condemned, whatever the type of the field.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -195,7 +202,6 @@ func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	return p, nil
 }
 
-// parseSight parses the record of a contender. For an invalid record it returns the zero Sight.
 func parseSight(doc fields) (s Sight) {
 	seq, problem := integral(doc.lookup("seq"))
 	by, _ := doc.lookup("by").StringValueOK()
@@ -206,8 +212,9 @@ func parseSight(doc fields) (s Sight) {
 	return Sight{Seq: seq, At: at, Local: local, By: by}
 }
 
-// Printable converts an untrusted string for a log line, an error or a terminal. It escapes control
-// characters, direction characters and invalid bytes. It truncates the string to limit runes.
+// Printable makes an untrusted string safe for a log line, an error or a terminal. It
+// escapes control characters, characters that change the writing direction, and invalid
+// bytes. It truncates the string to limit runes.
 func Printable(s string, limit int) string {
 	var b strings.Builder
 	n := 0
@@ -228,8 +235,8 @@ func Printable(s string, limit int) string {
 	return b.String()
 }
 
-// BadText returns the problem with a string that is to be stored, or "" if there is none. The
-// string may have at most limit bytes.
+// BadText returns the reason why a string cannot be stored, or "" if it can be stored. The
+// string must be valid UTF-8 without a NUL byte, of at most limit bytes.
 func BadText(s string, limit int) string {
 	switch {
 	case len(s) > limit:
@@ -264,8 +271,7 @@ func fieldsOf(raw bson.Raw) fields {
 	return elements
 }
 
-// lookup returns the LAST element with the given name, like the Go decoder. It returns the zero
-// value if there is none.
+// lookup returns the LAST element with the given name, like the Go decoder.
 func (f fields) lookup(key string) bson.RawValue {
 	end := 1 + len(key) // an element has a type byte, the name, a zero byte and the value
 	for _, e := range slices.Backward(f) {
@@ -280,7 +286,6 @@ func absent(v bson.RawValue) bool {
 	return v.Type == 0 || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 }
 
-// integral returns the whole number in an int32, int64 or double. problem is empty on success.
 func integral(v bson.RawValue) (n int64, problem string) {
 	switch v.Type {
 	case bson.TypeInt32:
@@ -298,15 +303,14 @@ func integral(v bson.RawValue) (n int64, problem string) {
 	}
 }
 
-// MaxCount is the largest valid fence and rev of a free lock. An acquisition raises both.
-// MaxCountHeld is the limit for a held lock. It is larger, so that every holder can release its
-// lock.
+// MaxCount is the largest valid fence and the largest valid rev of a free lock. An
+// acquisition raises both. MaxCountHeld is the limit for a held lock. It is larger than
+// MaxCount, so that a holder can always release its lock.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
 )
 
-// counter returns a fence or a rev; 0 if it is missing.
 func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	if v.Type == 0 {
 		return 0, ""
@@ -327,8 +331,7 @@ func counter(v bson.RawValue, held bool) (n int64, problem string) {
 	}
 }
 
-// bounded converts a number of milliseconds to a duration. It returns zero for a duration of less
-// than 1 ms or more than MaxTakeover, and for a value that is not a whole number.
+// bounded converts a number of milliseconds to a duration. An invalid number becomes zero.
 func bounded(v bson.RawValue) time.Duration {
 	ms, problem := integral(v)
 	if problem != "" || ms < 1 || ms > MaxTakeover.Milliseconds() {
@@ -352,37 +355,38 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge returns the result of ping b, whose filter did not match. raw is the process's ping
-// document, nil if there is none. A nil error means that the document already has ping b: the
-// server received the command twice.
+// Judge returns the result of ping b if the ping did not match a document. The argument raw
+// is the ping document of the process, or nil if there is none. If the document already
+// contains ping b, because the server received the command twice, the error is nil.
 //
-// A twin's ping may have the same number as b, but not the same local time. An earlier ping of this
-// process has a local time in Mine, and an earlier ping of a twin does not.
+// Judge compares numbers and local times. A twin is another process with the same id. A ping
+// of a twin may have the same number as b, but it has another local time. Mine contains the
+// local time of an earlier ping of this process, and not the local time of a twin's ping.
 //
-// Judge does not report whether the first copy of the command inserted the document. Package pinger
-// explains why that is harmless.
+// If the server received the command twice, Judge cannot report whether the first copy
+// inserted the document. Package pinger explains why that is harmless.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	if raw == nil {
-		return Ping{}, ErrNoMatch // removed meanwhile
+		return Ping{}, ErrNoMatch // the document was removed meanwhile
 	}
 	p, bad := ParsePing(raw)
 	switch _, unmarked := raw.LookupErr("condemned"); {
 	case unmarked == nil && bad != nil:
-		return Ping{}, &CondemnedError{Process: b.Process} // the mark counts without its fields
+		return Ping{}, &CondemnedError{Process: b.Process} // with unknown details
 	case unmarked == nil:
 		return Ping{}, &CondemnedError{Process: b.Process, Condemnation: *p.Condemned}
 	case bad != nil:
 		return Ping{}, bad
 	case p.HasSeq && p.Seq < b.Seq && b.Follows(p.Local):
-		return Ping{}, ErrNoMatch // changed meanwhile: the next ping matches
+		return Ping{}, ErrNoMatch // the document changed meanwhile; the next ping matches
 	case p.HasSeq && p.Seq == b.Seq && p.Local.UnixMilli() == b.Local.UnixMilli():
 		return p, nil
 	}
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether an earlier ping of b's process may have the given local time. That is so
-// if Mine is empty or contains the time.
+// Follows reports whether an earlier ping of the same process may have written the given
+// local time. It returns true if Mine is empty or contains the time.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

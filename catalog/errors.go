@@ -8,23 +8,24 @@ import (
 
 // Errors of reads and of conditional writes.
 var (
-	// ErrNotFree is returned by Enter when the lock cannot be acquired without waiting. Enter with
-	// TryPlain also returns ErrNotFree for a malformed document. Only a Snapshot shows which of the
-	// two is the case.
+	// ErrNotFree is returned by Enter and EnterTransaction if the lock cannot be acquired
+	// without waiting. Enter with TryPlain also returns ErrNotFree if the document is
+	// malformed. A Snapshot shows which of the two is the reason.
 	ErrNotFree = errors.New("lock is not free")
-	// ErrNoMatch is returned by a conditional write that found no document in the required state.
-	// The store is unchanged.
+	// ErrNoMatch is returned by a conditional write if no document meets its conditions. The
+	// store is unchanged.
 	ErrNoMatch = errors.New("document is not as expected")
 	// ErrNotFound is returned by Read when the document does not exist.
 	ErrNotFound = errors.New("no such document")
-	// ErrUnknownOutcome is matched by the error of a write whose outcome is unknown: it may have
-	// been applied, or may be applied later.
+	// ErrUnknownOutcome is matched by the error of a write with an unknown outcome. The
+	// write may have been applied, or may be applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrUnavailable is matched by the error of an operation that was not applied, because the
-	// server could not be reached, had no primary, was overloaded, or did not accept writes.
+	// ErrUnavailable is matched by the error of an operation that was not applied because
+	// the server could not be reached, had no primary, was overloaded, or did not accept
+	// writes.
 	ErrUnavailable = errors.New("server unavailable")
-	// ErrNoTransactions is returned by Transact when the deployment or the configured database has
-	// no transactions. The store is unchanged.
+	// ErrNoTransactions is returned by Transact and EnterTransaction if the deployment or
+	// the configured database does not support transactions. The store is unchanged.
 	ErrNoTransactions = errors.New("no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("process was condemned")
@@ -34,13 +35,14 @@ var (
 	ErrMalformed = errors.New("malformed document")
 )
 
-// A MalformedError names a document that cannot be interpreted, and the invalid field. The lock in
-// such a document is never free, and its holder is never evicted.
+// A MalformedError names a document that cannot be interpreted, and its invalid field. While
+// the document of a lock is malformed, no session acquires the lock and no holder is
+// evicted.
 type MalformedError struct {
 	Collection string // "locks", "lockpings" or "lockhistory"
 	ID         string // the _id; extended JSON if it is not a string
 	Field      string
-	Problem    string // the problem with the field and the expected value
+	Problem    string
 }
 
 func (e *MalformedError) Error() string {
@@ -54,7 +56,7 @@ func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 // A CondemnedError reports that a contender has declared the process dead.
 type CondemnedError struct {
 	Process string
-	// Condemnation is the contender's mark; zero when it could not be read.
+	// Condemnation is the contender's mark; zero if it could not be read.
 	Condemnation Condemnation
 }
 
@@ -70,8 +72,9 @@ func (e *CondemnedError) Error() string {
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
 // A TwinError reports that the process's ping document has a number or a local time that the
-// process did not write. Either another process has the same id, for example after the restore of a
-// snapshot, or an operator changed the document. Ping did not change the document.
+// process did not write. Either another process has the same id, for example after a machine
+// was restored from a snapshot, or an operator edited the document. The refused ping did not
+// change the document.
 type TwinError struct {
 	Process string
 	Sent    int64 // number of the refused ping

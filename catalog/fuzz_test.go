@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// FuzzParse parses any bytes with ParseLock and ParsePing. No input causes a panic. The result for
-// a malformed document is the zero value. A lock is free only if its state is a numeric zero. A
-// held lock has a session.
+// FuzzParse passes arbitrary bytes to ParseLock and ParsePing. No input causes a panic.
+// For a malformed document both return the zero value. ParseLock reports a lock as free
+// only if the field state is the number zero. A held lock always has a session.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []bson.D{
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),
@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// wantOrderly checks the invariants of a parsed queue.
+// wantOrderly checks that the fields of a parsed lock agree with each other.
 func wantOrderly(t *testing.T, l catalog.Lock) {
 	t.Helper()
 	for _, p := range slices.Concat(l.Sharers, l.Waiters) {
@@ -82,7 +82,8 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 }
 
-// numericZero reports whether the state is a numeric zero. It does not call the parser.
+// numericZero reports whether the field state is the number zero. It does not call
+// ParseLock, because the test compares both results.
 func numericZero(data []byte) bool {
 	elements, err := bson.Raw(data).Elements()
 	if err != nil {
@@ -107,8 +108,8 @@ func numericZero(data []byte) bool {
 	return zero
 }
 
-// An error's text never contains the signature or the session of a command, even if the command in
-// it is truncated.
+// Redact removes the signature and the session id of a command from a server's error text,
+// even if the server has truncated the command.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", ` +
@@ -136,7 +137,8 @@ func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	assert.Equal(t, catalog.Redact(text), text, "taken out: %s, of %s")
 }
 
-// For a connection without a user, the error does not ask the operator to grant a privilege.
+// If the connection has no user, the text of a PrivilegeError does not tell the operator
+// to grant a privilege.
 func TestPrivilegeError_NoUser_DoesNotAskForGrants(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{

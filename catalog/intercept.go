@@ -15,20 +15,21 @@ type Call struct {
 	Transition Transition
 	// PingChange is the argument of ApplyPing; nil for another operation.
 	PingChange PingChange
-	// Names are the names of the locks, or one process id. Names may be empty.
+	// Names contains the names of the locks, or one process id. It may be empty.
 	Names []string
-	// Row is the number of the requested row of a listing, from 0. The request for row 0 sends the
-	// command.
+	// Row is the number of a row of a listing, from 0. The hook runs once for each row. The
+	// listing sends its command at row 0.
 	Row int
 }
 
-// A Hook runs in place of a call. It may call do, which runs the operation and returns the
-// operation's error. It may call do at most once, in any goroutine. The caller gets the hook's
-// error. If that is not do's error, the caller gets no result.
+// A Hook runs instead of an operation. The given function runs the operation and returns its
+// error. The hook may call this function at most once, in any goroutine. The caller of the
+// operation receives the error of the hook. If this error does not match the error of the
+// operation, the caller receives no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
-// Intercept returns a store that passes every operation on store to a hook. The returned store is
-// safe for concurrent use if the hook is.
+// Intercept returns a store that runs a hook around every operation on the given store. If
+// the hook is safe for concurrent use, the returned store is too.
 func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
 
 type intercepted struct {
@@ -36,8 +37,8 @@ type intercepted struct {
 	hook  Hook
 }
 
-// Through passes the function do to a hook and returns do's result. If do returns after the hook,
-// its result is dropped.
+// Through runs a hook around the given operation and returns the result of the operation. If
+// the operation returns after the hook, Through discards the result.
 func Through[T any](
 	ctx context.Context, hook Hook, c Call, do func(context.Context) (T, error),
 ) (T, error) {
@@ -66,8 +67,9 @@ type both[A, B any] struct {
 
 func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
 
-// rows passes a listing to the hook, one call per row. After an error of the hook it closes the
-// cursor in the background, because closing a cursor may send a command.
+// rows runs the hook once for each row of a listing. After an error of the hook, it closes
+// the cursor in another goroutine, because closing a cursor may send a command and wait for
+// the reply.
 func rows[T any](
 	ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error],
 ) iter.Seq2[T, error] {
@@ -79,7 +81,7 @@ func rows[T any](
 	return func(yield func(T, error) bool) {
 		c, asked := c, ctx
 		next, stop := iter.Pull2(func(yield func(T, error) bool) { list(asked)(yield) })
-		reading := make(chan struct{}, 1) // full during a read; guards variable over
+		reading := make(chan struct{}, 1) // contains a value during a read; guards over
 		over := false
 		for ; ; c.Row++ {
 			r, err := Through(ctx, hook, c, func(ctx context.Context) (r row, _ error) {
@@ -94,7 +96,7 @@ func rows[T any](
 				return r, nil
 			})
 			if err != nil {
-				go func() { // ends after the last read; a panic would reach no caller
+				go func() { // ends after the last read; no caller can handle a panic
 					defer func() { _ = recover() }()
 					reading <- struct{}{}
 					defer func() { <-reading }()
@@ -113,7 +115,6 @@ func rows[T any](
 	}
 }
 
-// with(do, a) returns a function that calls do with a.
 func with[A, T any](
 	do func(context.Context, A) (T, error), a A,
 ) func(context.Context) (T, error) {
@@ -210,7 +211,7 @@ func (i *intercepted) EnterTransaction(ctx context.Context, r Request) (Lock, er
 	return Through(ctx, i.hook, of(OpEnterTransaction, r.Name), with(i.inner.EnterTransaction, r))
 }
 
-// GrantStream opens a stream. It calls the hook for the opening and for each Next.
+// GrantStream runs the hook when it opens the stream, and for each call of Next.
 func (i *intercepted) GrantStream(ctx context.Context, process string) (GrantStream, error) {
 	s, err := Through(ctx, i.hook, of(OpGrantStream, process), with(i.inner.GrantStream, process))
 	if err != nil {

@@ -31,7 +31,8 @@ type operation = func(context.Context) error
 
 func pass(ctx context.Context, _ catalog.Call, do operation) error { return do(ctx) }
 
-// If the hook only calls do, the results are those of the store.
+// With a hook that only forwards each call, Intercept returns the results of the store,
+// even a result that comes with an error.
 func TestIntercept_PartialResults(t *testing.T) {
 	c := catalog.Intercept(partial{memcatalog.New(memcatalog.Options{})}, pass)
 	if w, err := c.Prepare(t.Context()); len(w) != 1 || !errors.Is(err, errPart) {
@@ -46,7 +47,7 @@ func TestIntercept_PartialResults(t *testing.T) {
 	}
 }
 
-// A second range over a sequence sends a new command.
+// Each range loop over the iterator that List returns sends a new command.
 func TestIntercept_ListTwice(t *testing.T) {
 	first := 0
 	count := func(ctx context.Context, call catalog.Call, do operation) error {
@@ -77,7 +78,8 @@ func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 	return e.Catalog.List(ctx, waited)
 }
 
-// If the hook refuses a List, the store is not called at all.
+// If the hook returns an error for List, Intercept does not call the List method of the
+// store.
 func TestIntercept_EagerList(t *testing.T) {
 	in := make(chan struct{})
 	refuse := errors.New("refused")

@@ -10,7 +10,7 @@ type Op string
 
 // The operations of a [Catalog].
 const (
-	OpAcquire      Op = "acquire" // Enter by TryPlain
+	OpAcquire      Op = "acquire" // Enter with TryPlain
 	OpEnter        Op = "enter"
 	OpLeave        Op = "release"
 	OpEvict        Op = "evict"
@@ -39,12 +39,11 @@ const (
 	OpList             Op = "list"
 	OpListWaited       Op = "list_waiters"
 	OpGrantStream      Op = "stream"
-	OpNextGrants       Op = "next_grants" // each Next of a [GrantStream]; sends no command
+	OpNextGrants       Op = "next_grants" // Next of a [GrantStream]
 	OpTransact         Op = "transact"
 	OpEnterTransaction Op = "enter_transaction"
 )
 
-// writes has every operation. The value reports whether the operation changes documents.
 var writes = map[Op]bool{
 	OpAcquire: true, OpEnter: true, OpLeave: true, OpEvict: true, OpGrantNext: true,
 	OpConfirm: true, OpSeedFence: true, OpRenew: true, OpPutFirst: true, OpRequestYield: true,
@@ -60,6 +59,6 @@ var writes = map[Op]bool{
 // Ops returns all operations, in any order.
 func Ops() []Op { return slices.Collect(maps.Keys(writes)) }
 
-// Writes reports whether the operation changes documents. If there is no reply to such an
-// operation, its outcome is unknown.
+// Writes reports whether the operation changes documents. If a call of this operation gets
+// no reply, its outcome is unknown.
 func (op Op) Writes() bool { return writes[op] }

@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// parseQueue parses the fields of a lock document that this module added for the queue.
 func (l *Lock) parseQueue(doc fields) *MalformedError {
 	fail := func(field, problem string) *MalformedError {
 		return &MalformedError{LocksCollection, l.Name, field, problem}
@@ -23,8 +22,9 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if bad != nil {
 		return bad
 	}
-	// A foreign manager writes the fields of one holder and does not change the sharers. So the
-	// sharers are valid only if the top-level fields have the first sharer's session.
+	// A foreign manager writes the holder in the top-level fields and does not change the
+	// sharers. So the sharers are valid only if the first one is the holder in the top-level
+	// fields.
 	mode, ok := modeOf(doc.lookup("mode"))
 	several := ok && mode != Exclusive
 	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
@@ -33,7 +33,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	}
 	if counts {
 		if !several {
-			return fail("mode", `must be "shared" or "permit" beside sharers`)
+			return fail("mode", `must be "shared" or "permit" if there are sharers`)
 		}
 		limit := int32(0)
 		if mode == Permit {
@@ -47,7 +47,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 		}
 	}
 	l.OldSharers = !counts && (several || len(sharers) > 0)
-	if !l.Held && len(l.Waiters) > 0 { // a foreign manager freed it
+	if !l.Held && len(l.Waiters) > 0 { // a foreign manager freed the lock
 		l.Limit = l.Waiters[0].Limit
 	}
 	if field := l.twice(); field != "" {
@@ -59,8 +59,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	return nil
 }
 
-// The method twice returns the path of a session that occurs twice among the holders and waiters.
-// It returns "" if there is none.
+// twice returns the path of a session that occurs twice, or "".
 func (l *Lock) twice() (field string) {
 	if len(l.Sharers)+len(l.Waiters) == 0 {
 		return ""
@@ -80,7 +79,6 @@ func (l *Lock) twice() (field string) {
 	return ""
 }
 
-// modeOf reads a mode. ok is false for an unknown mode.
 func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	if absent(v) {
 		return Exclusive, true
@@ -90,7 +88,6 @@ func modeOf(v bson.RawValue) (m Mode, ok bool) {
 	return m, ok && (m == Exclusive || m == Shared || m == Permit)
 }
 
-// limitOf returns a number of permits; 0 for an invalid one.
 func limitOf(v bson.RawValue) int32 {
 	n, problem := integral(v)
 	if problem != "" || n < 1 || n > math.MaxInt32 {
@@ -99,7 +96,6 @@ func limitOf(v bson.RawValue) int32 {
 	return int32(n)
 }
 
-// parseParticipants parses an array of holders or waiters. Each element needs a ts and a process.
 func parseParticipants(name, field string, v bson.RawValue) ([]Participant, *MalformedError) {
 	if absent(v) {
 		return nil, nil
@@ -146,7 +142,7 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 		}
 		if p.Mode == Permit {
 			if p.Limit = limitOf(in.lookup("limit")); p.Limit == 0 {
-				return "limit", "must be the number of permits that are waited for, at least 1"
+				return "limit", "must be the number of permits, at least 1"
 			}
 		}
 	}
@@ -154,8 +150,8 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	return "", ""
 }
 
-// ProcessesIn returns the process ids of the waiters in a lock document. If held is set, it also
-// returns the holders' ids. The document may be malformed.
+// ProcessesIn returns the process ids of the waiters in a lock document. If held is set, it
+// also returns the process ids of the holders. The document may be malformed.
 func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	doc := fieldsOf(raw)
 	var values []bson.RawValue
@@ -191,18 +187,19 @@ func (p *Participant) complete(in fields) {
 	}
 }
 
-// GrantLine returns one line of the field grants: session, fence and process. The field is a
-// string, because every kind of change event contains a string as a whole, and because a filter can
-// search a string for a process id. GrantLine replaces line breaks in the process id by spaces.
-// Otherwise a process id could contain the line of another grant.
+// GrantLine returns one line of the field grants: session, fence and process id. The field
+// is a string, because every change event contains a string as a whole, and because a filter
+// can search a string for a process id. GrantLine replaces each line break in the process id
+// by a space, so that a process id cannot contain the line of another grant.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
 
-// OneLine returns a process id as a [GrantLine] contains it.
+// OneLine returns a process id as [GrantLine] writes it: with spaces instead of line breaks.
 func OneLine(process string) string { return strings.ReplaceAll(process, "\n", " ") }
 
-// ParseGrants parses the field grants of a lock. It skips invalid lines.
+// ParseGrants parses the field grants of a lock. It skips invalid lines. It stores the given
+// evidence in each grant.
 func ParseGrants(name, text, evidence string) []Grant {
 	var grants []Grant
 	for line := range strings.Lines(text) {
@@ -220,7 +217,7 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield parses a request to yield. It ignores the request if its session is not the holder's.
+// parseYield ignores a request to an earlier holder and a request to sharers.
 func (l *Lock) parseYield(v bson.RawValue) {
 	if !l.Held || len(l.Sharers) > 0 {
 		return

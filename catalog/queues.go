@@ -11,26 +11,28 @@ import (
 )
 
 // MaxWaiters is the largest number of waiters in a lock document. For an exception see
-// [Lock.RoomFor]. The remaining contenders wait in their processes.
+// [Lock.RoomFor]. If the queue is full, Enter returns ErrQueueFull.
 const MaxWaiters = 100
 
-// MaxHolders is the largest number of sessions that hold one lock at a time, shared or by permits.
-// Further sessions wait in the queue. The limit bounds the document, which every grant rewrites and
-// returns. A holder takes about 270 bytes, or 2.4 KB with the longest strings. The server's limit
-// is 16 MiB per document.
+// MaxHolders is the largest number of sessions that hold one lock at a time, in mode Shared
+// or Permit. Further sessions wait in the queue. The limit bounds the size of the document,
+// which every grant rewrites and returns. A holder takes about 270 bytes, or 2.4 KB with the
+// longest strings. The server allows 16 MiB per document.
 const MaxHolders = 1000
 
-// A Mode is the way in which a session holds a lock. Exclusive and Shared can be used with the same
-// name. A lock that is held by permits cannot be used in the other modes.
+// A Mode is the way in which a session holds a lock. Exclusive and Shared requests can be
+// queued for the same lock. While a lock has Permit sessions, requests in the other modes
+// fail. While a lock has sessions in the other modes, Permit requests fail.
 type Mode string
 
 // The modes, as they are stored in the documents.
 const (
-	// Exclusive allows one holder. The document has no field mode, like a document of mongos.
+	// Exclusive allows one holder. The field mode is absent, as in a document of mongos.
 	Exclusive Mode = ""
 	// Shared allows at most MaxHolders holders at a time.
 	Shared Mode = "shared"
-	// Permit allows as many holders as the limit in the document, but at most MaxHolders.
+	// Permit allows at most as many holders as the field limit of the document, and at most
+	// MaxHolders.
 	Permit Mode = "permit"
 )
 
@@ -52,36 +54,37 @@ type Participant struct {
 	Fence int64
 }
 
-// Queues has the operations of waiters. The lock document contains the queue, so the command that
-// frees a lock also grants the lock to the next waiter.
+// Queues is the group of operations for waiters. The lock document contains the queue. So
+// one command can free a lock and grant it to the next waiter.
 type Queues interface {
-	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock. It
-	// sends one command if the server supports that. The result has no entry for a lock without a
-	// document. The entry for a malformed document has its error in LockErr.
+	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock.
+	// It sends one command if the server can join collections. A lock without a document has
+	// no entry in the result. For a malformed document, the entry contains LockErr.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree reads a lock in names if it is free, if the given process holds it, or if its name
-	// is also in always. It skips malformed documents. A process polls for its grants with
-	// HeldOrFree. The result may omit who, why, since and takeoverMS of waiters.
+	// HeldOrFree returns each lock in the list names that is free or that the process holds.
+	// It also returns each lock that is in both lists, names and always. It skips malformed
+	// documents. A process polls for its grants with HeldOrFree. The result may omit who, why,
+	// since and takeoverMS of waiters.
 	HeldOrFree(ctx context.Context, process string, names, always []string) ([]Lock, error)
 
-	// GrantStream opens a stream of the future grants to process. It returns ErrNoGrantStream if
-	// the deployment or the database has no change streams.
+	// GrantStream opens a stream of the future grants to a process. If the deployment or the
+	// database has no change streams, it returns ErrNoGrantStream.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
-	// EnterTransaction acquires a free lock inside the transaction that ctx carries. No other
-	// session can acquire the lock until the transaction ends. After the transaction the lock is
-	// free. Errors:
-	//   - ErrNoTransactions when ctx carries no transaction, or the store does not support
+	// EnterTransaction acquires a free lock inside the transaction that ctx carries. Until the
+	// transaction ends, no other session can acquire the lock. After the transaction, the lock
+	// is free. Errors:
+	//   - ErrNoTransactions if ctx carries no transaction, or if the store does not support
 	//     transactions;
-	//   - ErrNotFree; the transaction remains usable;
-	//   - other errors, such as a conflict; they have the driver's labels, so that the driver can
-	//     run the transaction again.
+	//   - ErrNotFree if the lock has a holder or a waiter; the transaction remains usable;
+	//   - any other error, such as a conflict, with the error labels of the driver, so that
+	//     the driver can run the transaction again.
 	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
-// LookAt returns the snapshot of one lock. For a lock without a document it returns the zero
-// Snapshot.
+// LookAt returns the snapshot of one lock. If the document does not exist, it returns the
+// zero Snapshot.
 func LookAt(ctx context.Context, store interface {
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 }, name string) (Snapshot, error) {
@@ -89,19 +92,21 @@ func LookAt(ctx context.Context, store interface {
 	return seen[name], err
 }
 
-// An EnterMode selects what Enter does if the lock is not free.
+// An EnterMode selects the behavior of Enter for a lock that is not free.
 type EnterMode int
 
 // The modes of Enter.
 const (
-	// Queue adds the request to the end of the queue.
+	// Queue makes Enter add the request to the queue.
 	Queue EnterMode = iota
-	// Try makes Enter return ErrNotFree instead of waiting. It does not overtake waiters.
+	// Try makes Enter return ErrNotFree. Enter also returns ErrNotFree if the lock is free but
+	// has earlier waiters.
 	Try
-	// TryPlain is Try for an exclusive request. It sends one command on every server. It acquires
-	// the lock if the document does not exist, or is well formed, free, and without waiters and
-	// sharers. Otherwise Enter returns ErrNotFree, and a Snapshot shows the cause. TryPlain raises
-	// the fence by 1 only. To raise the fence to the clock, use SeedFence.
+	// TryPlain is Try for an exclusive request, with one command on every server. Enter
+	// acquires the lock if the document does not exist. It also acquires the lock if the
+	// document is well formed, free, and without waiters and sharers. In all other cases Enter
+	// returns ErrNotFree, and a Snapshot shows the reason. The acquisition raises the fence by
+	// 1. To raise the fence to the server's clock, apply SeedFence.
 	TryPlain
 )
 
@@ -110,20 +115,22 @@ type Grant struct {
 	Session
 	Process string
 	Fence   int64
-	// Evidence is the reason for the eviction that led to the grant; empty without an eviction.
+	// Evidence is the reason for the eviction that led to the grant; empty if there was no
+	// eviction.
 	Evidence string
 }
 
-// GrantStream is an open stream of grants. Next waits for grants and returns them. It returns an
-// error when ctx is done or the stream has ended. The caller must then close the stream. The stream
-// does not contain earlier grants: after opening a stream, call [Queues.HeldOrFree].
+// GrantStream is an open stream of grants. Next waits for grants and returns them. If ctx is
+// done or the stream has ended, Next returns an error, and the caller must close the stream.
+// The stream contains only grants that are made after its opening. To find earlier grants,
+// call [Queues.HeldOrFree] after opening the stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// SnapshotOf returns the snapshot of a lock document. It calls the function ping for the ping of
-// each holder and waiter.
+// SnapshotOf returns the snapshot of a lock document. It calls the given function to get the
+// ping of each holder and waiter.
 func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
 	if bad != nil {
@@ -156,8 +163,8 @@ func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 	return snapshot
 }
 
-// A PingState is a process's ping document, or the error of a malformed document. Both are nil when
-// there is no document.
+// A PingState is a process's ping document, or the error of a malformed document. If there
+// is no document, both fields are nil.
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
@@ -177,7 +184,7 @@ func PingStateOf(raw bson.Raw) PingState {
 
 // Errors of queueing.
 var (
-	// ErrQueueFull is returned by Enter when the queue has no room for the request, see
+	// ErrQueueFull is returned by Enter if the queue has no room for the request, see
 	// [Lock.RoomFor].
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
@@ -187,8 +194,9 @@ var (
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError reports that a lock is in use in another mode or with another number of
-// permits.
+// A PermitMismatchError reports that a request does not fit the present use of the lock.
+// Either the numbers of permits differ, or one is for a semaphore and the other for an
+// exclusive or shared lock.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0 for an exclusive or shared lock
@@ -196,7 +204,7 @@ type PermitMismatchError struct {
 }
 
 func (e *PermitMismatchError) Error() string {
-	return fmt.Sprintf("lock %q is in use %s, not %s; all who use it at a time must ask for the same",
+	return fmt.Sprintf("lock %q is in use %s, not %s; all its users must request the same",
 		Printable(e.Name, 200), limitWords(e.Recorded), limitWords(e.Asked))
 }
 
@@ -210,9 +218,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has room for a request. The queue has room for MaxWaiters
-// waiters. It has room for twice as many if the request was queued before, and returns to its place
-// ahead of a later waiter.
+// RoomFor reports whether the queue has room for a request. Usually the queue has room for
+// MaxWaiters waiters. For a request that was queued earlier and returns to its place before
+// another waiter, the queue has room for twice as many.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {
@@ -235,7 +243,7 @@ func (l Lock) Holders() []Participant {
 	}}
 }
 
-// GrantsOf returns the sessions of process that hold the lock, as grants.
+// GrantsOf returns one grant for each session with which the process holds the lock.
 func (l Lock) GrantsOf(process string) []Grant {
 	var grants []Grant
 	for _, p := range l.Holders() {
@@ -253,7 +261,8 @@ func (l Lock) GrantsOf(process string) []Grant {
 	return grants
 }
 
-// SessionsOf returns the sessions of process in the document: first as a holder, then as a waiter.
+// SessionsOf returns the sessions of a process in the document, first as a holder, then as a
+// waiter.
 func (l Lock) SessionsOf(process string) []HeldSession {
 	var sessions []HeldSession
 	add := func(participants []Participant, waits bool) {

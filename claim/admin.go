@@ -26,24 +26,26 @@ const (
 	StateDone     = State(rows.Done)
 )
 
-// Counts is the number of a queue's rows in each state.
+// Counts stores the number of a queue's rows in each state.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
-	Refused                              int64 // rows that the server refuses to change; this process tries them again
-	Later                                int64 // ready rows that are not due or have no date, see [Config].Due
-	// Odd is the number of rows that can never be claimed, see [Admin.Odd]. No other field counts
-	// them, except Dead or Done if the state is a list that contains it.
+	Refused                              int64 // rows that this process could not change
+	Later                                int64 // rows that are not due yet, or have no due time
+	// Odd is the number of rows that can never be claimed or ended, see [Admin.Odd]. The other
+	// fields do not count an odd row, unless its state is a list that contains "dead" or
+	// "done".
 	Odd int64
 }
 
-// An Info is a row as stored. A zero time is unknown.
+// An Info describes a row. NotBefore, DoneAt and DeadAt are zero if the row has no such
+// time.
 type Info struct {
 	ID        bson.RawValue
 	Doc       bson.Raw // the whole document
 	State     State
 	Attempts  int
 	Errors    []Failure // the last ten, the oldest first
-	LastError string    // for a dead row, why it is dead
+	LastError string    // the text of the last failure
 	NotBefore time.Time // when a retrying row is due
 	DoneAt    time.Time
 	DeadAt    time.Time
@@ -55,15 +57,18 @@ func infoOf(row rows.Row) Info {
 		m.DoneAt, m.DeadAt}
 }
 
-// An Admin lists, counts and changes the rows of a queue. It needs no Manager. Its methods return
-// ErrConfig, a *distlock.PrivilegeError, or an error of the driver.
+// An Admin lists, counts and changes the rows of a queue. It works without a Manager. If a
+// context is nil or a state is not allowed, its methods return a *ConfigError. If a
+// privilege is missing, they return a *distlock.PrivilegeError.
 type Admin struct {
 	store     *rows.Mongo
 	cfg       Config
 	namespace string
 }
 
-// NewAdmin returns an Admin for a queue in coll, or a *ConfigError. It does no I/O.
+// NewAdmin returns an Admin for a queue. The parameter cfg describes the queue, and coll is
+// its collection. If cfg is wrong or coll is nil, NewAdmin returns a *ConfigError. It does
+// no I/O.
 func NewAdmin(coll *mongo.Collection, cfg Config) (*Admin, error) { return newAdmin(coll, cfg, nil) }
 
 func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error) {
@@ -78,8 +83,6 @@ func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error)
 	return &Admin{store, cfg, coll.Database().Name() + "." + coll.Name()}, nil
 }
 
-// check returns a *ConfigError if ctx is nil, or if state is not one of the states in the last
-// parameter.
 func check(ctx context.Context, state State, of ...State) error {
 	var list problems
 	list.add(ctx == nil, noContext)
@@ -87,8 +90,9 @@ func check(ctx context.Context, state State, of ...State) error {
 	return list.err()
 }
 
-// List returns the rows in a state. For a row that it cannot parse, it returns the ID, the Doc and
-// an error, and continues. Any other error ends the list.
+// List iterates over the rows in the given state and their documents. If it cannot parse a
+// row, it yields the ID and the Doc of that row with an error, and continues. Any other
+// error ends the iteration.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		err := check(ctx, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)
@@ -107,7 +111,6 @@ func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 // Count counts the rows in each state. It sends at most nine commands.
 func (a *Admin) Count(ctx context.Context) (Counts, error) { return counted(ctx, a.store, 0) }
 
-// counted counts the rows in each state. The parameter refused becomes Counts.Refused.
 func counted(ctx context.Context, store rows.Store, refused int64) (Counts, error) {
 	if err := usable(ctx); err != nil {
 		return Counts{}, err
@@ -117,8 +120,8 @@ func counted(ctx context.Context, store rows.Store, refused int64) (Counts, erro
 	return Counts(d.Counts), err
 }
 
-// Retry makes the dead rows with these _ids ready and resets their attempts. It returns the number
-// of rows that it changed.
+// Retry makes dead rows with the given _ids ready and resets their attempts. It returns the
+// number of rows that it changed.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -127,11 +130,11 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll makes all dead rows ready and resets their attempts. It sends about eleven commands per
-// thousand rows, and returns the number of rows that it changed.
+// RetryAll makes all dead rows ready and resets their attempts. It sends about eleven
+// commands per thousand rows. It returns the number of rows that it changed.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
-	var refused error // the server changes the other rows
+	var refused error // returned at the end, because the server changes the other rows
 	flush := func() error {
 		one, err := a.store.Retry(ctx, ids)
 		n, ids = n+one, nil
@@ -154,8 +157,9 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, cmp.Or(err, refused)
 }
 
-// Delete removes the documents of the rows with these _ids. It keeps rows that are not in the given
-// state, which must be StateDead or StateDone. It returns the number of removed documents.
+// Delete removes the documents of rows with the given _ids. It removes only rows in the
+// given state, which must be StateDead or StateDone. Delete returns the number of removed
+// documents.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -164,9 +168,10 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 	return a.store.Remove(ctx, rows.State(state), raw)
 }
 
-// Purge removes the documents of rows that have been in a state for longer than olderThan, by the
-// server's clock. If olderThan is 0, it removes all rows in that state. The state must be StateDead
-// or StateDone. Purge sends two commands per thousand rows.
+// Purge removes the documents of rows that have been in the given state for longer than
+// olderThan, by the server's clock. The state must be StateDead or StateDone. If olderThan
+// is zero, Purge removes all rows in that state. It sends two commands per thousand rows and
+// returns the number of removed documents.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err
@@ -190,8 +195,9 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 	}
 }
 
-// Odd describes up to twenty odd rows, which can never be claimed or ended. Their field, key or due
-// date has a wrong type or value, or they are claimed without the name of a slot.
+// Odd returns descriptions of up to twenty odd rows. An odd row can never be claimed or
+// ended, because the package's field, the key or the due date in its document is malformed.
+// For example, a claimed row does not name the slot of its process.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -203,8 +209,8 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes up to 1,000 odd claimed rows ready and resets their attempts. A row with a wrong
-// fence stays odd. Repair returns the number of rows that it changed.
+// Repair makes up to 1,000 odd claimed rows ready and resets their attempts. It returns the
+// number of rows that it changed. A row with a malformed fence stays odd.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err
@@ -212,9 +218,11 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 	return a.store.Repair(ctx)
 }
 
-// Cancel makes a row dead with the error "cancelled". It returns ErrOver if the row is dead, done
-// or gone. If a handler works on the row, the handler's context ends within about 5 s. Once the
-// handler has returned, the row is dead and OnDead is called.
+// Cancel makes a row dead with the error "cancelled". If the row is dead or done, or its
+// document is gone, Cancel returns ErrOver. If a handler works on the row, the context of
+// the handler ends within about 5 s. When the handler has returned, the row becomes dead and
+// OnDead is called. If the handler succeeds before its context ends, the row becomes done
+// instead.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {
@@ -234,8 +242,9 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 	return nil
 }
 
-// SetPaused pauses or resumes the queue. All processes notice a pause within about a minute, and
-// its end within about 10 s. Running handlers continue.
+// SetPaused pauses or resumes the queue. When the queue is paused, the processes stop their
+// claims within about a minute, and running handlers continue. When the queue is resumed,
+// the processes claim rows again within about 10 s.
 func (a *Admin) SetPaused(ctx context.Context, paused bool) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -269,7 +278,6 @@ func (a *Admin) CreateIndexes(ctx context.Context) error {
 	return a.store.Prepare(ctx)
 }
 
-// rawIDs checks ctx and state, and returns ids as raw values.
 func rawIDs(ctx context.Context, state State, ids []any) (raw []bson.RawValue, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return nil, err

@@ -9,39 +9,39 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// arrivals holds the ready rows and the due times that a process knows.
+// arrivals stores the ready rows and the due times that a process knows.
 //
-// All processes receive the same events of the change stream. After an event, each process waits
-// for a random time, at most the spread, and then claims the row. It does not claim the row if an
-// event shows that another process was faster. A claim that finds no row makes the spread four
-// times as long. A claim that finds a row makes the spread a little shorter. As a result, about one
-// claim in twenty finds no row, for any number of processes.
+// All processes receive the same events of the change stream. After an event about a ready
+// row, each process waits for a random time between zero and the spread. Then it claims the
+// row, unless an event has reported a claim by another process. A claim that finds no row
+// makes the spread four times as long. A claim that finds a row makes it a little shorter.
+// As a result, about one claim in twenty finds no row, for any number of processes.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
 	server func() time.Time // nil: rows have no due times
-	news   chan struct{}    // one element if a waiting worker must compute its next claim again
+	news   chan struct{}    // makes a waiting worker compute the time of its next claim again
 
 	mu      sync.Mutex // guards the rest
-	open    bool       // there is a stream
-	streams int        // how often open was set
+	open    bool       // a change stream is open
+	streams int        // the number of streams that have begun or ended
 	events  int64
 	rows    map[string]arrival // known rows by _id
-	sure    bool               // no other row is ready
+	sure    bool               // rows contains all ready rows
 	blocked bool               // ready rows may wait for a key
 	freed   int64              // the number of the last event that freed a key
 	planned bool               // rows contains all due times until end
 	end     time.Time          // zero: no limit
 	reread  time.Duration      // when due times may be read again
 
-	first string        // the row for which pause was drawn
-	pause time.Duration // from the time when that row is ready to the claim
+	first string        // the row for which pause was chosen
+	pause time.Duration // the time from the arrival or the due time of that row to its claim
 	wide  time.Duration // the spread
 
 	looked   time.Duration // when this process last found no row
 	jitter   float64
 	surprise bool    // the row of the last claim was not known
-	polls    float64 // the time from looked to the next poll, in units of poll
+	polls    float64 // the time between two polls, in units of the field poll
 }
 
 // An arrival is a row that is ready or will be ready.
@@ -51,15 +51,14 @@ type arrival struct {
 	event int64
 }
 
-// Bounds of the fields of arrivals.
 const (
 	mostKnown   = 1000
 	leastSpread = 4 * time.Millisecond
-	mostSpread  = 20       // in units of poll
-	wider       = 4.       // after a claim that found no row
-	narrower    = 13. / 14 // after a claim that found a row
-	fewPolls    = 10.      // between two polls with a stream
-	mostPolls   = 300.     // between two polls that find no rows
+	mostSpread  = 20       // in units of the field poll
+	wider       = 4.       // factor of the spread after a claim that found no row
+	narrower    = 13. / 14 // factor of the spread after a claim that found a row
+	fewPolls    = 10.      // shortest time between polls with a stream, in the same units
+	mostPolls   = 300.     // longest time between polls with a stream, in the same units
 )
 
 func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
@@ -90,7 +89,7 @@ func (a *arrivals) hear(event rows.Event) {
 	}
 }
 
-// add adds a row that is ready, or will be ready at its due time. The caller holds mu.
+// The caller holds mu.
 func (a *arrivals) add(key string, due time.Time) {
 	if was, is := a.rows[key]; is && due.IsZero() && a.server != nil {
 		due = was.due // the row is ready again with the same due time
@@ -120,7 +119,7 @@ func (a *arrivals) restart(open bool) {
 	signal(a.news)
 }
 
-// next returns the known row that is ready first, and the time when it is ready. The caller holds
+// next returns the known row with the earliest ready time, and that time. The caller holds
 // mu.
 func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	for id, one := range a.rows {
@@ -135,22 +134,23 @@ func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	return key, at, is
 }
 
-// knows reports whether all ready rows are known.
+// knows reports whether the process knows all ready rows.
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.open && a.sure
 }
 
-// isWaited reports whether ready rows may wait for a key while no change stream is open. Then no
-// event reports that the key is free.
+// isWaited reports whether a worker must try to claim again even if no row becomes ready.
+// This is so if a ready row is blocked by a row that holds its key, and no change stream
+// would report the release of the key.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.blocked && !a.open
 }
 
-// A question is what a process knew when it sent a claim.
+// A question is a snapshot of arrivals at the time of a claim.
 type question struct {
 	streams int
 	events  int64
@@ -165,8 +165,8 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the result of a claim: the claimed row, or nil if no row was ready. After nil it
-// forgets the rows that were known, and due, when the claim was sent. Those rows are not ready,
+// answered records the result of a claim. If no row was ready, c is nil. Then answered
+// forgets the rows that were known and due at the time of the claim. They are not ready,
 // belong to another queue, or wait for a key.
 func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
@@ -195,7 +195,6 @@ func (a *arrivals) answered(q question, c *claimed) {
 	a.looked, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock)
 }
 
-// A reason tells why a process sends a claim.
 type reason int
 
 const (
@@ -204,7 +203,7 @@ const (
 	hinted                // this process made a row ready
 	heard                 // an event or a due time announced a row
 	polling
-	blind // the process reads due times before it claims
+	blind // the process must read due times before it claims
 )
 
 // learned adapts the spread and the time between polls to the result of a claim.
@@ -218,14 +217,15 @@ func (a *arrivals) learned(why reason, found bool) {
 		}
 		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*a.poll)
 	case why == polling && found && !a.surprise:
-	case why == polling && found: // a change without an event made the row ready or match Filter
+	case why == polling && found: // no event reported that the row is ready or matches Filter
 		a.polls, a.sure = fewPolls, false
 	case why == polling && a.open:
 		a.polls = min(2*a.polls, mostPolls)
 	}
 }
 
-// turn returns the time of this process's next claim and its reason. The caller holds mu.
+// turn returns the time of this process's next claim, and the reason for that claim. The
+// caller holds mu.
 func (a *arrivals) turn() (at time.Duration, why reason) {
 	polls := 1.
 	if a.open {
@@ -241,7 +241,7 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	}
 	if key != a.first {
 		a.first, a.pause = key, upTo(a.clock, a.wide)
-		if a.pause > a.poll { // a row waits at most for twice poll
+		if a.pause > a.poll { // a row waits for at most twice poll
 			a.pause = a.poll + upTo(a.clock, a.poll)
 		}
 	}
@@ -251,7 +251,7 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	return at, why
 }
 
-// await waits until a row may be ready, and returns the reason to claim.
+// await waits until a row may be ready, and returns the reason for the next claim.
 func (e *engine) await(ctx context.Context) reason {
 	a := e.arrivals
 	a.mu.Lock()

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The context of a cancelled row's handler ends. The row becomes dead, whatever the handler
-// returns, and even if its process dies. It is not handled again.
+// A cancelled row becomes dead when its handler returns or its process dies. No further
+// handler begins.
 func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -32,7 +32,7 @@ func TestCancel_WhileHandled_IsDead(t *testing.T) {
 		}}
 		handler := func(ctx context.Context, row *Row[item]) error {
 			began.Add(1)
-			if row.Doc.ID == 2 { // fails before its process knows
+			if row.Doc.ID == 2 { // fails before its process reads the cancellation
 				time.Sleep(500 * time.Millisecond)
 				return errors.New("broken")
 			}
@@ -62,7 +62,8 @@ func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	})
 }
 
-// The metrics count each outcome of a claim once. Only one process reports the numbers of rows.
+// The metrics count each outcome of a claim once. Only one process reports the number of
+// rows in each state.
 func TestStats_Outcomes_CountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)

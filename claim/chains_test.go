@@ -14,7 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Racing processes handle the rows of a key in order, one at a time, even if attempts fail.
+// Several processes handle the rows of a chain in order, one at a time, even if attempts
+// fail.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const n, keys = 300, 20
@@ -57,7 +58,8 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// A dead row does not stop its chain, even if a person edits the row so that it holds its key.
+// A dead row does not block its chain, even if an operator marks the row as the holder of
+// the chain's key.
 func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

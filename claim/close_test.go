@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// If its context ends, Close continues in the background until no row is claimed, even if commands
-// fail.
+// If the context of Close ends early, Close continues in the background. It gives back all
+// rows even if commands fail.
 func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 40)
@@ -53,7 +53,7 @@ func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	})
 }
 
-// Close gives back a row if the reply to its claim was lost.
+// Close gives back a row even if the process did not receive the reply to its claim.
 func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -80,8 +80,8 @@ func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	})
 }
 
-// After its context ends, Serve claims no more rows. It lets handlers finish within the grace, ends
-// the others, and closes the queue.
+// When its context ends, Serve first waits for the handlers for the grace time. Then it ends
+// the contexts of the remaining handlers and closes the queue.
 func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -127,7 +127,8 @@ func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
 	})
 }
 
-// Serve returns nil if its context has ended before the call, and ErrClosed at the next call.
+// Serve returns nil if its context ended before the call. The next call returns
+// ErrClosed.
 func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -140,7 +141,7 @@ func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	})
 }
 
-// Serve returns ErrRunning while Run runs, and does not close the queue.
+// While Run runs, Serve returns ErrRunning and does not close the queue.
 func TestServe_AnotherRuns_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -168,8 +169,7 @@ func TestClose_HookWaitsForItsContext_Returns(t *testing.T) {
 	})
 }
 
-// A claim that the server carries out after Close does not count as an attempt, because no handler
-// began.
+// If the server carries out a claim after Close, the claim does not count as an attempt.
 func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -189,7 +189,8 @@ func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	})
 }
 
-// If the process with the rescue lock cannot read rows, another process takes over the rescue.
+// If the process with the rescue lock cannot read rows, another process takes over the
+// rescue.
 func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		first := w.start(Config{})
@@ -206,7 +207,8 @@ func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	})
 }
 
-// OnDead is called once if the row's own process records the death just before the rescuer does.
+// OnDead is called once even if a row's own process records the row as dead just before the
+// rescuer does.
 func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -236,7 +238,8 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	})
 }
 
-// A handler begins soon if the key of its row is released while a claim waits for its reply.
+// If a key becomes free while a claim waits for its reply, the handler of the chain's next
+// row begins soon.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

@@ -13,45 +13,50 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Config selects the rows of a queue and sets how they are handled. A zero field has its default. A
-// queue logs to the Logger of its Manager.
+// Config selects the rows of a queue and configures their handling. A field with the zero
+// value has its default. A queue logs to the Logger of its Manager.
 type Config struct {
-	// Queue is the name of the queue in its collection. All processes of the queue have the same
-	// Queue, Filter, Due and Key. Default "queue".
+	// Queue is the name of the queue in its collection. All processes of a queue must
+	// have the same Queue, Field, Filter, Due and Key. Default "queue".
 	Queue string
-	// Field is the document field in which this package keeps its state, a name without a dot.
-	// Default "claim".
+	// Field is the name of the document field in which this package stores the state of a row.
+	// The name must not contain a dot. Default "claim".
 	Field string
-	// Filter selects the documents that are rows. It must not name Field. Default: all documents.
+	// Filter selects the documents that are rows. It must not name Field, and must not
+	// use $where or $jsonSchema. Default: all documents.
 	Filter bson.D
-	// Due is the field with the time from which a row is due, by the clock of the collection's
-	// server. The name may be dotted. The row with the earliest time is claimed first. A row is
-	// never due if the field is null or absent. Default: all rows are due, and the oldest is
-	// claimed first, roughly.
+	// Due is the name of the field with the due time of a row. The name may be dotted. A row
+	// is due when the clock of the collection's server has reached its due time. The row with
+	// the earliest due time is claimed first. If the field is null or absent, the row is never
+	// due. Default: all rows are due, and roughly the oldest row is claimed first.
 	Due string
-	// Key is the field that groups rows into chains. Rows with the same value are one chain. The
-	// name may be dotted. Default: no chains.
+	// Key is the name of the field that groups rows into chains. Rows with the same value in
+	// this field form a chain. The name may be dotted. Default: no chains.
 	Key string
 
 	// Workers is the number of handlers that a process runs at a time, at most 1,000. Default 1.
 	Workers int
-	// MaxAttempts is the number of failed attempts after which a row is dead. Default 10.
+	// MaxAttempts is the number of failed attempts after which a row becomes dead. Default 10.
 	MaxAttempts int
-	// Backoff is the pause before the first retry. The pause doubles with each further retry, up to
-	// 16 h. Each pause varies at random by up to a fifth. Default: 1 s, and the pause grows
-	// fivefold instead of doubling, so that ten attempts take more than a day.
+	// Backoff is the pause before the first retry. Each further retry doubles the pause, up to
+	// 16 h or Backoff, whichever is longer. Each pause varies at random by up to a fifth.
+	// Default: a first pause of 1 s, and each further retry multiplies the pause by five. Ten
+	// attempts then take more than a day.
 	Backoff time.Duration
-	// Timeout is the time after which a handler's context ends. If the handler then returns an
-	// error, the attempt has failed. If it does not return, it occupies its row and a worker, see
-	// OnStuck. Default: no timeout.
+	// Timeout is the time after which the context of a handler ends. If the handler then
+	// returns an error, the attempt fails. A handler that does not return keeps its row and
+	// its worker, see OnStuck. Default: no timeout.
 	Timeout time.Duration
-	// KeepDone is the time after which the document of a done row is removed. Default: it stays.
+	// KeepDone is the time after which the document of a done row is removed. Default:
+	// documents are not removed.
 	KeepDone time.Duration
 
-	// OnDead is called when this process has made a row dead, at most once per death. [Admin.List]
-	// returns all dead rows. Calls of OnDead and OnStuck do not overlap. Close waits for them.
+	// OnDead is called after this process has made a row dead, at most once for each death of
+	// a row. If the process dies before the call, OnDead is not called. [Admin.List] returns
+	// all dead rows. Calls of OnDead and OnStuck do not overlap, and Close waits for these
+	// calls.
 	OnDead func(ctx context.Context, row Info)
-	// OnStuck is called once for a handler that has not returned 30 s after the end of its context.
+	// OnStuck is called once for a handler that has not returned 30 s after its context ended.
 	OnStuck func(ctx context.Context, row Info)
 
 	growth     time.Duration // the factor of the pause between two retries
@@ -60,7 +65,6 @@ type Config struct {
 
 const defaultField = "claim"
 
-// Bounds of a Config.
 const (
 	mostWorkers = 1000
 	mostQueue   = 200
@@ -85,9 +89,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name returns the part that identifies the queue in the names of its locks. It consists of Queue,
-// and of Field unless Field has its default. If Queue or Field has a slash or a colon, it is
-// quoted.
+// name returns the name of the queue as a part of the names of its locks. It is Queue, or
+// Queue/Field if Field differs from the default. If Queue or Field contains a slash or a
+// colon, that part is quoted, so that different queues have different names.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {
@@ -101,7 +105,7 @@ func (c Config) name() string {
 	return part(c.Queue) + "/" + part(c.Field)
 }
 
-// problems returns every contradiction in c. The defaults of c must be set.
+// The caller must have set the defaults of c.
 func (c Config) problems() (list problems) {
 	bad := list.add
 	bad(len(c.Queue) > mostQueue || strings.ContainsRune(c.Queue, 0) || !utf8.ValidString(c.Queue),
@@ -112,11 +116,11 @@ func (c Config) problems() (list problems) {
 	for what, path := range map[string]string{"Due": c.Due, "Key": c.Key} {
 		parts := strings.Split(path, ".")
 		bad(path != "" && slices.ContainsFunc(parts, wrong) || strings.ContainsRune(path, 0) ||
-			!utf8.ValidString(path), "%s %q must be the name of a field, dotted at most, "+
-			"without a dollar", what, path)
+			!utf8.ValidString(path), "%s %q must be the name of a field, optionally "+
+			"dotted, without a dollar", what, path)
 		bad(parts[0] == c.Field, "%s names %q, which belongs to this package", what, path)
 	}
-	bad(c.Key == "_id", "Key is _id: no two rows have the same one")
+	bad(c.Key == "_id", "Key is _id, which no two rows share")
 	bad(c.Workers < 1 || c.Workers > mostWorkers, "Workers is %d, must be 1 to %d", c.Workers,
 		mostWorkers)
 	bad(c.MaxAttempts < 1, "MaxAttempts is %d, must be at least 1", c.MaxAttempts)
@@ -136,9 +140,9 @@ func (c Config) problems() (list problems) {
 	return list
 }
 
-// names returns a name in filter that is not allowed there: $where, $jsonSchema, the field, or the
-// field after a dollar. Without such a name it returns an empty string. $where and $jsonSchema
-// could read the field.
+// names returns a forbidden name that filter contains, or an empty string. The forbidden
+// names are the given field, the field with a leading dollar, and the operators $where and
+// $jsonSchema, which could read the field.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil {
@@ -154,8 +158,8 @@ func names(filter bson.D, field string) string {
 	return ""
 }
 
-// reason returns the reason that is stored in the lock document of a slot. It contains Due and Key,
-// which ConfigOf reads.
+// reason returns the reason text in the lock document of a slot. ConfigOf parses Due and Key
+// from this text.
 func (c Config) reason() string {
 	text := claiming
 	if c.Due != "" {
@@ -173,8 +177,9 @@ const (
 	keyedBy  = ", in chains by "
 )
 
-// ConfigOf returns a Config with the Due and Key of a queue, for [NewAdmin]. The parameter is the
-// reason of a slot's lock, [distlock.LockInfo].Why. For any other text the Config is zero.
+// ConfigOf returns a Config with the Due and the Key of a queue, for [NewAdmin]. It parses
+// them from the field Why of the [distlock.LockInfo] of a slot. If it cannot parse the text,
+// it returns a zero Config.
 func ConfigOf(why string) (c Config) {
 	rest, is := strings.CutPrefix(why, claiming)
 	if !is {

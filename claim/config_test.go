@@ -12,8 +12,7 @@ import (
 
 func d(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 
-// A contradictory configuration is refused, and the error names the field. A filter cannot name the
-// field of this package in any form.
+// A contradictory Config is refused with an error that names the field.
 func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -63,7 +62,8 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	}
 }
 
-// ConfigOf reads the Due and Key that a process wrote into the reason of its slot.
+// ConfigOf returns the Due and the Key that a process has written into the lock document of
+// its slot.
 func TestConfigOf_Reasons(t *testing.T) {
 	t.Parallel()
 	odd := Config{Due: `a "b", in chains by "c"`, Key: "\n, due by "}
@@ -77,8 +77,8 @@ func TestConfigOf_Reasons(t *testing.T) {
 	}
 }
 
-// Different queues have different lock names. A part of a name is quoted only if it contains a
-// slash or a colon.
+// Different queues have different lock names. A part of a lock name is quoted only if it
+// contains a slash or a colon.
 func TestConfig_LocksOfTwoQueues_HaveTwoNames(t *testing.T) {
 	t.Parallel()
 	queues := map[string]bool{}

@@ -14,18 +14,17 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// itemCommands are the commands that claim rows and end claims.
+// itemCommands are the commands that claim rows or end claims.
 var itemCommands = []string{"claim", "end", "current", "first", "held", "later"}
 
-// ages records how late handlers began.
 type ages struct {
 	mu   sync.Mutex
 	born map[int]time.Time
 	late []time.Duration
 }
 
-// tenASecond inserts ten rows a second, which idle processes handle. It returns the number of
-// commands per row and the delays of the handlers.
+// tenASecond inserts ten rows a second while the processes are idle. It returns the number
+// of commands per row. It also returns the sorted delays with which the handlers begin.
 func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float64,
 	late []time.Duration) {
 	a := &ages{born: map[int]time.Time{}}
@@ -84,7 +83,7 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	add(n, 2*n) // the processes adapt their spreads
+	add(n, 2*n) // lets the processes adapt their spreads
 	before := sent()
 	a.mu.Lock()
 	a.late = nil
@@ -94,11 +93,12 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	return float64(sent()-before) / float64(n), a.late
 }
 
-// At ten rows a second a row costs at most 2.1 commands, or 2.3 with a hundred idle processes. In
-// 99 of 100 cases its handler begins within a second.
+// If ten rows a second are inserted, a row costs at most 2.1 commands, or 2.3 with a hundred
+// idle processes. At least 99 % of the handlers begin within a second.
 func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) { idleProcesses(t, false) }
 
-// Rows that become due cost no more commands than other rows. No handler begins early.
+// A row with a due time costs no more commands than a row without one. Its handler does not
+// begin before the due time.
 func TestDue_IdleProcesses_CommandsAnItem(t *testing.T) { idleProcesses(t, true) }
 
 func idleProcesses(t *testing.T, due bool) {
@@ -121,15 +121,15 @@ func idleProcesses(t *testing.T, due bool) {
 	}
 }
 
-// A server carries out one command at a time, in order, including commands whose callers gave up.
+// A server is a simulated server that carries out one command at a time, in order. It
+// carries out a command even if the caller has given up.
 type server struct {
 	each time.Duration
 	mu   sync.Mutex
-	free time.Time // when it is free
+	free time.Time // when the last command is done
 	n    map[string]int
 }
 
-// serve carries out a command. It returns when the command is done or ctx ends.
 func (s *server) serve(ctx context.Context, name string, apply func() error) error {
 	s.mu.Lock()
 	now := time.Now()
@@ -150,9 +150,9 @@ func (s *server) serve(ctx context.Context, name string, apply func() error) err
 	}
 }
 
-// An overloaded server still finishes rows. It carries out one command at a time, in 20 to 60 ms,
-// for 100 processes and 500 rows. At least half of its commands claim or end rows. If it also has
-// the locks, at least a twelfth do.
+// A hundred processes finish 500 rows although they overload the server. They need at most
+// twice the server time of the claims and ends. If the server also has the locks, they need
+// at most twelve times that time.
 func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
 	t.Parallel()
 	for _, each := range []time.Duration{20, 40, 60} {

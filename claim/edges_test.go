@@ -21,8 +21,8 @@ func (transacting) Transact(ctx context.Context, work func(context.Context) erro
 	return work(ctx)
 }
 
-// A rescuer fails the attempt before the process repeats the failed end of its claim. That end
-// counts as lost: the row is retried, and OnDead is not called.
+// If a process repeats the end of a claim after a rescuer has ended that claim, the command
+// changes nothing, and OnDead is not called.
 func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -52,8 +52,8 @@ func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	})
 }
 
-// A handler runs DoneWith in a goroutine, and its work ignores its context. The handler's worker
-// stays occupied, and OnStuck is called.
+// If a handler returns and DoneWith still runs in a goroutine of the handler, OnStuck is
+// called.
 func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -74,7 +74,7 @@ func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	})
 }
 
-// The context of a handler does not end while the handler continues after DoneWith.
+// The context of a handler does not end when DoneWith returns.
 func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -93,8 +93,8 @@ func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	})
 }
 
-// Rows with the key null are one chain, which delays no other chain. A process sends few commands
-// while only rows with that key are ready and the key is held.
+// Rows with the key null delay no other chain. While these rows wait for their key, a
+// process sends few commands.
 func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")
@@ -128,8 +128,8 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	})
 }
 
-// The reply to the claim of a cancelled row is lost. The row is dead from the time when that claim
-// is ended, so a purge by age keeps the row.
+// If a row is cancelled and the reply to its claim is lost, DeadAt is the time at which the
+// process ends the claim.
 func TestCancel_ClaimOfALostReply_DeadSinceNow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// prefix begins the names of all locks of this package.
+	// prefix is the first part of all lock names of this package.
 	prefix = "claim:"
-	// patience is the time limit of a command on rows, in CommandTimeouts. The limit is long,
-	// because a claim that the server carries out later costs two more commands.
+	// patience is the time limit of a command on rows, in units of CommandTimeout. The limit
+	// is long, because a claim that the server carries out after the limit costs two more
+	// commands.
 	patience = 6
-	// The pause after a background command is at least this many times as long as the command took.
-	// A slow server therefore has time for the rows.
+	// rare is the minimum pause after a background command, in units of the time that the
+	// command took. A slow server then has time for the commands of the workers.
 	rare = 20
-	// mostLogged is the most rows and slots that a process remembers as logged.
+	// mostLogged is the maximum number of logged problems that a process remembers.
 	mostLogged = 10_000
-	// mostCounted is the largest number of rows in one state that are counted for metrics.
+	// mostCounted is the maximum number of rows in one state that are counted for metrics.
 	mostCounted = 10_000
 )
 
@@ -46,7 +47,7 @@ type engine struct {
 
 	observer  metrics.Observer // of the Manager
 	unobserve func()
-	rescues   atomic.Bool  // this process holds the lock of the rescue
+	rescues   atomic.Bool  // this process holds the rescue lock
 	owed      atomic.Int64 // claims that the server refuses to end
 
 	base  context.Context // the context of commands, which no caller cancels
@@ -64,11 +65,11 @@ type engine struct {
 	begun   bool          // the background goroutines run
 	closing chan struct{} // closed at the end of Close; nil before Close
 	running *run          // nil if neither Run nor Serve runs
-	now     *session      // nil without a slot
-	open    []*session    // now, and the retired sessions with open claims
+	now     *session      // the current session; nil without a slot
+	open    []*session    // the current session, and retired sessions with open claims
 	flying  map[*claimed]struct{}
 	asides  map[string]aside
-	logged  map[string]bool // odd rows and slots
+	logged  map[string]bool // problems that were logged
 
 	paused      bool          // the last known state of the pause switch
 	pausedUntil time.Duration // when the switch is read again
@@ -101,10 +102,10 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// sent calls the function send with a context that has the time limit of a command. It records the
-// result in the pace, and returns it.
+// sent calls the given function with the time limit of a command, and records the result in
+// e.pace.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
-	ctx, done := context.WithTimeout(e.base, e.limit) // only the time limit ends it
+	ctx, done := context.WithTimeout(e.base, e.limit) // no caller can cancel the command
 	defer done()
 	at := e.clock.Now().Mono
 	got, err := send(ctx)
@@ -112,7 +113,6 @@ func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error
 	return got, err
 }
 
-// signal puts an element into c, unless c is full.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -120,8 +120,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// listen passes the events of the change stream to arrivals until Close. It returns early if the
-// server has no change streams or refuses them.
+// listen passes the events of the change stream to arrivals until Close. It returns early if
+// the server has no change streams, or if the user may not open one.
 func (e *engine) listen() {
 	for {
 		err := e.store.Watch(e.life, e.arrivals.hear)
@@ -140,14 +140,14 @@ func (e *engine) listen() {
 	}
 }
 
-// isPaused reports whether the queue is paused. It reads the pause switch once a minute, or every
-// five seconds while the queue is paused.
+// isPaused reports whether the queue is paused. It reads the pause switch once a minute, or
+// every five seconds while the queue is paused.
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
 	was, known := e.paused, now < e.pausedUntil
 	if !known {
-		e.pausedUntil = now + e.limit // other workers do not read it meanwhile
+		e.pausedUntil = now + e.limit // so that other workers do not read the switch meanwhile
 	}
 	e.mu.Unlock()
 	if known {
@@ -176,7 +176,7 @@ func (e *engine) isPaused() bool {
 	return paused
 }
 
-// logOnce returns true at the first call with a text, and false at later calls with it.
+// logOnce reports whether this is the first call with this text.
 func (e *engine) logOnce(what string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -187,7 +187,6 @@ func (e *engine) logOnce(what string) bool {
 	return true
 }
 
-// A claimed is a row that this process has claimed.
 type claimed struct {
 	row   rows.Row
 	s     *session
@@ -196,17 +195,16 @@ type claimed struct {
 
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
-	lost     error           // set when the claim has lost its row, or the row is cancelled
-	stopped  time.Duration   // the end of its handler's context; zero before
+	lost     error           // why the claim has lost its row; nil before
+	stopped  time.Duration   // when the handler's context ended; zero before
 	stuck    bool            // the handler did not return, and was reported
 	returned bool            // the handler has returned
-	working  *sync.WaitGroup // waits for DoneWith; nil while that does not run
+	working  *sync.WaitGroup // done when DoneWith returns; nil if DoneWith does not run
 	stopWork context.CancelCauseFunc
 	done     bool  // set by DoneWith
 	doneErr  error // the error of the last DoneWith
 }
 
-// lose records that this claim has lost its row, and ends the context of the handler.
 func (c *claimed) lose(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,10 +223,9 @@ func (e *engine) oldest() (age time.Duration) {
 	return age
 }
 
-// claimID identifies a claim in a map. It consists of the claim's batch and the row's _id.
 func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
 
-// A hooks calls OnDead and OnStuck in the background, one call at a time.
+// hooks calls OnDead and OnStuck in the background, one call at a time.
 type hooks struct {
 	ctx   context.Context
 	end   context.CancelFunc
@@ -263,8 +260,8 @@ func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
 	e.observer.Sampled(e.sample(m, value, before...))
 }
 
-// samples returns the metrics of the queue. The process with the rescue lock also counts the rows,
-// with at most ten commands.
+// samples returns the metrics of the queue. Only the process with the rescue lock counts
+// the rows.
 func (e *engine) samples(ctx context.Context) []metrics.Sample {
 	all := []metrics.Sample{e.sample(metrics.Oldest, e.oldest().Seconds(), "claimed")}
 	if !e.rescues.Load() {

@@ -11,14 +11,16 @@ import (
 )
 
 // The errors of this package:
+//   - ErrLost: the process has lost a row that it had claimed. See [LostError].
+//   - ErrFinished: the handler has returned, or another DoneWith runs or has succeeded.
 //   - ErrRunning: Run or Serve was called while another call runs.
-//   - ErrClosed: Run or Serve was called after Close of the queue.
-//   - ErrFinished: a method of Row was called after the end of the claim.
-//   - ErrNoTransactions: DoneWith was called, and the server has no transactions.
-//   - ErrOver: Cancel was called for a row that is dead, done or gone.
-//   - ErrCancelled: the row was cancelled. The cause of its handler's context is a *LostError that
-//     matches ErrCancelled.
+//   - ErrConfig: a configuration, an argument or a query is wrong. See [ConfigError].
 //   - ErrNoSlot: every slot that the process tried is held. This error is only logged.
+//   - ErrClosed: Run or Serve was called after Close of the queue.
+//   - ErrOver: Cancel was called for a row that is dead or done, or no longer exists.
+//   - ErrCancelled: the row was cancelled. The handler's context ends, and its cause is a
+//     *LostError that matches ErrCancelled.
+//   - ErrNoTransactions: DoneWith was called, and the server has no transactions.
 var (
 	ErrLost           = errors.New("claim: row is lost")
 	ErrFinished       = errors.New("claim: row is finished")
@@ -29,12 +31,13 @@ var (
 	ErrOver           = errors.New("claim: row is over")
 	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout matches the cause of a handler's context that ended after Config.Timeout.
+	// ErrTimeout is matched by the cause of a handler's context if Config.Timeout ended the
+	// context.
 	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 
-// A ConfigError lists every contradiction in a Config. It matches ErrConfig. Calls with a nil
-// context or function return a *ConfigError, too.
+// A ConfigError lists the problems of a Config, or reports an argument that is not allowed,
+// for example a nil context. It matches ErrConfig.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -44,17 +47,14 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// problems lists what is wrong with the arguments of a call.
 type problems []string
 
-// add adds a problem if wrong is true.
 func (p *problems) add(wrong bool, format string, args ...any) {
 	if wrong {
 		*p = append(*p, fmt.Sprintf(format, args...))
 	}
 }
 
-// err returns a *ConfigError, or nil without a problem.
 func (p problems) err() error {
 	if p == nil {
 		return nil
@@ -62,8 +62,7 @@ func (p problems) err() error {
 	return &ConfigError{Problems: p}
 }
 
-// badQuery returns an error that matches ErrConfig if the server refuses the query, and otherwise
-// err.
+// If the server refused a query, badQuery adds ErrConfig to the error.
 func badQuery(err error) error {
 	if is[*rows.QueryError](err) {
 		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)
@@ -71,7 +70,6 @@ func badQuery(err error) error {
 	return err
 }
 
-// Calling is[E](err) reports whether err wraps an error of type E.
 func is[E error](err error) bool { _, is := errors.AsType[E](err); return is }
 
 func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || errors.Is(err, ErrClosed) }
@@ -80,12 +78,13 @@ func isDenied(err error) bool { return is[*distlock.PrivilegeError](err) }
 
 func isRefused(err error) bool { return is[*rows.RefusedError](err) }
 
-// answered reports whether err is an answer of the server, after which the outcome is known.
+// answered reports whether err is a reply of the server, so that the outcome of the command
+// is known.
 func answered(err error) bool {
 	return is[*rows.HeldError](err) || isRefused(err) || is[*rows.QueryError](err) || isDenied(err)
 }
 
-// hopeless reports whether the same error would follow a retry.
+// hopeless reports whether a retry would fail with the same error.
 func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*rows.QueryError](err) }
 
 const noContext = "the context is nil; pass context.Background()"
@@ -96,10 +95,12 @@ func usable(ctx context.Context) error {
 	return list.err()
 }
 
-// A LostError reports that a claim has lost its row. It matches ErrLost.
+// A LostError reports that a process has lost a row that it had claimed. Either the row was
+// cancelled, or its document is gone, or another command has ended the claim. A LostError
+// matches ErrLost.
 type LostError struct {
 	ID    string
-	Fence int64  // of the lost claim
+	Fence int64  // the fence of the lost claim
 	Now   string // the present state of the row
 
 	cancelled bool
@@ -109,7 +110,8 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("claim: row %s (fence %d) is lost: %s", e.ID, e.Fence, e.Now)
 }
 
-// Is reports whether target is ErrLost, or ErrCancelled for a cancelled row.
+// Is reports whether target is ErrLost. If the row was cancelled, target may also be
+// ErrCancelled.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }
@@ -127,7 +129,6 @@ func lost(c *claimed, found *rows.Row) error {
 	return e
 }
 
-// A panicError is the failure of a handler that panicked.
 type panicError struct {
 	Value any
 	Stack []byte

@@ -21,22 +21,22 @@ type Mail struct {
 
 var errNoSuchAddress = errors.New("no such address")
 
-// busyError is an error of a busy server that asks for a pause.
+// busyError is the error of a busy server that asks its client to wait.
 type busyError struct{ pause time.Duration }
 
 func (e busyError) Error() string { return "busy" }
 
 func send(context.Context, Mail) error { return errNoSuchAddress }
 
-// A handler decides by its error how its claim ends. After SIGTERM the handlers have half a minute
-// to finish.
+// The error that a handler returns determines how its claim ends. After SIGTERM the handlers
+// have half a minute to finish.
 func ExampleQueue_Serve() {
-	var mails *claim.Queue[Mail] // of claim.New
+	var mails *claim.Queue[Mail] // returned by claim.New
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
 	err := mails.Serve(ctx, 30*time.Second, func(ctx context.Context, row *claim.Row[Mail]) error {
 		if wait := time.Until(row.Doc.Due); wait > 0 {
-			return claim.Snooze(wait) // not yet: no attempt
+			return claim.Snooze(wait) // not due; the attempt does not count
 		}
 		err := send(ctx, row.Doc)
 		var busy busyError
@@ -46,15 +46,15 @@ func ExampleQueue_Serve() {
 		case errors.Is(err, errNoSuchAddress):
 			return claim.Discard(fmt.Errorf("mail to %s: %w", row.Doc.To, err))
 		}
-		return err // nil: done; an error: again, after a pause that grows
+		return err // nil: the row is done; another error: the row is retried
 	})
 	log.Print(err)
 }
 
-// Dead rows are listed, retried and finally removed.
+// An operator retries some dead rows, and then removes old dead rows.
 func ExampleAdmin_List() {
 	ctx := context.Background()
-	var mails *claim.Admin // of claim.NewAdmin
+	var mails *claim.Admin // returned by claim.NewAdmin
 	for row, err := range mails.List(ctx, claim.StateDead) {
 		if err != nil {
 			log.Print(err)

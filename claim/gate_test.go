@@ -20,8 +20,8 @@ type gate struct {
 	hook   func(ctx context.Context, command string, apply func() error) error
 	counts map[string]int
 
-	deaf bool                 // there is no stream
-	late func() time.Duration // of the events; nil: they are in time
+	deaf bool                 // the store has no change stream
+	late func() time.Duration // the delay of an event; nil: no delay
 }
 
 func (g *gate) set(hook func(context.Context, string, func() error) error) {
@@ -37,7 +37,6 @@ func (g *gate) lag(least, most time.Duration) {
 	g.late = func() time.Duration { return least + rand.N(most-least+1) }
 }
 
-// Watch delivers events with the delay that lag set.
 func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	if g.deaf {
 		return rows.ErrNoStream
@@ -73,7 +72,7 @@ func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	})
 }
 
-// From this call on, the named commands go through the hook, and only they.
+// on sets a hook that only the given commands pass through.
 func (g *gate) on(hook func(apply func() error) error, commands ...string) {
 	g.set(func(_ context.Context, command string, apply func() error) error {
 		if slices.Contains(commands, command) {
@@ -103,7 +102,7 @@ func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, 
 	if hook == nil {
 		return apply()
 	}
-	var mu sync.Mutex // apply may go on after hook has returned
+	var mu sync.Mutex // apply may continue after hook has returned
 	var got T
 	err := hook(ctx, command, func() error {
 		result, err := apply()

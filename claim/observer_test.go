@@ -14,7 +14,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// An observer calls its functions for events and samples.
 type observer struct {
 	event  func(distlock.Event)
 	sample func(metrics.Sample)
@@ -30,7 +29,8 @@ func (o observer) Sampled(all ...metrics.Sample) {
 
 func (observer) Asks(func(context.Context) []metrics.Sample) (stop func()) { return func() {} }
 
-// A jumpClock is the system's clock. Its wall clock can jump, as after the suspend of a machine.
+// A jumpClock is the system's clock with a wall clock that can jump. A wall clock jumps, for
+// example, when a machine resumes after a suspend.
 type jumpClock struct {
 	clock.Clock
 	jump atomic.Int64
@@ -49,8 +49,7 @@ func (w *world) observed(c clock.Clock, o observer, cfg Config) *proc {
 	return &proc{q, m.Manager, m.Store, nil}
 }
 
-// An Observer that is slow does not change the outcome of a handler: a handler that returns in time
-// has not timed out.
+// A handler that returns in time does not time out, even if the Observer is slow.
 func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -69,8 +68,7 @@ func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
 	})
 }
 
-// Row.Err that detects the loss of the slot does not hold a lock of the row while the Observer runs,
-// so the Observer may call the queue.
+// Row.Err does not hold the mutex of the row while it calls the Observer.
 func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

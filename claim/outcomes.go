@@ -16,7 +16,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A wish is an error with which a handler chooses the end of its claim.
+// A wish is an error by which a handler chooses how its claim ends.
 type wish struct {
 	err   error
 	dead  bool
@@ -27,7 +27,9 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
-// Snooze returns an error with which a handler postpones its row. The attempt does not count.
+// Snooze returns an error that postpones a row. If a handler returns this error, the row is
+// retried after the pause, and the attempt does not count. The pause must be between zero
+// and ten years. Otherwise the attempt fails.
 func Snooze(pause time.Duration) error {
 	if bad := badPause("Snooze", pause); bad != nil {
 		return bad
@@ -35,12 +37,15 @@ func Snooze(pause time.Duration) error {
 	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
 }
 
-// Discard returns an error with which a handler makes its row dead.
+// Discard returns an error that makes a row dead. If a handler returns this error, the row
+// is not retried.
 func Discard(err error) error {
 	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
 }
 
-// RetryAfter returns an error with which a handler fails and chooses the pause before the retry.
+// RetryAfter returns an error that sets the pause before a retry. If a handler returns this
+// error, the attempt fails, and the row is retried after the pause. The pause must be
+// between zero and ten years. Otherwise the pause of Config.Backoff applies.
 func RetryAfter(pause time.Duration, err error) error {
 	err = cmp.Or(err, errors.New("failed without a reason"))
 	if bad := badPause("RetryAfter", pause); bad != nil {
@@ -56,7 +61,6 @@ func badPause(function string, pause time.Duration) error {
 	return fmt.Errorf("claim: %s(%v): the pause must be zero to ten years", function, pause)
 }
 
-// wished returns the wish that err wraps. Without one, it returns a zero wish.
 func wished(err error) wish {
 	if w, is := errors.AsType[*wish](err); is {
 		return *w
@@ -64,16 +68,16 @@ func wished(err error) wish {
 	return wish{}
 }
 
-// An outcome is the end of a claim, without its times.
+// An outcome is the end of a claim. Its times are set when the end is sent.
 type outcome struct {
 	c        *claimed
 	end      rows.Ending
 	pause    time.Duration // before a retry
-	recorded bool          // set at first only by DoneWith
+	recorded bool          // no further command is necessary
 	owed     bool          // the server refuses the end
 }
 
-// givenBack returns the outcome for a row whose handler did not begin or was interrupted.
+// givenBack returns the outcome of a row whose handler did not begin or was interrupted.
 func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
 
 func (e *engine) failure(c *claimed, cause error) outcome {
@@ -99,8 +103,8 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns the error of a handler that failed because of Config.Timeout, and nil for any
-// other handler.
+// timedOut returns an error that matches ErrTimeout if the handler failed because of
+// Config.Timeout, and nil otherwise.
 func timedOut(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
@@ -112,7 +116,8 @@ func timedOut(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// record ends a claim. It repeats the command until the outcome is known or the slot is lost.
+// record records the end of a claim. It repeats the command until the outcome is known or
+// the slot is lost. If the server refuses the command, record continues in the background.
 func (e *engine) record(o outcome) {
 	logged, pause := false, time.Duration(0)
 	for !o.recorded {
@@ -128,7 +133,7 @@ func (e *engine) record(o outcome) {
 			continue
 		case o.c.s.guard.Err() != nil:
 			o.recorded = true
-			e.log.Warn().Err(err).Msg("the end of a claim is left to the rescue of its row")
+			e.log.Warn().Err(err).Msg("ending a claim failed; the rescue of its row will end it")
 			continue
 		case isRefused(err) && shorter:
 			o = short
@@ -161,9 +166,9 @@ func (e *engine) record(o outcome) {
 	}
 }
 
-// shortened returns the outcome with a shorter error, and without the new failure in the list of
-// failures. The server may refuse the full outcome because it makes the document too large. The
-// second result is false if the outcome was already short.
+// shortened returns the outcome with a shorter error and without the new failure. A server
+// may refuse the longer outcome because it makes the document too large. The second result
+// is false if the outcome is already short.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
 	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
@@ -175,8 +180,9 @@ func (o outcome) shortened() (outcome, bool) {
 	return o, true
 }
 
-// finish sends the end of a claim. If the command matches no row, finish reads the row. It returns
-// nil if the claim has this end, and a *LostError if the claim has another end.
+// finish sends the end of a claim. If the command matches no row, finish reads the row. If
+// the row shows this end, finish returns nil. If the row shows another end, finish returns a
+// *LostError.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
 	c.mu.Lock()
@@ -212,7 +218,7 @@ func (e *engine) finish(o outcome) error {
 			c.lose(lost(c, row))
 			return e.finish(o)
 		case row != nil && isClaim(*row, c.row):
-			return e.notEnded(c, errors.New("the row is claimed by it and does not match"))
+			return e.notEnded(c, errors.New("the row still has this claim but does not match"))
 		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
 			e.report(metrics.Attempts, 1, "lost")
 			return lost(c, row)
@@ -245,12 +251,11 @@ func (e *engine) ended(c *claimed, end rows.Ending) {
 	e.report(metrics.Attempts, 1, outcome)
 }
 
-// sendEnds ends claims with one command and returns the number of changed rows.
 func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
 	return sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
 }
 
-// reread returns the present row with an _id, or nil if it is gone.
+// reread returns the row with the given _id, or nil if the row is gone.
 func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
 	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
 		return e.store.Current(ctx, []bson.RawValue{id}, document)
@@ -271,8 +276,9 @@ func cancelled(row rows.Row) rows.Ending {
 	return end
 }
 
-// contradicts reports whether m shows that the server did not apply end. This happens if a rescuer
-// has failed the attempt, because a rescuer does not change the batch.
+// contradicts reports whether the mark of a row shows that the server did not apply the
+// ending. The batch does not show this, because a rescuer that ends the claim keeps the
+// batch.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	switch {
 	case m.State == rows.Done:

@@ -9,10 +9,10 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A pace is the pause before the next command of this process on rows. A failure or a timeout
-// doubles the pause and makes it at least as long as the command took. A success halves it. If the
-// server is slow, fewer processes therefore send commands at the same time. A pace is safe for
-// concurrent use.
+// A pace is the pause before this process's next command on rows. A failure or a timeout
+// doubles the pause, to at least the duration of the failed command. A success halves the
+// pause. So fewer processes send commands at the same time to a slow server. A pace is safe
+// for concurrent use.
 type pace struct {
 	clock clock.Clock
 
@@ -21,14 +21,13 @@ type pace struct {
 	since time.Duration // when the pause was last doubled
 }
 
-// Bounds of the pause.
 const (
 	leastPause = 100 * time.Millisecond
 	mostPause  = time.Minute
 )
 
-// note records the result of the command that was sent at the given time. If concurrent commands
-// fail, only the first failure doubles the pause.
+// note records the result of a command that was sent at the given time. If concurrent
+// commands fail, only the first failure doubles the pause.
 func (p *pace) note(at time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +42,6 @@ func (p *pace) note(at time.Duration, err error) {
 	}
 }
 
-// now returns the present length of the pause.
 func (p *pace) now() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,20 +57,21 @@ func (p *pace) wait(done <-chan struct{}) bool {
 	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
 }
 
-// upTo returns a random number between 0 and its parameter most. The clock is the source of
-// randomness.
+// upTo returns a random number from 0 to most. The clock is the source of randomness.
 func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
 
 // jittered returns a random duration from 80 to 120 percent of d.
 func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + upTo(c, 2*d/5) }
 
-// clockAge is the age at which a reading of the server's clock is replaced. A jump of the clock, or
-// the clock of a new primary, takes effect within this time.
+// clockAge is the time after which a process reads the server's clock again. A jump of that
+// clock, or the clock of a new primary, takes effect within this time.
 const clockAge = time.Minute
 
-// serverNow returns the time in the server's last reply plus the time since that reply. The
-// server's clock has at least this value. serverNow sends one command a minute. Pauses and due
-// times are measured by it, so that the processes' own clocks do not matter.
+// serverNow estimates the time of the server's clock. The estimate is the time in the
+// server's last reply plus the time since that reply. The server's clock shows at least this
+// time, unless it was set back within clockAge. serverNow sends at most one command a
+// minute. Pauses and due times use serverNow, so that the processes' own clocks do not
+// matter.
 func (e *engine) serverNow() (time.Time, error) {
 	now, age := e.lastNow()
 	if age <= clockAge {
@@ -105,8 +104,8 @@ func (e *engine) readClock(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// lastNow returns the server's time, estimated from its last reply, and the age of that reply. It
-// does no I/O.
+// lastNow estimates the server's time from its last reply, and returns the age of that
+// reply. It does no I/O.
 func (e *engine) lastNow() (now time.Time, age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,8 +116,9 @@ func (e *engine) lastNow() (now time.Time, age time.Duration) {
 	return e.said.Add(age), age
 }
 
-// wall returns the time that is stored in rows for people to read. It is the server's time,
-// estimated from its last reply. Before the first reply it is the time of this process's clock.
+// wall returns the time that is stored in a row as the end of a claim. It is the estimated
+// time of the server. Before the first reply of the server, it is the time of this process's
+// clock.
 func (e *engine) wall() time.Time {
 	now, _ := e.lastNow()
 	if now.IsZero() {
@@ -127,8 +127,8 @@ func (e *engine) wall() time.Time {
 	return now.Truncate(time.Millisecond)
 }
 
-// notBefore returns the end of a pause in whole milliseconds. The rounding never shortens the
-// pause.
+// notBefore returns the time at which a pause ends, in whole milliseconds. The rounding
+// never shortens the pause.
 func notBefore(now time.Time, pause time.Duration) time.Time {
 	if pause > 0 {
 		pause += 2*time.Millisecond - 1
@@ -136,15 +136,16 @@ func notBefore(now time.Time, pause time.Duration) time.Time {
 	return now.Add(pause).Truncate(time.Millisecond)
 }
 
-// gather is the time that a process waits for more retries to become due. One command then wakes
-// all of them. A retry after a pause longer than ownRetry is woken by the rescue.
+// gather is the additional time that a process waits before it wakes a due retry. One
+// command can then wake several retries. If the pause before a retry is longer than
+// ownRetry, the rescue wakes the retry.
 const (
 	gather   = 20 * time.Millisecond
 	ownRetry = time.Minute
 )
 
-// wakeAt arranges that due retries are woken at the given time of the server's clock. It does
-// nothing if that is more than ownRetry away.
+// wakeAt makes this process wake due retries at the given time of the server's clock. If
+// that time is more than ownRetry away, wakeAt does nothing.
 func (e *engine) wakeAt(at time.Time) {
 	now, _ := e.lastNow()
 	pause := max(at.Sub(now), 0) + gather
@@ -158,7 +159,7 @@ func (e *engine) wakeAt(at time.Time) {
 	}()
 }
 
-// backoff returns the pause after failed attempt n.
+// backoff returns the pause after the n-th failed attempt.
 func (e *engine) backoff(n int64) time.Duration {
 	pause, most := e.cfg.Backoff, max(mostBackoff, e.cfg.Backoff)
 	for i := int64(1); i < n && pause < most; i++ {

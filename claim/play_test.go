@@ -19,36 +19,36 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// A play is one run of a queue in the simulation, with the violations that it found.
+// A play is one run of a queue in the simulation.
 type play struct {
 	seed     uint64
 	cfg      Config
 	n        int
-	poison   map[int]bool // rows that kill their process, until everything heals
+	poison   map[int]bool // rows that kill their process until the faults end
 	refused  map[int]bool // rows that the server refuses to change for a while
 	from, to time.Duration
-	keys     []string // of the rows; nil: there are no chains
+	keys     []string // the keys of the rows; nil: no chains
 	other    int      // the process whose locks are in another database; -1: none
-	careless bool     // a mistake of the store
+	careless bool     // the store accepts endings of other claims
 	trace    bool
 
 	out   *simulation.Outside
 	store *memrows.Memory
-	locks *memcatalog.Catalog // the other database
+	locks *memcatalog.Catalog // the locks of the process other
 
 	mu      sync.Mutex // guards the rest
 	working map[*Row[item]]*simulation.User
 	begun   map[int]int            // how often each row was begun
-	tried   map[int]map[int64]bool // the fences of its attempts
-	fences  map[int]int64          // the largest fence of its attempts
-	told    map[string]bool        // violations
-	judged  bool                   // at the end
+	tried   map[int]map[int64]bool // the fences of each row's attempts
+	fences  map[int]int64          // the largest fence of each row's attempts
+	told    map[string]bool        // the reported violations
+	judged  bool                   // the rules for the end of the run were checked
 	since   time.Duration          // when all rows were done or dead
-	counts  map[string]int64       // what happened
-	marks   map[int]string         // of the rows, for the timeline
+	counts  map[string]int64       // the numbers of claims, states and crashes
+	marks   map[int]string         // the last state of each row in the timeline
 }
 
-// The rules of the queue, as the reports name them.
+// The names of a queue's rules in the reports of the simulation.
 const (
 	ruleTwo   = "two at work"
 	ruleOnce  = "done once"
@@ -57,7 +57,6 @@ const (
 	ruleFence = "fences rise"
 )
 
-// begin sets up the store, the rows and the checks of a run.
 func (p *play) begin(o *simulation.Outside, s simulation.Schedule) {
 	p.out, p.store = o, memrows.New()
 	p.locks = memcatalog.New(memcatalog.Options{Now: o.ServerNow})
@@ -106,7 +105,6 @@ func (p *play) violated(rule, format string, args ...any) {
 	}
 }
 
-// look checks the rules after every event.
 func (p *play) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +135,8 @@ func (p *play) look() {
 	}
 }
 
-// settled returns for how long all rows have been done or dead. The time before the end of the
-// faults does not count.
+// settled returns how long all rows have been done or dead. Before the end of the faults, it
+// returns zero.
 func (p *play) settled(now time.Duration) time.Duration {
 	if !p.out.Healed() {
 		return 0
@@ -149,7 +147,6 @@ func (p *play) settled(now time.Duration) time.Duration {
 	return now - p.since
 }
 
-// try records that a claim of a row counts as an attempt.
 func (p *play) try(id int, fence int64) {
 	if p.tried[id] == nil {
 		p.tried[id] = map[int64]bool{}
@@ -157,7 +154,6 @@ func (p *play) try(id int, fence int64) {
 	p.tried[id][fence] = true
 }
 
-// tell writes changed rows into the timeline.
 func (p *play) tell() {
 	for _, row := range p.store.All() {
 		id, m := number(row), row.Mark
@@ -169,7 +165,6 @@ func (p *play) tell() {
 	}
 }
 
-// Calling last checks the rules for the end of the run.
 func (p *play) last() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,7 +198,6 @@ type way struct {
 	streams bool
 }
 
-// Watch delivers events of the store as events of the simulation.
 func (s way) Watch(ctx context.Context, tell func(rows.Event)) error {
 	if !s.streams {
 		return rows.ErrNoStream
@@ -211,12 +205,13 @@ func (s way) Watch(ctx context.Context, tell func(rows.Event)) error {
 	return s.gate.Store.Watch(ctx, func(event rows.Event) { s.u.Notice(func() { tell(event) }) })
 }
 
-// The commands in reads change nothing.
+// reads are the commands that change nothing.
 var reads = []string{"first", "claimed", "current", "slots", "clock", "odd", "held", "paused", "later"}
 
 func op(command string) fault.Op { return fault.Op("rows: " + command) }
 
-// user runs a queue in a process. Now and then it closes the queue and opens a new one.
+// user runs a queue in a simulated process. At random times it closes the queue and opens a
+// new one.
 func (p *play) user(u *simulation.User, i int, streams bool) {
 	m := u.Manager()
 	if i == p.other {
@@ -254,7 +249,7 @@ func (p *play) user(u *simulation.User, i int, streams bool) {
 	}
 }
 
-// stay waits for a random time or until the queue's run ends.
+// stay waits for a random time, or until the queue's Run returns.
 func (p *play) stay(u *simulation.User, ended <-chan struct{}) {
 	after := time.Duration(u.Chance.IntN(3600)) * time.Second
 	stop := make(chan struct{})
@@ -300,7 +295,6 @@ func (p *play) elsewhere(u *simulation.User) (*distlock.Manager, error) {
 	return distlock.New(u.Context(), own)
 }
 
-// handle is the handler of all rows.
 func (p *play) handle(ctx context.Context, u *simulation.User, q *Queue[item],
 	row *Row[item]) error {
 	id := row.Doc.ID
@@ -324,7 +318,7 @@ func (p *play) handle(ctx context.Context, u *simulation.User, q *Queue[item],
 			return context.Cause(ctx)
 		}
 	}
-	if id < p.n && id%10 == 0 { // it was added before, perhaps
+	if id < p.n && id%10 == 0 { // an earlier attempt may have added the row
 		_ = q.Add(context.WithoutCancel(ctx), item{ID: p.n + id, Child: true, Chain: p.key(id)})
 	}
 	if healed {

@@ -15,18 +15,20 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Queue claims rows of one collection for one process. T is the type into which their documents
-// are decoded. A Queue is safe for concurrent use.
+// A Queue claims rows of one collection for one process. It decodes the documents of the
+// rows into values of type T. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	e     *engine
 	admin *Admin
 }
 
-// New checks the configuration, creates the indexes that the queue needs, and returns the queue.
-// Close the queue before the Manager. The Manager's database may be on another server. Errors:
-//   - a *ConfigError if the configuration is wrong, or if the server cannot have chains
-//   - a *distlock.PrivilegeError, with the command that creates an index
-//   - ErrConfig if the server refuses Filter
+// New checks the configuration, creates the missing indexes of the queue, and returns the
+// queue. Close the queue before the Manager. The Manager's database may be on another
+// server. Errors:
+//   - a *ConfigError if the configuration is wrong, or if the server does not support chains
+//   - a *distlock.PrivilegeError if a privilege is missing. If the user may not create an index,
+//     the text of the error contains the command that creates the index.
+//   - an error that matches ErrConfig, if the server refuses Filter
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	var list problems
@@ -58,7 +60,6 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	return q, nil
 }
 
-// onStore returns a queue over any store.
 func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
 	cfg Config) *Queue[T] {
 	return &Queue[T]{e: newEngine(ctx, m, store, namespace, cfg)}
@@ -67,9 +68,10 @@ func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, 
 // Admin returns the Admin that lists and changes the queue's rows.
 func (q *Queue[T]) Admin() *Admin { return q.admin }
 
-// Run claims rows and calls handle for each, up to Workers at a time, until ctx ends. The contexts
-// of the handlers end with ctx. After the end of each claim is recorded, Run returns nil. It
-// returns an error for a missing privilege, a closed Manager, or a refused query. Only one Run or
+// Run claims rows and calls the given handler for each row, up to Workers rows at a time,
+// until ctx ends. The contexts of the handlers end with ctx. Run then waits for the
+// handlers, records their results, and returns nil. Run returns an error if a privilege is
+// missing, the Manager is closed, or the server refuses the query. Only one call of Run or
 // Serve can run at a time.
 func (q *Queue[T]) Run(ctx context.Context,
 	handle func(ctx context.Context, row *Row[T]) error) error {
@@ -96,9 +98,9 @@ func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*
 	})
 }
 
-// Add inserts documents and wakes this process. If ctx is the context of the work of
-// [Row.DoneWith], the insert is part of that transaction. Add refuses documents with a list in the
-// field of Config.Key.
+// Add inserts documents and wakes a worker of this process. If ctx is the context of a
+// transaction of [Row.DoneWith], the insert is part of that transaction. If a document has a
+// list in the field Config.Key, Add returns an error.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := usable(ctx); err != nil || len(docs) == 0 {
 		return err
@@ -117,15 +119,16 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	return nil
 }
 
-// mostKey is the largest size of a key of Insert, in bytes. Old servers limit the size of an index
-// entry.
+// mostKey is the maximum size of a key of Insert, in bytes. Old servers limit the size of an
+// index entry.
 const mostKey = 900
 
-// Insert adds a document unless the collection has a document with this key, and reports whether it
-// did. The key has at most 900 bytes, and is in use until its document is removed. If ctx is the
-// context of the work of [Row.DoneWith], the insert is part of that transaction. Insert creates a
-// unique index on claim.unique, which some sharded collections cannot have. After an error the
-// document may exist: call Insert again.
+// Insert adds a document unless the collection has a document with the given key. It reports
+// whether it added the document. A key has 1 to 900 bytes. It stays in use until its
+// document is removed. If ctx is the context of a transaction of [Row.DoneWith], the insert
+// is part of that transaction. Insert creates a unique index, for example on claim.unique if
+// Config.Field is "claim". Some sharded collections cannot have this index. After an error,
+// the document may exist. The caller can then call Insert again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err
@@ -145,7 +148,7 @@ func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool
 	return inserted, nil
 }
 
-// oneKey returns an error if the key of a document contains a list. Such a document would be in
+// oneKey returns an error if a document has a list as its key. The document would be in
 // several chains, and could never be claimed.
 func (e *engine) oneKey(docs ...any) error {
 	if e.cfg.Key == "" {

@@ -12,8 +12,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// rescue rescues rows of dead processes, wakes retries and removes old done rows. Only the process
-// with the rescue lock does this work. The other processes try that lock now and then.
+// rescue ends the claims of dead processes, wakes retries and removes old done rows. Only
+// the process with the rescue lock does this work. The other processes try to acquire that
+// lock from time to time.
 func (e *engine) rescue() {
 	pause := e.rescueEvery()
 	for {
@@ -33,7 +34,7 @@ func (e *engine) rescue() {
 			err = nil
 		}
 		if err != nil && e.life.Err() == nil {
-			e.log.Warn().Err(err).Msg("the lock of the rescue was not taken, or lost")
+			e.log.Warn().Err(err).Msg("the rescue lock was not acquired, or was lost")
 		}
 		if isClosed(err) ||
 			!clock.Sleep(e.clock, jittered(e.clock, max(pause, e.pace.now())), e.life.Done()) {
@@ -42,8 +43,9 @@ func (e *engine) rescue() {
 	}
 }
 
-// rescueEvery returns the time between two rounds of the rescue. Each round tries to acquire the
-// slots with claimed rows. After enough tries, the slot of a dead process can be taken over.
+// rescueEvery returns the time between two rounds of the rescue. Each round tries to acquire
+// the slots that claimed rows name. After enough tries, it takes over the slot of a dead
+// process.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
@@ -54,8 +56,8 @@ func (e *engine) tryEvery() time.Duration {
 	return min(cfg.MaxWatchGap/3, cfg.Takeover/10)
 }
 
-// watch runs rounds of the rescue until the lock is lost or the queue closes. It returns false if
-// reading the slots has failed for a ping interval.
+// watch runs rounds of the rescue until the lock is lost or the queue closes. If it could
+// not read the slots for a ping interval, watch returns false.
 func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
@@ -83,9 +85,9 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	return true
 }
 
-// rescueOnce tries to acquire each slot with claimed rows. If the slot is free or its holder is
-// dead, it acquires the slot and ends the claims of that slot's rows. It also logs odd rows, and
-// releases the keys of rows that must not hold one.
+// rescueOnce tries to acquire each of the given slots. When it acquires a slot, it ends the
+// claims of the slot's earlier holders. It also logs odd rows, and releases the keys that
+// done, dead or filtered rows hold.
 func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	odd, err := sent(e, e.store.Odd)
 	for _, one := range odd {
@@ -109,15 +111,15 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	return err
 }
 
-// mayTry reports whether this process can find out that the holder of a slot is dead. The slot's
-// lock must belong to a queue, and be in this process's database.
+// mayTry reports whether this process can detect that the holder of a slot is dead. The slot
+// must be the lock of a queue, in the lock database of this process.
 func (e *engine) mayTry(slot rows.Slot) bool {
 	problem := ""
 	switch {
 	case slot.Locks != "" && slot.Locks != e.locks:
 		problem = "their locks are in another database: all processes of a queue need one Config.Database"
 	case !strings.HasPrefix(slot.Name, prefix):
-		problem = "their slot is no lock of a queue"
+		problem = "their slot is not a lock of a queue"
 	default:
 		return true
 	}
@@ -144,7 +146,7 @@ func (e *engine) trySlot(slot string) error {
 	return errors.Join(err, guard.Release())
 }
 
-// rescueSlot fails the attempts of rows that earlier holders of a slot have claimed.
+// rescueSlot ends the claims of a slot's earlier holders.
 func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ error) {
 	for {
 		found, err := e.claimedBy(slot)
@@ -162,7 +164,6 @@ func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ 
 	}
 }
 
-// purgeDone removes rows that have been done for longer than Config.KeepDone.
 func (e *engine) purgeDone(ctx context.Context) error {
 	if e.cfg.KeepDone == 0 {
 		return nil

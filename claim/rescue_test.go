@@ -14,11 +14,10 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// stay is a handler that waits for the end of its context.
 func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
 
-// Rows of a slot in another database are left alone, because this process cannot find out whether
-// their holder is dead.
+// A process does not rescue rows whose slot is in another database, because it cannot
+// detect that their holder is dead.
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -32,7 +31,8 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// Rows of dead slots are rescued even if the slots have the name of another queue.
+// A process rescues the rows of a dead process even if the slot has the name of another
+// queue.
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -46,8 +46,8 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	})
 }
 
-// A process does not start a second handler for a row while a handler works on it. This holds if
-// the row's field was removed, and if the process finds the row after a refused claim.
+// A process does not start a second handler for a row while its first handler works on the
+// row. This also holds if an operator removes the queue's field from the row.
 func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []bool{false, true} {
@@ -81,7 +81,8 @@ func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	}
 }
 
-// Retries of a closed process become ready, and old done rows are removed.
+// Another process wakes the retries that a closed process has left, and removes old done
+// rows.
 func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -101,7 +102,8 @@ func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	})
 }
 
-// Pauses and due times are correct although the clocks of the processes are an hour wrong.
+// No handler begins before the due time of its row, or much later, although the clocks of
+// the processes are an hour wrong.
 func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
@@ -142,7 +144,7 @@ func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 	})
 }
 
-// Close of the Manager waits for a running handler before it releases the slot.
+// When the Manager is closed, it waits for a running handler before it releases the slot.
 func TestClose_OfTheManager_HandlerRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

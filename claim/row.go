@@ -27,7 +27,7 @@ func (r *Row[T]) ID() bson.RawValue { return r.c.row.ID }
 // Raw returns the whole document at the time of the claim.
 func (r *Row[T]) Raw() bson.Raw { return r.c.row.Doc }
 
-// Fence returns a number that rises with every claim of this row.
+// Fence returns a number that increases with every claim of this row.
 func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 
 // Attempt returns the number of this attempt, 1 for the first.
@@ -39,8 +39,9 @@ func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil while this process may work on the row, and afterwards the reason why it may not.
-// It does no I/O.
+// Err returns nil while the handler may work on the row. Afterwards it returns ErrFinished,
+// a *LostError, or the error of the process's slot, such as distlock.ErrLockLost. It does no
+// I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over, lost := r.c.returned || r.c.done, r.c.lost
@@ -51,10 +52,12 @@ func (r *Row[T]) Err() error {
 	return cmp.Or(r.c.s.guard.Err(), lost) // without mu: the guard may call the Observer
 }
 
-// DoneWith runs work in a transaction that also marks the row done. Either both take effect or
-// neither does. The writes of work must use its context. DoneWith may run work several times. If
-// DoneWith fails and the handler returns nil, the attempt fails with the error of DoneWith. Errors:
-// *LostError, ErrFinished, ErrNoTransactions, and the error of work.
+// DoneWith calls the given function in a transaction that also marks the row done. Either
+// both take effect or neither does. The function must pass its own context to its writes.
+// DoneWith may call the function several times. If DoneWith fails and the handler returns
+// nil, the attempt fails with the error of DoneWith. DoneWith returns ErrFinished if the
+// handler has returned, or if another call of DoneWith runs or has succeeded. Other errors:
+// *LostError, ErrNoTransactions, and the error of the function.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -87,10 +90,10 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 	}()
 	end := c.row.End(rows.Done)
 	end.At = e.wall()
-	gone, known := false, true // of the latest run; known means that it was not committed
+	gone, known := false, true // gone: the claim has ended; known: the last run was not committed
 	err = e.store.Transact(ctx, func(ctx context.Context) error {
 		known = true
-		n, err := e.store.End(ctx, end) // first: concurrent writes to the row conflict
+		n, err := e.store.End(ctx, end) // before work, so that concurrent writes to the row conflict
 		if gone = err == nil && n == 0; gone {
 			return ErrLost
 		}
@@ -126,7 +129,7 @@ type Failure struct {
 	Attempt int       // 1 for the first
 	At      time.Time // by the clock of the collection's server
 	Process string    // empty if the process died
-	Error   string    // its first 700 bytes or so
+	Error   string    // at most about 700 bytes
 }
 
 func failuresOf(m rows.Mark) (list []Failure) {

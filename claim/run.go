@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// mostAsking is the largest number of workers of a process that claim at the same time.
+// mostAsking is the maximum number of workers of a process that claim at the same time.
 const mostAsking = 8
 
 // A run is one call of Run or Serve.
@@ -32,8 +32,8 @@ type run struct {
 	asking int        // the number of permits, which is one while no row is ready
 }
 
-// begin registers a run, and starts the background goroutines before the first run. It returns
-// ErrClosed or ErrRunning if no run can begin. The caller must call wait.
+// begin registers a run. Before the first run, it starts the background goroutines. If no
+// run can begin, it returns ErrClosed or ErrRunning. Otherwise the caller must call wait.
 func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *run) wait(ctx, hard context.Context) error {
 	return nil
 }
 
-// Calling next claims a row for a worker and returns it. The result is nil when the run ends.
+// next claims a row for a worker. It returns nil when the run ends.
 func (r *run) next() *claimed {
 	e := r.e
 	why := working
@@ -139,8 +139,9 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives a worker's permit to claim back to the run. If the worker found a row, pass may add a
-// permit. If the worker found no row, pass drops the permit, unless it is the last one.
+// pass gives back the permit with which a worker has claimed. If the worker found a row,
+// pass may add a permit. If the worker found no row, pass removes the permit, unless it is
+// the last one.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +157,8 @@ func (r *run) pass(found bool) {
 	}
 }
 
-// drop drops a worker's permit to claim and returns true. If that permit is the last one, drop
-// keeps it and returns false.
+// drop removes a worker's permit to claim, unless it is the last one. It reports whether it
+// removed the permit.
 func (r *run) drop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,15 +169,13 @@ func (r *run) drop() bool {
 	return true
 }
 
-// workOn calls the handler for a row and records the end of its claim.
 func (r *run) workOn(c *claimed) {
-	// The Manager releases the slot only after the end is recorded. Otherwise another process could
-	// repeat the work.
+	// The Manager must not release the slot before the end is recorded. Otherwise another
+	// process could repeat the work.
 	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
 	r.e.record(r.handled(c))
 }
 
-// handled runs the handler and returns the outcome.
 func (r *run) handled(c *claimed) outcome {
 	e, guard := r.e, c.s.guard
 	ctx, cancel := context.WithCancelCause(r.hard)
@@ -215,11 +214,10 @@ func (r *run) handled(c *claimed) outcome {
 	return e.failure(c, err)
 }
 
-// errReturned is the cause of a handler's context after the handler has returned.
 var errReturned = errors.New("claim: the handler has returned")
 
-// finishedWork returns the result of DoneWith. If the handler has left DoneWith running in a
-// goroutine, finishedWork ends its context and waits for it.
+// finishedWork returns the result of DoneWith. If a call of DoneWith still runs in a
+// goroutine, finishedWork ends the context of that call and waits for its end.
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()
 	c.returned = true
@@ -254,14 +252,14 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 	return <-done
 }
 
-// Serve runs the queue like Run, and closes it after ctx ends, for example by SIGTERM. At the end
-// of ctx, Serve:
-//   - claims no more rows, and waits at most grace for the handlers
-//   - ends the contexts of the remaining handlers, and waits at most 10 s for them
-//   - closes the queue, in the background if a handler still has not returned
+// Serve runs the queue like Run until ctx ends, for example by SIGTERM. When ctx ends,
+// Serve does the following:
+//   - It claims no more rows, and waits for the handlers, at most for the time grace.
+//   - It ends the contexts of the remaining handlers, and waits at most 10 s for them.
+//   - It closes the queue. If a handler still runs, Close continues in the background.
 //
-// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve returns the
-// errors of Run and Close. After ErrRunning the queue stays open.
+// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve
+// returns the errors of Run and Close. If it returns ErrRunning, the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -293,13 +291,15 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	return errors.Join(err, closed)
 }
 
-// closeLimit is the longest wait for handlers whose contexts have ended, for Close, and for hooks.
+// closeLimit is the time limit of three waits: for handlers after their contexts end, for
+// Close in Serve, and for hooks.
 const closeLimit = 10 * time.Second
 
-// Close ends the contexts of the handlers, waits until the end of each claim is recorded, and
-// releases the slot. It also waits for running hooks, whose contexts end after 10 s. If ctx ends
-// first, Close returns an error and continues in the background. A handler must not call Close,
-// which waits for that handler.
+// Close ends the contexts of the handlers, waits for the handlers, ends their claims, and
+// releases the slot. It also waits for running calls of OnDead and OnStuck. The contexts of
+// these calls end after 10 s. If ctx ends before Close is done, Close returns an error and
+// continues in the background. A handler must not call Close, because Close waits for the
+// handler.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -325,7 +325,6 @@ func (q *Queue[T]) Close(ctx context.Context) error {
 	return fmt.Errorf("claim: %s; the queue closes in the background: %w", what, context.Cause(ctx))
 }
 
-// finishClose does the work of Close in the background.
 func (e *engine) finishClose(running *run) {
 	defer close(e.closing)
 	if running != nil {
@@ -334,7 +333,7 @@ func (e *engine) finishClose(running *run) {
 	e.unobserve()
 	e.background.Wait()
 	for _, s := range e.sessions() {
-		for s.guard.Err() == nil { // the rows of a lost slot are rescued
+		for s.guard.Err() == nil { // another process rescues the rows of a lost slot
 			err := e.tendClaims(s)
 			if err == nil {
 				break
@@ -344,7 +343,7 @@ func (e *engine) finishClose(running *run) {
 		}
 		e.release(s)
 	}
-	limit, done := context.WithTimeout(e.base, closeLimit) // of the hooks' contexts
+	limit, done := context.WithTimeout(e.base, closeLimit) // the time limit of hooks
 	defer done()
 	context.AfterFunc(limit, e.hooks.end)
 	e.hooks.calls.Wait()

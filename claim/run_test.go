@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// With several processes, each row is done and has one handler.
+// Several processes handle each row exactly once.
 func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 300)
@@ -40,8 +40,7 @@ func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
 	})
 }
 
-// A handler's error, panic, Discard, RetryAfter, Snooze or Goexit ends the claim as the package
-// comment says. Only Discard makes a row dead before MaxAttempts attempts.
+// Each result of a handler ends the claim as the package comment says.
 func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)
@@ -88,8 +87,8 @@ func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	})
 }
 
-// A timeout is a failure. A handler that ignores its timeout keeps its row, and is reported once in
-// the log and once to OnStuck.
+// If a handler times out, the attempt fails. A handler that ignores its timeout keeps its
+// row and is reported once.
 func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -116,8 +115,7 @@ func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	})
 }
 
-// If a process dies, the attempts of its rows fail with the error "process died". Another process
-// handles the rows after the takeover and the pause of a retry.
+// If a process dies, the attempts of its rows fail, and another process handles the rows.
 func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -141,8 +139,8 @@ func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
 	})
 }
 
-// A row that kills its process each time is dead after MaxAttempts and reported to OnDead. No other
-// row dies.
+// A row that kills its process at each attempt is dead after MaxAttempts attempts. No other
+// row becomes dead.
 func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -183,8 +181,8 @@ func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	})
 }
 
-// A process gives back a claim with a lost reply before it claims again. The attempt does not
-// count. If the server carries out the claim late, the process gives it back afterwards.
+// A process gives back a row if the reply to its claim is lost, or if the server carries
+// out the claim late. The attempt does not count.
 func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -195,7 +193,7 @@ func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 			case 1: // the reply is lost
 				_ = apply()
 				return errCut
-			case 2: // carried out late
+			case 2: // the server carries out the claim late
 				go func() { time.Sleep(time.Minute); _ = apply() }()
 				return errCut
 			}
@@ -219,7 +217,7 @@ func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 	})
 }
 
-// A failed end is repeated until it is recorded, and the worker keeps its row.
+// If the command that ends a claim fails, the process repeats it until the end is recorded.
 func TestRun_EndsFail_AreRepeated(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -242,7 +240,7 @@ func TestRun_EndsFail_AreRepeated(t *testing.T) {
 	})
 }
 
-// The pause switch stops the claims of all processes and nothing else.
+// The pause switch stops the claims of all processes.
 func TestPause_AllProcesses_ClaimNoRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for range 3 {
@@ -260,7 +258,7 @@ func TestPause_AllProcesses_ClaimNoRow(t *testing.T) {
 	})
 }
 
-// If the slot is lost, the handlers end before another process has their rows.
+// If a process loses its slot, its handlers end before another process handles their rows.
 func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -290,7 +288,8 @@ func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 	})
 }
 
-// Rows that the server refuses to claim or to end do not stop other rows or occupy a worker.
+// A row that the server refuses to change does not delay other rows, and does not occupy a
+// worker.
 func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 20)
@@ -314,8 +313,8 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// A process continues even if the server refuses to give back a row that was claimed without a
-// reply.
+// If the reply to a claim is lost, and the server then refuses to give the row back, the
+// process still handles the other rows.
 func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 5)
@@ -336,7 +335,7 @@ func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 	})
 }
 
-// An odd row is logged once.
+// A row that can never be claimed is logged once.
 func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")
@@ -348,7 +347,8 @@ func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	})
 }
 
-// A rescued row begins in time beside idle processes, with and without a stream.
+// The handler of a rescued row begins in time although the processes are idle, with and
+// without a change stream.
 func TestRescue_RowBesideIdleProcesses_BeginsInTime(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {

@@ -13,24 +13,23 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A session is the time for which a process holds a slot. Every claimed row belongs to a session.
-// The mutex of the engine guards all fields except guard and slot.
+// A session is the time for which a process holds a slot. Every claim belongs to a
+// session. The mutex of the engine guards all fields except guard and slot.
 type session struct {
 	guard *distlock.TryGuard
 	slot  rows.Slot
 
-	pending map[bson.ObjectID]struct{} // claims without a reply
-	rows    int                        // claims in flight, or without a recorded end
-	unsure  bool                       // the next claim must first give back claims of lost replies
-	doubt   int                        // the number of rounds that still search for such claims
+	pending map[bson.ObjectID]struct{} // the batches of claims that wait for a reply
+	rows    int                        // claims that wait for a reply, or have no recorded end
+	unsure  bool                       // claims of lost replies must be given back first
+	doubt   int                        // rounds of tend that still search for such claims
 	retired bool                       // no more rows are claimed in this session
 }
 
-// doubts is the number of rounds of tend that search for a claim whose reply was lost. The server
-// may carry out such a claim late.
+// doubts is the number of rounds of tend that search for a claim whose reply was lost.
+// The server may carry out such a claim late.
 const doubts = 12
 
-// finished removes a claim whose end is recorded.
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(e.flying, c)
@@ -41,16 +40,16 @@ func (e *engine) finished(c *claimed) {
 	}
 }
 
-// A claim that is gone is removed from its session. If it was the last claim of a retired session,
-// the slot is released. The caller holds e.mu.
+// gone removes a claim from its session. If it was the last claim of a retired session,
+// gone releases the slot. The caller holds e.mu.
 func (e *engine) gone(s *session) {
 	if s.rows--; s.retired && s.rows == 0 {
 		e.leave(s)
 	}
 }
 
-// leave releases a session's slot in the background. During Close it does nothing, because Close
-// releases the slots. The caller holds e.mu.
+// leave releases a session's slot in the background. During Close it does nothing,
+// because Close releases the slots. The caller holds e.mu.
 func (e *engine) leave(s *session) {
 	if e.closing == nil {
 		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
@@ -58,7 +57,7 @@ func (e *engine) leave(s *session) {
 	}
 }
 
-// session returns the session under which rows are claimed. It takes a slot if there is no session.
+// session returns the session for new claims. It takes a slot if there is no session.
 func (e *engine) session() (*session, error) {
 	select {
 	case e.entering <- struct{}{}:
@@ -80,7 +79,7 @@ func (e *engine) session() (*session, error) {
 		return nil, err
 	}
 	s := &session{guard: guard, slot: e.slot(slot), pending: map[bson.ObjectID]struct{}{},
-		unsure: true} // there may be rows of earlier holders of this slot
+		unsure: true} // earlier holders of this slot may have left rows
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -90,9 +89,9 @@ func (e *engine) session() (*session, error) {
 
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// enter acquires a slot with a random number. It first tries numbers below 256, and larger ones if
-// those slots are held. So there are few lock documents, and processes that start together rarely
-// try the same slot.
+// enter acquires a slot with a random number, so that processes that start together
+// rarely try the same slot. It first tries numbers below 256, so that there are few lock
+// documents. If those slots are held, it tries larger numbers.
 func (e *engine) enter() (*distlock.TryGuard, string, error) {
 	const first, most, tries = 256, 65536, 4
 	for among := first; among <= most; among *= 4 {
@@ -110,7 +109,7 @@ func (e *engine) enter() (*distlock.TryGuard, string, error) {
 	return nil, "", ErrNoSlot
 }
 
-// try tries a lock. The guard's context does not depend on a caller's context.
+// try tries to acquire a lock. The guard does not depend on the context of a caller.
 func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	at := e.clock.Now().Mono
 	guard, err := e.m.Lock(name).TryLock(e.base, distlock.Why(why))
@@ -120,8 +119,8 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// retire stops claims in a session whose slot is lost. The session stays open until its last claim
-// has ended.
+// If the slot of a session is lost, retire stops further claims in the session. The session
+// stays open until its last claim has ended.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired
@@ -150,14 +149,12 @@ func (e *engine) current() *session {
 	return e.now
 }
 
-// sessions returns the present session, and the retired sessions with open claims.
 func (e *engine) sessions() []*session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.open)
 }
 
-// claim claims a row. It returns nil if no row is ready.
 func (e *engine) claim() (*claimed, error) {
 	s, err := e.session()
 	if err != nil {
@@ -172,7 +169,7 @@ func (e *engine) claim() (*claimed, error) {
 		}
 	}
 	var busy []bson.RawValue
-	const tries = 100 // of one worker
+	const tries = 100
 	for range tries {
 		c, err := e.claimOnce(s, busy)
 		if isRefused(err) {
@@ -226,7 +223,7 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 		return e.store.Claim(ctx, c, ask)
 	})
 	if err == nil && row != nil {
-		// If the slot is lost, no handler may begin. The row will be rescued.
+		// If the slot is lost, no handler may begin. Another process rescues the row.
 		err = s.guard.Err()
 	}
 	e.mu.Lock()
@@ -260,24 +257,24 @@ func (e *engine) ask() (ask rows.Ask, err error) {
 	return ask, err
 }
 
-// An aside is a row that the server refuses to change. This process does not claim it until a given
-// time.
+// An aside is a row that the server refuses to change. This process does not claim the
+// row until a given time.
 type aside struct {
 	id    bson.RawValue
 	until time.Duration // monotonic
 	pause time.Duration
 }
 
-// A refused row is tried again after a pause, which doubles from refusedPause to refusedMost. A
-// process sets at most mostAsides rows aside.
+// A process claims a refused row again after a pause. The pause doubles from refusedPause
+// to refusedMost. A process sets at most mostAsides rows aside.
 const (
 	refusedPause = time.Minute
 	refusedMost  = time.Hour
 	mostAsides   = 1000
 )
 
-// findRefused finds the row whose claim the server has refused, and sets it aside. If the server
-// accepts the claim now, findRefused returns the claimed row. It sends two commands.
+// findRefused finds the row whose claim the server has refused, and sets the row aside.
+// If the server accepts the claim now, findRefused returns the claimed row.
 func (e *engine) findRefused(s *session) (*claimed, error) {
 	ask, err := e.ask()
 	if err != nil {
@@ -309,7 +306,7 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	return nil, nil
 }
 
-// The returned _ids are those of the rows that are set aside now.
+// without returns the _ids of the rows that are set aside now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -332,8 +329,9 @@ func (e *engine) refused() int64 {
 	return int64(len(e.asides)) + e.owed.Load()
 }
 
-// isCompany reports whether this process already has another claim of the row. This happens if a
-// person or the handler has removed the row's field, for example by replacing the document.
+// isCompany reports whether this process already has another claim of the row. This happens
+// if an operator or the handler has removed the field of this package, for example by a
+// replacement of the document.
 func (e *engine) isCompany(c *claimed) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

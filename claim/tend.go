@@ -14,12 +14,13 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// seldom is the number of rounds of tend after which even an idle process reads its claims and
+// seldom is the number of rounds after which even an idle process reads its claims and
 // wakes due retries.
 const seldom = 60
 
-// tend checks the claims of this process every few seconds. Each round sends one command if there
-// are claims, or if a reply was lost lately. An idle process sends two commands every five minutes.
+// tend checks the claims of this process every few seconds. A round sends one command if
+// there are claims, or if a reply was lost recently. An idle process sends at most three
+// commands every five minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -55,11 +56,11 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under a slot, with one command. If necessary, it sends
-// more commands to:
-//   - give back claims of lost replies
-//   - fail claims of earlier holders of the slot
-//   - end the handlers of rows that are lost or cancelled
+// tendClaims reads the rows that are claimed under the slot of a session, with one
+// command. Then it does the following, with further commands if necessary:
+//   - It gives back rows if the replies to their claims were lost.
+//   - It ends claims of earlier holders of the slot.
+//   - It ends the contexts of handlers whose rows are lost or cancelled.
 func (e *engine) tendClaims(s *session) (err error) {
 	e.mu.Lock()
 	s.unsure, s.doubt = false, max(s.doubt-1, 0) // set first, because a claim may fail meanwhile
@@ -113,12 +114,10 @@ func (e *engine) tendClaims(s *session) (err error) {
 	return errors.Join(err, bad)
 }
 
-// claimedBy reads the rows that a slot has claimed.
 func (e *engine) claimedBy(slot rows.Slot) ([]rows.Row, error) {
 	return sent(e, func(ctx context.Context) ([]rows.Row, error) { return e.store.Claimed(ctx, slot) })
 }
 
-// flyingOf returns the claims of a session by claimID.
 func (e *engine) flyingOf(s *session) map[string]*claimed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,8 +130,8 @@ func (e *engine) flyingOf(s *session) map[string]*claimed {
 	return all
 }
 
-// findLost ends the handlers of rows that were cancelled, or that no longer have the handler's
-// claim.
+// If a row was cancelled, or this process has lost the row, findLost ends the context of the
+// row's handler.
 func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
 	for id, c := range before {
 		row, is := there[id]
@@ -159,7 +158,6 @@ func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row)
 	return nil
 }
 
-// wake makes due retries ready, with one command.
 func (e *engine) wake() error {
 	now, err := e.serverNow()
 	if err != nil {
@@ -172,8 +170,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused returns nil if err only reports rows that the server refuses to change, and
-// otherwise err. It logs the first such error.
+// unlessRefused returns nil if the server only refuses to change some rows. Otherwise it
+// returns err. It logs the first refusal.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -184,10 +182,11 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows ends the claims that earlier holders of a slot have left, and returns the number of
-// changed rows. guard holds the slot. The attempts fail if the holder died. If it released the
-// slot, no handler began, because the server carried out the claim later. Then the row is given
-// back. Rows that the server refuses to change stay.
+// failRows ends the claims that earlier holders of a slot have left, and returns the number
+// of changed rows. The guard holds the slot. If an earlier holder died, its attempts fail.
+// If an earlier holder released the slot, the server has carried out the claim after the
+// release. Then no handler began, and failRows gives the row back. Rows that the server
+// refuses to change stay claimed.
 func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
 	if len(died) == 0 {
 		return 0, nil
@@ -197,7 +196,7 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 		return 0, err
 	}
 	now := e.wall()
-	most := int64(math.MaxInt64) // for another queue, whose own processes know its limit
+	most := int64(math.MaxInt64) // for the rows of another queue, whose limit is unknown here
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
 		most = int64(e.cfg.MaxAttempts)
 	}
@@ -237,8 +236,8 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 	return n, err
 }
 
-// makeDead records that a row is dead, and calls OnDead. It does not call OnDead if the row's own
-// process has recorded the death first.
+// makeDead records that a row is dead, and calls OnDead. If the row's own process has
+// recorded this first, makeDead does not call OnDead.
 func (e *engine) makeDead(end rows.Ending) (int, error) {
 	n, err := e.sendEnds(end)
 	if n == 0 || err != nil || e.cfg.OnDead == nil {
@@ -253,11 +252,11 @@ func (e *engine) makeDead(end rows.Ending) (int, error) {
 	return n, nil
 }
 
-// stuckAfter is the time from the end of a handler's context to the report that it is stuck.
+// stuckAfter is the time from the end of a handler's context to the report that the
+// handler is stuck.
 const stuckAfter = 30 * time.Second
 
-// findStuck reports handlers that have not returned although their contexts have ended. Each
-// occupies its worker until it returns.
+// findStuck reports handlers that have not returned although their contexts have ended.
 func (e *engine) findStuck() {
 	now := e.clock.Now().Mono
 	n := 0
@@ -282,8 +281,8 @@ func (e *engine) findStuck() {
 	}
 }
 
-// sleep waits for a pause. Meanwhile it wakes the retries of this process as they become due. It
-// returns false when the queue closes.
+// sleep waits for a pause. During the pause it wakes the retries of this process that become
+// due. It returns false if the queue closes.
 func (e *engine) sleep(pause time.Duration) bool {
 	t := e.clock.NewTimer(pause)
 	defer t.Stop()

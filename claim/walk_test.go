@@ -13,7 +13,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// The flags of the simulation, with the same names as in its own package.
+// The flags of the simulation. Package simulation has flags with the same names.
 var (
 	walkSeed  = flag.Uint64("simulation.seed", 0, "play this one random walk and print its timeline")
 	walkTime  = flag.Duration("simulation.time", 0, "walk at random for that long")
@@ -22,13 +22,13 @@ var (
 	walkOn    = flag.Bool("simulation.on", false, "go on after a violation")
 )
 
-// rowOps are the commands on rows that can have faults. A command that is listed more often has
-// more faults.
+// rowOps are the commands on rows that can have faults. A command that occurs several times
+// in this list has more faults.
 var rowOps = []string{"claim", "claim", "claim", "end", "end", "end", "current", "claimed", "claimed",
 	"wake", "slots", "first", "held", "settle"}
 
-// walk returns a random schedule of the simulation, and the queue that runs in it. The schedule is
-// a walk of the simulation of the lock. Some of its faults strike commands on rows instead.
+// walk returns a random schedule of the simulation, and the queue that runs in it. Some
+// faults of the schedule affect the commands on locks, and some affect the commands on rows.
 func walk(seed uint64) (simulation.Schedule, *play) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 21))
@@ -71,7 +71,6 @@ func walk(seed uint64) (simulation.Schedule, *play) {
 	return s, p
 }
 
-// walks returns the number of random walks, which is smaller with -short or the race detector.
 func walks() int {
 	if (testing.Short() || effort.Race) && *walkTime == 0 {
 		return min(*walkCount, 10)
@@ -113,7 +112,7 @@ func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// The walks detect a store whose End changes a row although the ending names another claim.
+// The walks detect a store that ends a claim although the command names another claim.
 func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(4); seed <= 25; seed++ { // smaller seeds do not detect it
@@ -127,9 +126,8 @@ func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Error("no walk detected the mistake")
 }
 
-// A seed repeats its walk, because a process takes all random numbers from its clock. Go's
-// scheduler may choose between goroutines that are ready at the same time, so a seed may have a few
-// timelines. At least two of four plays have the same timeline.
+// At least two of four plays of a seed have the same timeline. The timelines may differ,
+// because Go's scheduler chooses between goroutines that are ready at the same time.
 func TestWalk_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 4

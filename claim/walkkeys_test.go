@@ -9,18 +9,18 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// The rules of chains, as the reports name them.
+// The rules of chains, as they appear in test reports.
 const (
 	ruleKey   = "one row of a key"
 	ruleOrder = "order within a key"
 )
 
-// slowest is the longest time between two rows of a chain. It includes a handler's work and the
-// wait of the next row for events.
+// slowest is the longest time between two rows of a chain. It includes the work of a
+// handler and the wait for an event.
 const slowest = 80 * time.Second
 
-// chain puts the rows of some walks into chains, most of them into a few. Such a walk gets more
-// time, because the rows of its longest chain are handled one after the other.
+// chain puts the rows of some walks into chains. Such a walk lasts longer, because the
+// rows of a chain are handled one after the other.
 func (p *play) chain(s *simulation.Schedule) {
 	r := rand.New(rand.NewPCG(p.seed, 23))
 	if r.IntN(2) == 0 {
@@ -33,7 +33,7 @@ func (p *play) chain(s *simulation.Schedule) {
 		if key := r.IntN(keys + 1); key > 0 { // the others are in no chain
 			p.keys[i] = fmt.Sprint("k", key)
 		}
-		longest[p.keys[i]] += 1 + (10-i%10)/10 // those that may be added, too
+		longest[p.keys[i]] += 1 + (10-i%10)/10 // and the row that a handler may add
 	}
 	delete(longest, "")
 	most := 0
@@ -43,7 +43,7 @@ func (p *play) chain(s *simulation.Schedule) {
 	s.Quiet += time.Duration(most) * slowest
 }
 
-// key returns the key of a row. A row that a handler adds is in the chain of the handler's row.
+// A row that a handler adds is in the chain of the handler's row.
 func (p *play) key(id int) string {
 	if p.keys == nil {
 		return ""
@@ -51,8 +51,8 @@ func (p *play) key(id int) string {
 	return p.keys[id%p.n]
 }
 
-// When a row begins, no earlier row of its chain may remain, except rows that the server refused to
-// change.
+// first reports a violation if an earlier row of the chain is neither done nor dead. It
+// ignores rows that the server refuses to change.
 func (p *play) first(id int, fence int64) {
 	if p.key(id) == "" {
 		return

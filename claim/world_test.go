@@ -21,7 +21,6 @@ import (
 	"mongodlm/internal/test/memrows"
 )
 
-// item is a row of the tests.
 type item struct {
 	ID    int `bson:"_id"`
 	Child bool
@@ -35,7 +34,7 @@ type world struct {
 	t    *testing.T
 	rows *memrows.Memory
 	logs *logs
-	tune func(*distlock.Config) // of Managers; nil: none
+	tune func(*distlock.Config) // changes the configuration of Managers; nil: no changes
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
@@ -45,7 +44,6 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-// logs holds the log events of all processes.
 type logs struct {
 	mu   sync.Mutex // guards text
 	text []string
@@ -64,7 +62,7 @@ func (l *logs) String() string {
 	return strings.Join(l.text, "")
 }
 
-// A call such as l.with("a", "b") returns the number of events that contain both a and b.
+// with returns the number of log events that contain all of the given words.
 func (l *logs) with(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +74,7 @@ func (l *logs) with(words ...string) (n int) {
 	return n
 }
 
-// add inserts n rows. The parameter first is the number of the first row.
+// add inserts n rows with consecutive numbers, from first on.
 func (w *world) add(first, n int) {
 	w.t.Helper()
 	docs := make([]any, n)
@@ -86,8 +84,7 @@ func (w *world) add(first, n int) {
 	assert.Must(w.t, w.rows.Insert(w.t.Context(), docs))
 }
 
-// proc is one process: its Manager, its queue, and the connections to both stores, which can have
-// faults.
+// proc is one process. Its connections to the locks and to the rows can fail.
 type proc struct {
 	*Queue[item]
 	m    *distlock.Manager
@@ -98,8 +95,8 @@ type proc struct {
 // start starts a process that runs until the end of the test.
 func (w *world) start(cfg Config) *proc { return w.startAt(w.World, 0, "", cfg) }
 
-// startAt starts a process whose clock is wrong by the given duration. Its locks are on the given
-// server, in the given database.
+// startAt starts a process whose clock is wrong by the given duration. Its locks are on
+// the given server, in the given database.
 func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
 	cfg Config) *proc {
 	w.t.Helper()
@@ -125,14 +122,12 @@ func (w *world) startAt(locks *locktest.World, by time.Duration, database string
 	return p
 }
 
-// A handler is the function that Run calls for a row.
 type handler = func(context.Context, *Row[item]) error
 
-// finish is a handler that returns nil at once.
 func finish(context.Context, *Row[item]) error { return nil }
 
-// run calls Run in the background until the end of the test. The function stop ends Run earlier and
-// waits for it.
+// run calls Run in the background until the end of the test. The returned function ends Run
+// earlier and waits for its return.
 func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -145,13 +140,13 @@ func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	return stop
 }
 
-// cut separates a process from both stores for good. To other processes this is like SIGKILL.
+// cut separates a process from the locks and the rows for good. Other processes cannot
+// distinguish this from SIGKILL.
 func (p *proc) cut() {
 	p.lock.Set(refused)
 	p.gate.set(func(context.Context, string, func() error) error { return errCut })
 }
 
-// refused refuses a lock command of a process that is cut off.
 func refused(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Refused(call.Op)
 }
@@ -163,7 +158,8 @@ func (w *world) counts() Counts {
 	return Counts(d.Counts)
 }
 
-// settle waits in virtual time until done accepts the counts.
+// settle waits until the given function accepts the counts of the rows. After the time limit
+// it fails the test.
 func (w *world) settle(limit time.Duration, done func(Counts) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(limit); !done(w.counts()); {
@@ -178,13 +174,12 @@ func are(want Counts) func(Counts) bool { return func(c Counts) bool { return c 
 
 func allDone(n int) func(Counts) bool { return are(Counts{Done: int64(n)}) }
 
-// want checks the counts.
 func (w *world) want(want Counts) {
 	w.t.Helper()
 	assert.Equal(w.t, w.counts(), want, "%+v, want %+v")
 }
 
-// refuse makes the server refuse changes of the rows that the function selects.
+// refuse makes the server refuse changes of the selected rows.
 func (w *world) refuse(these func(rows.Row) bool) {
 	w.rows.Refuse(func(r rows.Row) error {
 		if these(r) {
@@ -196,7 +191,6 @@ func (w *world) refuse(these func(rows.Row) bool) {
 
 var wantErr = assert.Is
 
-// number returns the _id of a row of the tests.
 func number(r rows.Row) int { n, _ := r.ID.AsInt64OK(); return int(n) }
 
 func (w *world) row(id int) rows.Row {

@@ -16,21 +16,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// making serializes the calls of ferretdb.New, which writes to global variables.
+// making serializes the calls of ferretdb.New, because ferretdb.New writes to global
+// variables.
 var making sync.Mutex
 
 // A backend is a FerretDB that runs in this process and listens on a Unix socket.
 type backend struct {
-	private string // folder of the socket, with access only for this user
+	private string // folder of the socket; only this user has access
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when FerretDB has returned
 }
 
-// startBackend runs a FerretDB over the SQLite files of dir, and waits until it replies. If
-// volatile is set, it does not sync to the disk.
+// startBackend runs a FerretDB on the SQLite files in dir, and waits until FerretDB
+// replies. If volatile is set, FerretDB does not sync to the disk.
 //
-// The embedded FerretDB contains no telemetry reporter and writes no state file. Its errors are
-// logged as warnings.
+// The embedded FerretDB contains no telemetry reporter and writes no state file. The log
+// shows its errors as warnings.
 func startBackend(
 	ctx context.Context, dir string, volatile bool, log zerolog.Logger,
 ) (*backend, error) {
@@ -57,9 +58,9 @@ func startBackend(
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
-	go func() { // returns when close calls stop
+	go func() { // ends when close calls stop
 		defer close(b.stopped)
-		_ = db.Run(running) // its error is always nil
+		_ = db.Run(running) // Run always returns nil
 	}()
 	if err := b.ping(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("configserver: FerretDB does not answer: %w", err),
@@ -75,13 +76,12 @@ func (b *backend) dial(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", b.socket())
 }
 
-// ping sends one command and waits for its reply.
 func (b *backend) ping(ctx context.Context) error {
 	conn, err := b.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // its error does not matter
+	defer conn.Close() // the error of Close does not matter
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	document, err := bson.Marshal(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "admin"}})
 	if err != nil {
@@ -93,16 +93,16 @@ func (b *backend) ping(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// close stops FerretDB and waits for it. FerretDB ends immediately if no connection is open.
-// Otherwise it ends after its timeout of three seconds.
+// close stops FerretDB and waits until it has ended. If no connection is open, FerretDB
+// ends immediately. Otherwise it ends after its timeout of three seconds.
 func (b *backend) close() error {
 	b.stop()
 	<-b.stopped
 	return os.RemoveAll(b.private)
 }
 
-// errorsOnly drops FerretDB's log lines below the level of an error. It lowers errors to warnings,
-// because the client gets an error reply.
+// errorsOnly drops the log lines of FerretDB below level error. It logs errors as
+// warnings, because the client also receives them in its reply.
 type errorsOnly struct{ slog.Handler }
 
 func (h errorsOnly) Enabled(_ context.Context, level slog.Level) bool {

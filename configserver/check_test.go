@@ -20,12 +20,11 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// rounds is the number of races of each kind: 250, or a sixth of that with the race detector. With
-// -short the number is at most 30.
 var rounds = flag.Int("rounds", effort.Share(250),
 	"rounds of each kind of race through the front; the two kinds make 500")
 
-// On the embedded server each race has exactly one winner, also while races run in other databases.
+// Each round on the embedded server has exactly one winner, even while races run in other
+// databases.
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
 	rounds := *rounds
 	if testing.Short() {
@@ -121,8 +120,8 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	noScratchLeft(t, client.Database("config"))
 }
 
-// Readers get only whole documents while writers run. No reader gets an older state after a newer
-// one.
+// While writers run, a reader gets only whole documents, and never an older state after a
+// newer one.
 func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
 	t.Parallel()
 	client := connect(t, start(t, configserver.Config{}).URI())

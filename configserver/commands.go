@@ -7,7 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// frontField is the field of buildInfo that distinguishes the front from a bare FerretDB.
+// frontField is a field in the reply to buildInfo. It distinguishes the front from a bare
+// FerretDB.
 const frontField = "mongodlmFront"
 
 // A request is a client's message and the parsed fields that the front needs.
@@ -20,11 +21,13 @@ type request struct {
 	silent bool
 }
 
-// parseRequest parses a client's message. After an error the connection must be closed.
+// parseRequest parses a client's message. After an error the caller must close the
+// connection.
 //
-// It clears the flags. Without moreToCome, the backend also replies to an unacknowledged write, and
-// its reply shows that the write is complete. The front does not use exhaust replies and checksums,
-// which are optional in the protocol.
+// parseRequest clears the flags of the message. Without the flag moreToCome, the backend
+// also replies to an unacknowledged write, so the front knows when the write is complete.
+// Checksums and exhaust replies are optional in the protocol, so their flags are cleared
+// too.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:
@@ -56,8 +59,8 @@ func parseRequest(f frame) (request, error) {
 		}
 		return request{frame: f, command: name, write: !isRead(name)}, nil
 	default:
-		// No client uses OP_COMPRESSED, because hello offers no compressor.
-		return request{}, damaged("opcode %d is not served", f.opCode())
+		// No client uses OP_COMPRESSED, because the reply to hello offers no compressor.
+		return request{}, damaged("opcode %d is not supported", f.opCode())
 	}
 }
 
@@ -70,8 +73,8 @@ func commandName(document bson.Raw) (string, error) {
 	return first.Key(), nil
 }
 
-// isRead reports whether a command is in the list of commands that change no document. Every other
-// command counts as a write and waits for its gate.
+// isRead reports whether a command is known to change no document. The front treats every
+// other command as a write.
 func isRead(command string) bool {
 	switch command {
 	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",
@@ -87,8 +90,9 @@ func isRead(command string) bool {
 	return false
 }
 
-// onlyReads reports whether no stage of an aggregate writes. An odd pipeline counts as a write.
-// Elements returns no error, because checkDocument has called it for the same documents.
+// onlyReads reports whether no stage of an aggregate command writes. A pipeline that is
+// not an array of documents counts as a write. The errors of Elements are ignored,
+// because checkDocument has already checked the documents.
 func onlyReads(aggregate bson.Raw) bool {
 	elements, _ := aggregate.Elements()
 	for _, e := range elements {
@@ -116,7 +120,7 @@ func writes(stage bson.Raw) bool {
 	})
 }
 
-// markFront adds frontField to the reply of buildInfo.
+// markFront adds frontField to the reply to buildInfo.
 func markFront(reply frame) (frame, error) {
 	f, _, err := stripFlags(reply)
 	if err != nil {

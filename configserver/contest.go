@@ -10,18 +10,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A contest runs the rounds of one check.
 type contest struct {
 	scratch    *mongo.Collection
 	contenders int
 	rounds     int
 }
 
-// casID is the _id of the document for the compare-and-set races.
 const casID = "compare-and-set"
 
-// A scratchLock is a document of either race. It is decoded without checks, because only this
-// package writes it.
+// A scratchLock is the document of a race. Only this package writes it, so it is decoded
+// without checks.
 type scratchLock struct {
 	TS    bson.ObjectID `bson:"ts"`
 	Fence int64         `bson:"fence"`
@@ -49,8 +47,8 @@ func (c *contest) run(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// connect makes the client open a connection for each contender, so that the first race does not
-// include handshakes.
+// connect makes the client open a connection for each contender. So the first race does
+// not include handshakes.
 func (c *contest) connect(ctx context.Context) error {
 	_, err := c.race(ctx, func(ctx context.Context, _ bson.ObjectID) (bool, error) {
 		return false, c.scratch.Database().RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
@@ -58,9 +56,10 @@ func (c *contest) connect(ctx context.Context) error {
 	return err
 }
 
-// race starts all contenders at the same time and returns the sessions that won. The function try
-// sends one contender's command. It reports whether the contender won according to the server's
-// reply, and returns an error if the command neither won nor lost.
+// race starts all contenders at the same time and returns the sessions of the winners.
+// Each contender calls the given function, which sends one command. The result won
+// reports whether the contender won according to the server's reply. After an error, the
+// contender has neither won nor lost.
 func (c *contest) race(ctx context.Context,
 	try func(ctx context.Context, session bson.ObjectID) (won bool, err error),
 ) ([]bson.ObjectID, error) {
@@ -78,8 +77,8 @@ func (c *contest) race(ctx context.Context,
 		ended.Go(func() {
 			ready.Done()
 			<-start
-			// The end of ctx does not cut off the command, because a command that still runs when the
-			// scratch collection is dropped would create the collection again.
+			// The end of ctx does not stop the command. A command that runs after the
+			// drop of the scratch collection would create the collection again.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
 			won, err := try(ctx, session)
@@ -99,8 +98,9 @@ func (c *contest) race(ctx context.Context,
 	return winners, failed
 }
 
-// acquireRound races for a lock. In even rounds the lock's document is missing, in odd rounds the
-// lock is released. It deletes the document afterwards, because each document slows FerretDB down.
+// acquireRound runs one race for a lock. In even rounds the lock document is missing, in
+// odd rounds the lock is free. acquireRound deletes the document afterwards, because each
+// document slows FerretDB down.
 func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	id := fmt.Sprintf("acquire-%d", round)
 	byID := bson.D{{Key: "_id", Value: id}}
@@ -126,7 +126,7 @@ func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	return err
 }
 
-// acquire sends distlock's command for an acquisition.
+// acquire sends the command by which distlock acquires a lock.
 func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool, error) {
 	filter := bson.D{{Key: "_id", Value: id}, {Key: "state", Value: 0}}
 	update := bson.D{
@@ -142,7 +142,7 @@ func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool
 	return err == nil && got.TS == s, err
 }
 
-// setRound races for one change of the fence. All contenders expect the same value.
+// setRound runs one race to change the fence. All contenders expect the same old value.
 func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	byID := bson.D{{Key: "_id", Value: casID}}
 	var before, after scratchLock
@@ -168,8 +168,8 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round. The parameter last is the document after the round, and fence is the fence
-// that it must have if there was exactly one winner.
+// count adds a round to the tally. last is the document after the round. If the round has
+// exactly one winner, the fence of that document must equal the argument fence.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

@@ -45,11 +45,12 @@ func Example_do() {
 
 // The example starts a server and a Manager, acquires a lock, and works under the lock.
 func Example() {
-	// The context of the program. It ends with a signal, and so do the contexts of the guards.
+	// The context of the program ends with a signal. The contexts of the guards end with
+	// it.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	// An embedded config server. With a MongoDB, omit it and use the URI of the MongoDB.
+	// Start an embedded config server. If a MongoDB is available, use its URI instead.
 	server, err := configserver.Start(ctx, configserver.Config{})
 	if err != nil {
 		log.Fatal(err)
@@ -87,7 +88,7 @@ func Example() {
 	// Output: reporting under the lock
 }
 
-// report does the work. It returns an error if the lock is lost.
+// report does the work. It returns an error if its context has ended.
 func report(ctx context.Context, fence int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // matches distlock.ErrLockLost

@@ -19,15 +19,16 @@ func StartBare(ctx context.Context, dir string) (socket string, stop func() erro
 	return b.socket(), b.close, nil
 }
 
-// A Front is a front that connects to a backend of the test.
+// A Front is a front that connects to the backend of a test.
 type Front struct{ *front }
 
-// NewFront returns a Front that serves the clients of listener. It connects to the backend by dial.
+// NewFront returns a Front that serves the clients of listener. The Front connects to the
+// backend with the function dial.
 func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) Front {
 	return Front{newFront(listener, dial, limit, log)}
 }
 
-// Close calls close.
+// Close closes the front.
 func (f Front) Close(ctx context.Context) { f.close(ctx) }
 
 // Clients returns the number of connected clients.
@@ -53,8 +54,8 @@ func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
-// Parse parses a client's message. It returns the command and the message that the front sends to
-// the backend.
+// Parse parses a client's message. forwarded is the message that the front sends to the
+// backend.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err

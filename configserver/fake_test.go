@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stage is a front with simulated clients and a simulated backend. Its connections are pipes in a
-// synctest bubble.
+// A stage is a front with simulated clients and a simulated backend. Its connections are
+// pipes in a synctest bubble.
 type stage struct {
 	t        *testing.T
 	front    configserver.Front
@@ -33,7 +33,6 @@ type arrival struct {
 	conn  net.Conn
 }
 
-// play runs a test with a new stage. The front serves at most limit clients.
 func play(t *testing.T, limit int, test func(s *stage)) {
 	t.Helper()
 	t.Parallel()
@@ -50,7 +49,7 @@ func play(t *testing.T, limit int, test func(s *stage)) {
 	})
 }
 
-// Accept, Close and Addr make a stage the listener of its front.
+// Accept, Close and Addr implement net.Listener for the front.
 func (s *stage) Accept() (net.Conn, error) {
 	select {
 	case conn := <-s.incoming:
@@ -89,7 +88,7 @@ type client struct {
 	replies chan []byte
 }
 
-// connect connects a client to the front. The client reads all replies, unless it is deaf.
+// connect returns a new client of the front. If deaf is set, the client reads no replies.
 func (s *stage) connect(deaf bool) *client {
 	near, far := net.Pipe()
 	c := &client{s: s, Conn: near, replies: make(chan []byte, 100)}
@@ -110,7 +109,6 @@ func (s *stage) connect(deaf bool) *client {
 	return c
 }
 
-// send sends a message with one command. The front must read it immediately.
 func (c *client) send(command bson.D, flags uint32) {
 	c.s.t.Helper()
 	c.id++
@@ -120,7 +118,6 @@ func (c *client) send(command bson.D, flags uint32) {
 	synctest.Wait()
 }
 
-// reply returns a reply that has arrived, or nil.
 func (c *client) reply() []byte {
 	synctest.Wait()
 	select {
@@ -131,7 +128,8 @@ func (c *client) reply() []byte {
 	}
 }
 
-// gone reports whether the front has closed the connection and all replies were returned.
+// gone reports whether the front has closed the connection. Call it after reading all
+// replies.
 func (c *client) gone() bool {
 	synctest.Wait()
 	select {
@@ -142,7 +140,6 @@ func (c *client) gone() bool {
 	}
 }
 
-// next returns the next message that has reached the backend. It returns false if there is none.
 func (s *stage) next() (arrival, bool) {
 	synctest.Wait()
 	select {
@@ -153,7 +150,7 @@ func (s *stage) next() (arrival, bool) {
 	}
 }
 
-// expect checks that a message with this command has reached the backend, and returns the message.
+// expect checks that the next message at the backend is the given command.
 func (s *stage) expect(command string) arrival {
 	s.t.Helper()
 	a, ok := s.next()
@@ -166,7 +163,6 @@ func (s *stage) expect(command string) arrival {
 	return a
 }
 
-// The method nothing fails the test if a message has reached the backend.
 func (s *stage) nothing() {
 	s.t.Helper()
 	if a, ok := s.next(); ok {
@@ -175,7 +171,6 @@ func (s *stage) nothing() {
 	}
 }
 
-// answer sends the backend's reply to a message.
 func (a arrival) answer(t *testing.T, document bson.D) {
 	t.Helper()
 	reply := message(t, 1000, document, 0)
@@ -184,7 +179,7 @@ func (a arrival) answer(t *testing.T, document bson.D) {
 	synctest.Wait()
 }
 
-// serves checks that a client's command reaches the backend, and that the reply reaches the client.
+// A command of the client must reach the backend, and the reply must reach the client.
 func (s *stage) serves(c *client, command bson.D) {
 	s.t.Helper()
 	c.send(command, 0)
@@ -194,8 +189,8 @@ func (s *stage) serves(c *client, command bson.D) {
 	}
 }
 
-// close closes the front in the background. The returned channel is closed when the front is
-// closed.
+// close closes the front in the background. The returned channel is closed when the front
+// is closed.
 func (s *stage) close() (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -206,7 +201,8 @@ func (s *stage) close() (ended <-chan struct{}) {
 	return done
 }
 
-// message returns an OP_MSG. If flags has the checksum flag, the checksum is valid.
+// message returns an OP_MSG. If flags contains the checksum flag, the message ends with a
+// valid checksum.
 func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
 	t.Helper()
 	document := assert.Value(bson.Marshal(command))(t)

@@ -14,22 +14,21 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrDirInUse is returned by [Start] when another server uses Config.Dir, in this process or in
-// another.
+// ErrDirInUse is returned by [Start] if another server uses Config.Dir. The other server
+// may be in this process or in another one.
 var ErrDirInUse = errors.New("configserver: folder is in use by another config server")
 
-// lockFile is the SQLite file with the exclusive lock of the folder's server. FerretDB does not
-// treat it as a database, because its name does not end in .sqlite.
+// lockFile is the name of a SQLite file. The server that uses the folder holds the
+// exclusive lock of this file. FerretDB ignores the file, because its name does not end
+// in .sqlite.
 const lockFile = "configserver.lock"
 
-// A folder has the documents of a server.
 type folder struct {
 	path      string
 	temporary bool
-	lock      *sql.DB // nil for a temporary folder, which no other server knows
+	lock      *sql.DB // nil for a temporary folder, which needs no lock
 }
 
-// openFolder makes and locks the folder at path, or makes a temporary folder if path is empty.
 func openFolder(ctx context.Context, path string) (*folder, error) {
 	if path == "" {
 		temporary, err := os.MkdirTemp("", "mongodlm-data-")
@@ -56,8 +55,9 @@ func openFolder(ctx context.Context, path string) (*folder, error) {
 	return &folder{path: absolute, lock: lock}, nil
 }
 
-// lockFolder takes the exclusive lock of a SQLite file. The lock works on every system, within a
-// process and between processes. It ends with the process, even after a crash.
+// lockFolder acquires the exclusive lock of the SQLite file in dir. On every operating
+// system the lock excludes other servers of this process and of other processes. The lock
+// ends with the process, even after a crash.
 func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	file := url.URL{
 		Scheme: "file", OmitHost: true, Path: filepath.ToSlash(filepath.Join(dir, lockFile)),
@@ -67,7 +67,7 @@ func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configserver: lock folder %q: %w", dir, err)
 	}
-	db.SetMaxOpenConns(1) // it stays open, because it owns the lock
+	db.SetMaxOpenConns(1) // this connection owns the lock
 	if _, err = db.ExecContext(ctx, "PRAGMA user_version = 1"); err == nil {
 		return db, nil
 	}
@@ -78,7 +78,6 @@ func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	return nil, errors.Join(fmt.Errorf("configserver: lock folder %q: %w", dir, err), db.Close())
 }
 
-// close releases the lock, or removes a temporary folder.
 func (f *folder) close() error {
 	if f.temporary {
 		return os.RemoveAll(f.path)

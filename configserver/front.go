@@ -16,28 +16,29 @@ import (
 )
 
 const (
-	// maxClients bounds the connections of the front. The front closes further connections
+	// maxClients is the maximum number of clients. The front closes further connections
 	// immediately.
 	maxClients = 2000
-	// dialTimeout bounds the connection to the backend for a new client.
+	// dialTimeout is the timeout for connecting a new client to the backend.
 	dialTimeout = 10 * time.Second
-	// acceptPause is the pause after a failed accept, for example without free file descriptors.
+	// acceptPause is the pause after a failed accept, for example without free file
+	// descriptors.
 	acceptPause = 50 * time.Millisecond
 )
 
-// errFrontClosed is the error of a request that was not sent to the backend because the front
-// closes.
+// errFrontClosed is the error of a request that the front does not send because it is
+// closing.
 var errFrontClosed = errors.New("the front is closed")
 
 type dialer func(ctx context.Context) (net.Conn, error)
 
-// A front serves clients over one backend connection each, and passes one write at a time to each
-// database.
+// A front serves each client over its own backend connection, and passes one write at a
+// time to each database.
 //
-// One goroutine serves a client from its first message to its last. It reads a message, sends the
-// message to the backend, reads the reply and passes the reply to the client. So a client that
-// disconnects during a write does not interrupt the write: the goroutine still waits for the
-// backend's reply, and the next write passes only then.
+// Each client has one goroutine. The goroutine repeatedly reads a message, sends it to
+// the backend, reads the reply and sends the reply to the client. If the client
+// disconnects during a write, the goroutine still waits for the reply of the backend.
+// Only then does the next write pass.
 type front struct {
 	listener net.Listener
 	dial     dialer
@@ -47,7 +48,7 @@ type front struct {
 	// done is closed when the front begins to close. No command passes after that.
 	done          chan struct{}
 	reads, writes atomic.Int64 // commands received
-	// served counts the goroutines: the one that accepts, and one for each client.
+	// served counts the goroutine that accepts clients and one goroutine for each client.
 	served sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
@@ -60,7 +61,7 @@ type front struct {
 // A session is one client and its backend connection.
 type session struct {
 	client net.Conn
-	cancel context.CancelFunc // of the connection attempt to the backend
+	cancel context.CancelFunc // cancels the dial of the backend
 
 	mu      sync.Mutex // guards backend, killed
 	backend net.Conn   // nil until dialed
@@ -78,7 +79,6 @@ func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger)
 	return f
 }
 
-// accept accepts clients until the front closes.
 func (f *front) accept() {
 	system := clock.System()
 	for {
@@ -102,7 +102,7 @@ func (f *front) accept() {
 	}
 }
 
-// enter registers a client if the front is neither closing nor full.
+// enter registers a client. It returns false if the front is closing or full.
 func (f *front) enter(s *session) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,8 +129,9 @@ func (f *front) leave(s *session) {
 	f.full = false
 }
 
-// serve serves one client until it disconnects, violates the protocol, or the front closes. ctx
-// bounds only the connection to the backend.
+// serve handles the messages of one client until the client disconnects or violates the
+// protocol, or until the front closes. ctx bounds only the connection attempt to the
+// backend.
 func (f *front) serve(ctx context.Context, s *session) {
 	conn, err := f.dial(ctx)
 	if err != nil {
@@ -166,7 +167,8 @@ func (f *front) serve(ctx context.Context, s *session) {
 	}
 }
 
-// ended logs the error that ends a session. It does not log a normal end.
+// If a session ends with an error, this method logs the error. A normal end is not
+// logged.
 func (f *front) ended(s *session, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errFrontClosed) {
 		return
@@ -174,10 +176,11 @@ func (f *front) ended(s *session, err error) {
 	f.log.Debug().Err(err).Stringer("client", s.client.RemoteAddr()).Msg("connection closed")
 }
 
-// exchange sends a request to the backend and returns its reply. A write waits for the gate of its
-// database, and holds the gate until the backend has replied or closed the connection. FerretDB
-// closes the connection only after the command has returned. exchange does not use the client's
-// connection, so a client that does not read its replies does not delay other clients.
+// exchange sends a request to the backend and returns its reply. A write waits for the
+// gate of its database, and holds the gate until the backend has replied or closed the
+// connection. FerretDB closes the connection only after the command has returned.
+// exchange does not use the client's connection. So a client that does not read its
+// replies cannot delay other clients.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
 	if !r.write {
 		f.reads.Add(1)
@@ -190,7 +193,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 		defer leave()
 	}
 	select {
-	case <-f.done: // the select above may choose either ready case
+	case <-f.done: // gates.enter may succeed after done was closed
 		return nil, errFrontClosed
 	default:
 	}
@@ -211,14 +214,15 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 	return reply, nil
 }
 
-// close stops accepting, waits for the replies of running commands, and ends all sessions. When ctx
-// ends first, close closes their connections. It waits for all goroutines.
+// close stops accepting clients, waits for the replies of running commands, and ends all
+// sessions. If ctx ends first, close closes the connections of the sessions. It returns
+// when all goroutines have ended.
 func (f *front) close(ctx context.Context) {
 	f.mu.Lock()
 	if !f.closing {
 		f.closing = true
 		close(f.done)
-		f.listener.Close() // its error has no remedy
+		f.listener.Close() // the error of Close has no remedy
 		for s := range f.clients {
 			s.interrupt()
 		}
@@ -242,12 +246,13 @@ func (f *front) close(ctx context.Context) {
 	<-ended
 }
 
-// attach makes conn the backend connection if the session has not been killed.
+// attach makes conn the backend connection of the session. If the session was killed,
+// attach closes conn and returns false.
 func (s *session) attach(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.killed {
-		conn.Close() // unused
+		conn.Close()
 		return false
 	}
 	s.backend = conn
@@ -259,7 +264,7 @@ func (s *session) attach(conn net.Conn) bool {
 func (s *session) interrupt() {
 	expired := time.Unix(1, 0)
 	if err := s.client.SetReadDeadline(expired); err != nil {
-		s.client.Close() // the connection has no deadlines, or is closed
+		s.client.Close() // the connection has no deadlines or is closed
 	}
 }
 
@@ -269,8 +274,8 @@ func (s *session) kill() {
 	defer s.mu.Unlock()
 	s.killed = true
 	s.cancel()
-	s.client.Close() // its error does not matter
+	s.client.Close()
 	if s.backend != nil {
-		s.backend.Close() // the error does not matter
+		s.backend.Close()
 	}
 }

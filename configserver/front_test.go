@@ -45,8 +45,9 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
-// Writes to different databases do not wait for each other. A renameCollection, which is sent to
-// admin, waits for a write to the database of the renamed collection.
+// Writes to different databases do not wait for each other. The command renameCollection
+// is sent to the database admin. It waits for a write to the database of the renamed
+// collection.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
 	rename := bson.D{{Key: "renameCollection", Value: "Config.locks"},
@@ -92,8 +93,8 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 	})
 }
 
-// The backend must reply to an unacknowledged write before the front sends the next write. The
-// client gets no reply.
+// The front sends the next write only after the backend has replied to an unacknowledged
+// write. The client of the unacknowledged write gets no reply.
 func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a, b := s.connect(false), s.connect(false)
@@ -189,7 +190,6 @@ func TestFront_DamagedMessage_ClosesTheClient(t *testing.T) {
 	})
 }
 
-// edit returns a copy of b with some bytes changed.
 func edit(b []byte, at int, to ...byte) []byte {
 	b = append([]byte(nil), b...)
 	copy(b[at:], to)

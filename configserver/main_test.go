@@ -13,10 +13,9 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// The check for leaked goroutines has no exceptions, not even for FerretDB.
+// TestMain fails if a goroutine is left, even a goroutine of FerretDB.
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// start runs a server until the end of the test.
 func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 	t.Helper()
 	s := assert.Value(configserver.Start(t.Context(), cfg))(t)
@@ -24,7 +23,6 @@ func start(t testing.TB, cfg configserver.Config) *configserver.Server {
 	return s
 }
 
-// connect returns a client that is closed at the end of the test.
 func connect(t testing.TB, uri string) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
@@ -32,8 +30,6 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	return client
 }
 
-// d makes a document of one field.
 func d(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 
-// byID makes the filter of one document.
 func byID(id string) bson.D { return d("_id", id) }

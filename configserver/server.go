@@ -12,22 +12,22 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// closeTimeout is the time for which Close waits for running commands.
 const closeTimeout = 10 * time.Second
 
 // ErrNotLoopback is returned by [Start] when Config.Addr is not a loopback address. The server has
 // no passwords, so it accepts no clients from other machines.
 var ErrNotLoopback = errors.New("configserver: address is not loopback")
 
-// Config has the folder and the address of a server. The zero value means a temporary folder and a
-// port that the system chooses.
+// Config configures a server. The zero value means a temporary folder and a port that the
+// system chooses.
 type Config struct {
-	// Dir is the folder of the documents. If it does not exist, it is made with access only for its
-	// owner. It serves one server at a time. If Dir is empty, the server uses a temporary folder
-	// without disk syncs, which Close removes.
+	// Dir is the folder of the documents. Start creates a missing folder, with access
+	// only for its owner. Only one server at a time may use a folder. If Dir is empty,
+	// the server uses a temporary folder without disk syncs, and Close removes this
+	// folder.
 	Dir string
-	// Addr is the TCP address to listen on: a loopback address or localhost, with a port. The
-	// system chooses the port for port 0. Default "127.0.0.1:0".
+	// Addr is the TCP address to listen on: a loopback address or localhost, with a port;
+	// default "127.0.0.1:0". If the port is 0, the system chooses a port.
 	Addr string
 	// Logger gets the warnings for an operator; silent by default.
 	Logger zerolog.Logger
@@ -44,11 +44,12 @@ type Server struct {
 	err     error
 }
 
-// Start runs a config server until [Server.Close]; see the package comment for its limits. When it
-// returns, the server accepts commands. ctx bounds only the start.
+// Start runs a config server until [Server.Close]; see the package comment for its
+// limits. When Start returns, the server accepts commands. ctx bounds only the start.
 //
-// Errors: [ErrNotLoopback] when Addr is not a loopback address; [ErrDirInUse] when another server
-// uses Dir; other errors when the folder, the port or FerretDB is not available.
+// If Addr is not a loopback address, the error matches [ErrNotLoopback]. If another
+// server uses Dir, the error matches [ErrDirInUse]. Other errors mean that the folder,
+// the port or FerretDB is not available.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, listener, err := start(ctx, cfg)
 	if err != nil {
@@ -58,7 +59,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// start makes all parts except the front.
+// start makes all parts of a server except the front.
 func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err error) {
 	addr, err := loopback(ctx, cfg.Addr)
 	if err != nil {
@@ -81,7 +82,8 @@ func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err erro
 	return s, listener, nil
 }
 
-// loopback checks an address and returns it with a numeric host.
+// loopback returns the address with a numeric host. It returns an error if the address is
+// not loopback.
 func loopback(ctx context.Context, addr string) (string, error) {
 	addr = cmp.Or(addr, "127.0.0.1:0")
 	host, port, err := net.SplitHostPort(addr)
@@ -98,7 +100,7 @@ func loopback(ctx context.Context, addr string) (string, error) {
 	}
 	if ip == nil || !ip.IsLoopback() {
 		return "", fmt.Errorf(
-			"%w: %q; the server knows no passwords, use 127.0.0.1, ::1 or localhost",
+			"%w: %q; the server has no authentication, use 127.0.0.1, ::1 or localhost",
 			ErrNotLoopback, addr)
 	}
 	return net.JoinHostPort(ip.String(), port), nil
@@ -115,7 +117,8 @@ func (s *Server) Addr() string { return s.front.listener.Addr().String() }
 // Dir returns the folder of the documents, even if it is temporary.
 func (s *Server) Dir() string { return s.folder.path }
 
-// Stats are the counts of a server since its start.
+// Stats are the numbers of clients and commands of a server. All totals count from its
+// start.
 type Stats struct {
 	Clients       int   // connected now
 	Refused       int64 // clients refused because of too many connections
@@ -132,12 +135,13 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Close stops the server and waits for all its goroutines. Running commands have 10 s to complete;
-// then their connections are closed. Close removes a temporary folder. A further Close waits for
-// the first and returns its result.
+// Close stops the server and waits for all its goroutines. Running commands have 10 s to
+// complete. Then Close closes their connections. Close removes a temporary folder. A
+// second call waits for the first call and returns the same result.
 //
-// When ctx ends first, running commands are cut off immediately. Close returns the cause while the
-// shutdown continues in the background.
+// If ctx ends first, Close returns an error with the cause, and the shutdown continues in
+// the background. When the ctx of the first call ends, the server also closes the
+// connections of running commands.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		go s.shutdown(ctx) // Close waits for it
@@ -155,7 +159,8 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// shutdown closes the front, then FerretDB, which has no connection by then, and then the folder.
+// shutdown closes the front, FerretDB and the folder in this order. So FerretDB has no
+// open connection when it closes.
 func (s *Server) shutdown(ctx context.Context) {
 	defer close(s.closed)
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)

@@ -11,17 +11,19 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Constants of the MongoDB wire protocol that the front needs. Every number is little endian. A
-// message has a header and a body. The header has four int32: the message's length with the header,
-// its id, the id of the message that it replies to, and its opcode.
+// Constants of the MongoDB wire protocol. Every number is little endian. A message has a
+// header and a body. The header has four int32: the length of the whole message, the id
+// of the message, the id of the message that it replies to, and the opcode.
 const (
 	headerSize = 16
-	// maxMessageSize is maxMessageSizeBytes of hello, the same for MongoDB and FerretDB.
+	// maxMessageSize is the value of maxMessageSizeBytes in the reply to hello. MongoDB
+	// and FerretDB reply with the same value.
 	maxMessageSize = 48_000_000
-	// maxNesting is the maximum depth of nested documents and arrays, as in MongoDB. FerretDB has
-	// no bound, and takes time quadratic in the depth.
+	// maxNesting is the maximum depth of nested documents and arrays, as in MongoDB.
+	// FerretDB has no maximum, and its time is quadratic in the depth.
 	maxNesting = 200
-	// minDocumentSize is the size of the empty document: a length and the closing zero.
+	// minDocumentSize is the size of the empty document in bytes: a length and a closing
+	// zero.
 	minDocumentSize = 5
 
 	opQuery = 2004 // used only in handshakes
@@ -36,15 +38,15 @@ const (
 	flagsRequired  = 0xffff
 )
 
-// errDamaged is matched by the error of a message that violates the protocol. Its connection is
-// closed, because the start of the next message is unknown.
+// errDamaged matches the error of a message that violates the protocol. The front closes
+// the connection, because it cannot find the start of the next message.
 var errDamaged = errors.New("damaged wire message")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errDamaged, fmt.Sprintf(format, args...))
 }
 
-// A frame is one whole wire message with its header. It is at least headerSize long.
+// A frame is one whole wire message with its header. It has at least headerSize bytes.
 type frame []byte
 
 func (f frame) int32At(offset int) int32 { return int32(binary.LittleEndian.Uint32(f[offset:])) }
@@ -52,8 +54,9 @@ func (f frame) requestID() int32         { return f.int32At(4) }
 func (f frame) responseTo() int32        { return f.int32At(8) }
 func (f frame) opCode() int32            { return f.int32At(12) }
 
-// readFrame reads one message. It returns exactly io.EOF when r ends between two messages. It
-// allocates memory as the bytes arrive, not by the length in the header.
+// readFrame reads one message. It returns exactly io.EOF when r ends between two
+// messages. It allocates memory as the bytes arrive, because the length in the header may
+// be wrong.
 func readFrame(r io.Reader) (frame, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -83,8 +86,9 @@ type body struct {
 	sequences int
 }
 
-// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0. With two
-// sections, the backend could execute a command that the front did not read.
+// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0.
+// With two such sections, the backend could execute a command that the front did not
+// read.
 func parseMsg(f frame) (body, error) {
 	var b body
 	for at := headerSize + 4; at < len(f); {
@@ -204,8 +208,8 @@ func stripFlags(f frame) (frame, uint32, error) {
 	return f, flags, nil
 }
 
-// parseQuery returns the document of an opQuery. The document follows the flags, a collection name
-// and two int32. A second document may follow it.
+// parseQuery returns the document of an opQuery. The document follows the flags, a
+// collection name and two int32. parseQuery ignores a second document.
 func parseQuery(f frame) (bson.Raw, error) {
 	rest := f[headerSize:]
 	if len(rest) < 4 {

@@ -53,7 +53,7 @@ func TestParse_Command_ReadOrWrite(t *testing.T) {
 	}
 }
 
-// section appends a section of kind 1 to a message. Such a section is a sequence of documents.
+// section appends a section of kind 1, a sequence of documents, to a message.
 func section(frame []byte, name string, documents ...[]byte) []byte {
 	content := append(append([]byte(name), 0), bytes.Join(documents, nil)...)
 	frame = append(frame, 1)
@@ -92,7 +92,7 @@ func TestParse_Sections(t *testing.T) {
 	}
 }
 
-// The function twice returns a copy of a message in which the section of the message is repeated.
+// The result contains the section of the message twice.
 func twice(frame []byte) []byte {
 	frame = append(bytes.Clone(frame), frame[20:]...)
 	binary.LittleEndian.PutUint32(frame, uint32(len(frame)))
@@ -109,7 +109,6 @@ func TestParse_Nesting_BoundedAsInMongoDB(t *testing.T) {
 	}
 }
 
-// nested returns a document with the given depth of nested documents.
 func nested(levels int) []byte {
 	b := make([]byte, 5+levels*8)
 	for i := range levels {
@@ -168,8 +167,8 @@ func TestReadFrame_Ends(t *testing.T) {
 	}
 }
 
-// Parse does not panic, whatever bytes a client sends. A forwarded message is valid. It parses to
-// the same command.
+// Parse does not panic on any bytes from a client. If Parse forwards a message, the
+// forwarded message parses to the same command.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 1, insertOne, 0))
 	f.Add(message(f, 1, findOne, flagChecksum|flagMoreToCome|flagExhaust))

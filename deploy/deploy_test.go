@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects are the Kubernetes objects of all manifests.
+// objects holds the Kubernetes objects of all manifests.
 type objects struct {
 	services map[string]*corev1.Service
 	configs  map[string]*corev1.ConfigMap
@@ -35,7 +35,7 @@ type objects struct {
 	seen     []string
 }
 
-// read reads all manifests. An unknown or duplicate field is an error.
+// read reads all manifests. An unknown or duplicate field fails the test.
 func read(t *testing.T) *objects {
 	t.Helper()
 	all := &objects{map[string]*corev1.Service{},
@@ -104,8 +104,8 @@ func (all *objects) add(t *testing.T, file string, doc []byte) {
 	}
 }
 
-// The objects to which a manifest refers exist: the pods of a selector, the service of a set, the
-// configuration of a container, and the hosts of the connection string.
+// Each object that a manifest refers to exists: the pods of a selector, the service of a
+// set, the configuration of a container, and the hosts of the connection string.
 func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	all := read(t)
 	picks := func(who string, selector map[string]string) {
@@ -158,7 +158,7 @@ func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	}
 }
 
-// compose returns the services of docker-compose.yml as Compose parses them.
+// compose returns the services of docker-compose.yml, as Compose parses them.
 func compose(t *testing.T) types.Services {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../docker-compose.yml"},
@@ -173,7 +173,7 @@ func compose(t *testing.T) types.Services {
 	return project.Services
 }
 
-// Compose accepts docker-compose.yml. The file has eight services, and three of them are balancers.
+// Compose accepts docker-compose.yml, which has eight services, three of them balancers.
 func TestCompose_IsUnderstood(t *testing.T) {
 	services, balancers := compose(t), 0
 	for _, s := range services {

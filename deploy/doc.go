@@ -1,4 +1,4 @@
-// Package deploy holds the manifests in the folder kubernetes. Its tests read them and
-// docker-compose.yml as Kubernetes and Compose do. It is a separate module, because these tests
-// need the types of both.
+// Package deploy holds the manifests in the folder kubernetes. Its tests parse these
+// manifests and docker-compose.yml with the types of Kubernetes and Compose. Only these
+// tests need the types, so the package is a separate module.
 package deploy

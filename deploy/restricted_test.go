@@ -13,8 +13,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Every pod meets the Pod Security Standard "restricted" as Kubernetes checks it. Every container
-// has a memory limit, and no probe starts a program.
+// Each pod meets the Pod Security Standard "restricted", checked with the code of
+// Kubernetes. Each container has a memory limit, and no probe starts a program.
 func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	rule, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -45,8 +45,8 @@ func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	}
 }
 
-// Images of MongoDB have a tested version. The cache of a mongod takes at most half of the
-// container's memory. A balancer serves its metrics at an exposed port.
+// Each image of MongoDB has a tested version. The cache of a mongod is at most half of
+// the container's memory. Each balancer serves its metrics at an exposed port.
 func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) {
 	tried := triedVersions(t)
 	look := func(where, image string, command []string, memory int64, ports []string) {
@@ -80,7 +80,6 @@ func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) 
 	}
 }
 
-// The function after returns the argument that follows a flag.
 func after(command []string, flag string) string {
 	if i := slices.Index(command, flag); i >= 0 && i+1 < len(command) {
 		return command[i+1]
@@ -103,7 +102,7 @@ func triedVersions(t *testing.T) []string {
 	return strings.Split(run[1], ", ")
 }
 
-// The file .dockerignore excludes .git. It excludes no folder of a module in go.work.
+// The file .dockerignore excludes .git, but no folder of a module in go.work.
 func TestDockerignore_LeavesOutWhatIsNotBuilt(t *testing.T) {
 	text, err := os.ReadFile("../.dockerignore")
 	if err != nil {

@@ -16,40 +16,41 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the least fence of a guard. A smaller fence, as in a new lock document, is raised to
-// the server's clock in milliseconds. So fences rise even after an operator deleted the document.
+// unseeded is the smallest fence that a guard may have. A smaller fence, as in a new lock
+// document, is raised to the server's clock in milliseconds. So fences rise even after an
+// operator deleted the document.
 const unseeded = 1 << 31
 
-// maxRaces limits how many times one call starts again because the document changed between two
-// commands.
+// maxRaces limits the retries of a call after the lock document changed between two commands.
 const maxRaces = 3
 
-// A session is one acquisition by an agent, for a try or an entry.
+// A session is one acquisition of a lock. It belongs to a try or to a queue entry of an
+// agent.
 type session struct {
 	want     want
 	term     *pinger.Term
 	request  catalog.Request
 	how      catalog.EnterMode
-	queued   bool     // it may be in the document
-	doubtful bool     // the outcome of a command that enters the session is unknown
-	evicted  eviction // the last eviction of a dead process for it
+	queued   bool     // the lock document may contain the session
+	doubtful bool     // a command that enters the session has an unknown outcome
+	evicted  eviction // the last dead process that the session evicted
 
 	// The fields below are set once the session holds the lock.
 	fence     int64
-	fromQueue bool   // the command of another session granted the lock
+	fromQueue bool   // another session's command granted the lock
 	evidence  string // why a dead process was evicted for it, or ""
 	previous  string // the dead process, if this session evicted it
 }
 
-// An eviction records the removal of a dead process. fence is the lock's fence before the removal.
 type eviction struct {
 	evidence string
 	process  string
-	fence    int64
+	fence    int64 // of the lock before the eviction
 }
 
-// begin makes a session and adds it to the owned sessions, before any command is sent. Either
-// [Manager.giveBack] or attemptEnded must end it. Errors: [ErrClosed]; [ErrNoHeartbeat].
+// begin makes a session and adds it to the owned sessions before any command is sent. The
+// caller must end the session by [Manager.giveBack] or attemptEnded. Errors: [ErrClosed];
+// [ErrNoHeartbeat].
 func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
 		return nil, acquiring(name, ErrClosed)
@@ -68,21 +69,23 @@ func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, e
 		Limit:    w.limit,
 	}}
 	m.owned.enter(s.request.TS)
-	if clock.Over(m.closed) { // Close may have read the owned sessions before
+	if clock.Over(m.closed) { // Close may have read the owned sessions before enter
 		m.owned.attemptEnded(s.request.TS)
 		return nil, acquiring(name, ErrClosed)
 	}
 	return s, nil
 }
 
-// giveBack removes a session from the document in the background, both as a holder and as a waiter.
+// giveBack removes a session from its lock in the background. The session may hold the
+// lock or wait for it.
 func (m *Manager) giveBack(s *session) {
 	m.pinger.ReleaseSoon(s.request.Session, s.term)
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a TryLock call, without a queue entry. If the call ends before the
-// server answers, the session serves another call or is given back.
+// try acquires the lock for a TryLock call, without a queue entry. If the call ends
+// before the server answers, the session goes to another call, or is removed from the
+// lock.
 func (a *agent) try(c *call) {
 	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
@@ -92,7 +95,7 @@ func (a *agent) try(c *call) {
 	}
 	ended := false
 	defer func() {
-		if !ended { // by a panic
+		if !ended { // after a panic
 			a.m.giveBack(s)
 		}
 	}()
@@ -106,8 +109,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered recovers from a panic in an entry or a try, for example in a logger, an observer or a
-// store. The calls that wait for the entry or the try get an error.
+// recovered recovers from a panic in a try or an entry, for example in a logger, an
+// observer or a store. The calls that the try or the entry serves get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -115,8 +118,8 @@ func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	}
 }
 
-// tryWith takes the lock for a session. If the lock is held, it evicts dead processes and tries
-// again. Errors: *HeldError; a *PermitMismatchError; errors of the store.
+// tryWith acquires the lock for a session. If dead processes hold the lock, tryWith evicts
+// them and tries again. Errors: *HeldError; *PermitMismatchError; errors of the store.
 func (a *agent) tryWith(s *session, c *call) error {
 	for race := 0; ; race++ {
 		lock, err := a.take(s, race == 0)
@@ -126,7 +129,7 @@ func (a *agent) tryWith(s *session, c *call) error {
 		if !refused(err) {
 			return a.confirm(s, err)
 		}
-		if !a.needs(c) { // the background watches the holder, and evicts it once it is dead
+		if !a.needs(c) { // the call has ended; the background evicts dead holders
 			a.m.judge.WatchRefused(watch.View{Name: a.name})
 			a.m.judge.EvictDue(a.name)
 			return acquiring(a.name, err)
@@ -140,22 +143,21 @@ func (a *agent) tryWith(s *session, c *call) error {
 		}
 		if race >= maxRaces {
 			held := a.m.heldError(view)
-			held.Reason = "the server refused it as not free and showed it free, again and again"
+			held.Reason = "the server repeatedly refused it as not free, but showed it as free"
 			return held
 		}
 	}
 }
 
-// refused reports whether the server answered that the lock is not available now: it is held, its
-// queue is full, or it is used with another limit.
 func refused(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the session. If plainly is set, it sends an exclusive session by [catalog.TryPlain],
-// which refuses some free locks, for example one in which a foreign manager left shared holders. If
-// plainly is false, it acquires such a lock.
+// take sends the command that acquires the lock for a session. If the parameter plainly
+// is set, an exclusive session is sent with [catalog.TryPlain]. TryPlain refuses some
+// free locks, for example a lock in which a foreign manager left shared holders. If
+// plainly is false, the command also acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -165,11 +167,13 @@ func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	return lock, err
 }
 
-// errFree reports that a lock, or a place in its queue, may be free now. The caller tries again.
+// errFree reports that the lock, or a place in its queue, may be free. The caller tries
+// again.
 var errFree = errors.New("free")
 
-// contend reads a lock that refused the session, and evicts dead processes. It returns the snapshot
-// and an error: errFree if the session may be sent again, or the reason for the refusal.
+// contend reads the lock after the server refused the session, and evicts dead processes.
+// It returns the view of the lock and an error. The error is errFree if the session may
+// be sent again, else the reason for the refusal.
 func (a *agent) contend(s *session) (view watch.View, err error) {
 	for range maxRaces + 1 {
 		if view, err = a.m.judge.Read(a.m.life, a.name); err != nil {
@@ -203,7 +207,9 @@ func (a *agent) contend(s *session) (view watch.View, err error) {
 	return view, a.m.heldError(view)
 }
 
-// grantNext grants a lock to its first waiter, after a release by a foreign manager.
+// grantNext grants a free lock to its first waiter. This is necessary after a release by
+// a foreign manager, which grants nothing. If the lock has no waiter, grantNext returns
+// errFree. Otherwise it returns errFree or the reason for the refusal, like contend.
 func (a *agent) grantNext(s *session, view watch.View) error {
 	if view.Lock == nil || len(view.Lock.Waiters) == 0 {
 		return errFree
@@ -213,13 +219,14 @@ func (a *agent) grantNext(s *session, view watch.View) error {
 		a.m.queue.Deliver(grants)
 		return a.answer(s, view)
 	}
-	return fmt.Errorf("distlock: acquire %s: grant it to the next: %w", quoted(a.name), err)
+	return fmt.Errorf("distlock: acquire %s: grant it to the next waiter: %w", quoted(a.name), err)
 }
 
-// answer returns errFree if the session is in the document or may be queued. Otherwise it returns a
-// *PermitMismatchError if the lock is used with another limit, else a *HeldError.
+// answer returns errFree if a repeated acquisition can succeed, because the document
+// contains the session or the queue has room. If the lock is used with another limit, answer
+// returns a *PermitMismatchError. In all other cases it returns a *HeldError.
 func (a *agent) answer(s *session, view watch.View) error {
-	_, waits := view.Lock.WaitedBy(s.request.TS) // after a lost reply; entering again returns it
+	_, waits := view.Lock.WaitedBy(s.request.TS) // true after a lost reply
 	_, holds := view.Lock.HeldBy(s.request.TS)
 	held := a.m.heldError(view)
 	if limit := view.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
@@ -232,16 +239,17 @@ func (a *agent) answer(s *session, view watch.View) error {
 	return held
 }
 
-// confirm handles the error of an acquisition. After an unknown outcome it sends a write that finds
-// the session in the lock document, and returns nil if the session holds the lock. If confirm fails
-// and the session appears in the document later, the background releases the session.
+// confirm handles the error of a command that acquires the lock. If the outcome is
+// unknown, confirm sends a write that searches the lock document for the session. If the
+// session holds the lock, confirm returns nil. Otherwise the session may appear in the
+// document later. It is then removed in the background.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
 		return failed
 	}
 	failed = doubtful(failed)
-	if errors.Is(err, context.DeadlineExceeded) { // a slow server would not answer the question either
+	if errors.Is(err, context.DeadlineExceeded) { // a second command would time out, too
 		a.m.pinger.Doubt(s.term)
 		a.m.pinger.ReleaseDoubtful(s.request.Session, s.term)
 		return failed
@@ -261,10 +269,11 @@ func (a *agent) confirm(s *session, err error) error {
 	return failed
 }
 
-// acquired sets the fence and the evidence of a session that holds the lock. It raises a fence
-// below unseeded. If that fails, it gives the session back.
+// acquired sets the fence and the evidence of a session that holds the lock. If the fence
+// is below unseeded, acquired raises the fence. If that fails, the session is removed
+// from the lock in the background.
 func (m *Manager) acquired(s *session, lock catalog.Lock) error {
-	if p, ok := lock.HeldBy(s.request.TS); ok { // one of several holders, perhaps
+	if p, ok := lock.HeldBy(s.request.TS); ok { // the lock may have several holders
 		lock.Fence, lock.When = p.Fence, p.Since
 	}
 	for _, g := range lock.Grants {
@@ -294,9 +303,10 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	return acquiring(s.request.Name, err)
 }
 
-// newGuard makes a guard for a session that holds the lock, and begins its lease. If it fails, it
-// gives the session back. Errors: *LostError when the term or the lease has ended, or an operator
-// has broken the lock; [ErrClosed]; the errors of beginLease.
+// newGuard makes a guard for a session that holds the lock, and begins its lease. After
+// an error the session is removed from the lock. Errors: *LostError if the term or the
+// lease has ended, or if an operator has broken the lock; [ErrClosed]; errors of
+// beginLease.
 func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) (*TryGuard, error) {
@@ -329,7 +339,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.reporting.Add(1) // a loss is reported after the acquisition
 	defer h.reporting.Done()
-	broken := c.m.owned.add(h) // before the check of the term: its end now ends the guard
+	broken := c.m.owned.add(h) // before lapsed: from here on the end of the term ends the guard
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		c.m.owned.remove(h)
@@ -347,7 +357,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	if life != nil {
 		c.m.loops.Go(h.watchLease) // ends with the guard
 	}
-	g := newGuard(h) // from here on the lock is given back even after a panic
+	g := newGuard(h) // from here on a panic does not leave the lock held
 	g.ctx = &guardContext{h.ctx, g}
 	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).Stringer("ts", s.request.TS).
 		Int64("fence", s.fence).Str("why", catalog.Printable(c.o.why, 200))
@@ -380,7 +390,8 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first living holder, else the first holder, else the first waiter.
+// heldError describes the first living holder. If all holders are dead, it describes the
+// first holder. If the lock is free, it describes the first waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {
@@ -404,7 +415,7 @@ func (m *Manager) heldError(s watch.View) *HeldError {
 		e.Fence = in.Fence
 	}
 	if n := len(s.Holders()); n >= catalog.MaxHolders {
-		e.Reason = fmt.Sprintf("%d hold it, as many as may; %s", n, e.Reason)
+		e.Reason = fmt.Sprintf("it has %d holders, which is the maximum; %s", n, e.Reason)
 	}
 	last := m.pinger.Last()
 	e.Self = last != nil && in.Process == last.Process()

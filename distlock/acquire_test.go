@@ -67,8 +67,8 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	})
 }
 
-// The fence rises even if the document was deleted. A new document takes its first fence from the
-// server's clock.
+// The fence rises even if the lock document was deleted. The first fence of a new document
+// comes from the clock of the server.
 func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -86,8 +86,8 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 	})
 }
 
-// An acquisition costs one command, or two if the lock has no document yet. A release costs one
-// command. A refused TryLock costs two.
+// An acquisition sends one command, or two commands if the lock has no document yet. A
+// release sends one command. A TryLock that is refused sends two commands.
 func TestCommands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -116,7 +116,8 @@ func TestCommands_Counted(t *testing.T) {
 	})
 }
 
-// HeldError contains all known facts about the holder.
+// A HeldError contains the process, the reason and the fence of the holder, the age of its
+// ping, and whether the holder is the process of the caller.
 func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -137,7 +138,7 @@ func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	})
 }
 
-// Invalid arguments are refused before any I/O.
+// TryLock refuses invalid arguments before it sends a command.
 func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -187,7 +188,7 @@ func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 	})
 }
 
-// If the reply to an acquire command is lost, TryLock asks the server whether it has the lock.
+// If the reply to an acquire command is lost, TryLock reads the lock and returns a guard.
 func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -201,7 +202,8 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	})
 }
 
-// loseReply returns a hook that applies each op but reports an unknown outcome.
+// loseReply returns a hook that loses the replies to one kind of command. The commands are
+// applied.
 func loseReply(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op != op {
@@ -212,8 +214,8 @@ func loseReply(op fault.Op) fault.Hook {
 	}
 }
 
-// An acquire command is applied after its caller has returned without a guard. The process releases
-// the lock within a ping interval.
+// If the server applies an acquire command after TryLock has returned an error, the
+// process releases the lock within 1.1 ping intervals.
 func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -241,8 +243,8 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 	})
 }
 
-// If a process cannot ask for the outcome of an acquisition, it releases the lock in the
-// background.
+// If TryLock can read neither the reply to its acquire command nor the lock, it returns an
+// error. The process releases the lock after its next ping.
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -264,7 +266,8 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	})
 }
 
-// A lock is released if its acquisition succeeds after the deadline of its guard (see etcd 11408).
+// If the reply to an acquire command arrives after the deadline of the new guard, TryLock
+// returns ErrLockLost, and the process releases the lock (see etcd 11408).
 func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -286,21 +289,23 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// The background releases the lock after the next ping, which comes within 1.1 intervals.
+		// The process releases the lock after its next ping, which comes within 1.1 ping
+		// intervals.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
 		w.wantFree("a")
 	})
 }
 
-// breaking breaks a lock, and waits until the next ping of its first holder has detected the loss.
+// The lock is broken, and its holder has detected the loss when breaking returns.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
 	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
-// Release of a guard that was lost, or whose Manager was closed, returns the same error each time.
+// If a guard is lost or its Manager is closed, every call of its Release returns the same
+// error.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -335,8 +340,8 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	})
 }
 
-// Do returns an error if the lock was lost, or the Manager closed, while work ran. Otherwise it
-// returns the error of work.
+// Do returns an error if the lock is lost or the Manager is closed while the given
+// function runs. Otherwise Do returns the error of that function.
 func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.start(nil)

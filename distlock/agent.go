@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	// maxEntries is the number of entries that a process keeps in the queue of one lock. When the
-	// first entry is granted the lock, the second one is already queued.
+	// maxEntries limits the entries of a process in the queue of one lock. With two
+	// entries, the second is already queued when the first is granted the lock.
 	maxEntries = 2
-	// crowded is the number of queued entries at which a process starts to keep only one entry.
+	// crowded is a limit for the queue length. If a queue is at least this long, a process
+	// adds no second entry.
 	crowded = catalog.MaxWaiters / 2
-	// maxOrphans limits the pending tries without callers. When there are that many, a further TryLock
-	// waits until one of them ends.
+	// maxOrphans limits the tries that still run for one lock after their calls have ended.
+	// At the limit, a further TryLock waits until one of these tries ends.
 	maxOrphans = 2
-	// leastSpare is the shortest time for which an entry without a call is kept.
+	// leastSpare is the minimum time for which an entry stays queued although no call needs
+	// it.
 	leastSpare = 10 * time.Millisecond
 )
 
-// agents holds the agents of a process, by lock name.
 type agents struct {
 	m *Manager
 
@@ -37,34 +38,38 @@ type agents struct {
 // maxAgents is the number of agents at which sweep starts to remove idle agents.
 const maxAgents = 256
 
-// An agent acquires one lock for all callers of a process. Callers form one queue, first come,
-// first served. The agent keeps at most maxEntries entries in the queue of the lock document. It
-// keeps more for calls that can hold the lock together (see run). A session that is granted the
-// lock serves the first caller with the same want, or is released immediately. A caller that times
-// out cancels no command.
+// An agent acquires one lock for all callers of a process. The callers form a queue
+// inside the process, first come, first served. Each call of TryLock starts a try, which
+// sends a session without a queue entry. The other calls share the agent's entries in the
+// queue of the lock document. An agent has at most maxEntries entries, or more for calls
+// that can hold the lock together (see run).
+//
+// A session that is granted the lock serves the first call with equal options. If no call
+// has these options, the session is removed from the lock. A call that times out does not
+// cancel a command.
 type agent struct {
 	in      *agents
 	m       *Manager
 	name    string
 	calls   []*call  // in order of arrival
 	entries []*entry // queued in the document, or being sent
-	orphans int      // tries without callers
-	queued  int      // entries of other processes, as last read
+	orphans int      // tries whose calls have ended
+	queued  int      // queue entries of other processes, as last read
 	failure error    // error of the last command; nil after an answer
 
-	pause  time.Duration // the pause after the last failure; 0 after an answer
+	pause  time.Duration // pause after the last failure; 0 after an answer
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want is the part of a request that the lock document records. A session can serve every call
-// with the same want.
+// A want holds the options of a call that the lock document records, and the field
+// standby. A session can serve every call with an equal want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
 	why   string
 	label string
-	// standby is set for callers, such as candidates, that wait until the holder is gone. Their
-	// entries are not kept for later callers.
+	// standby is set for a call of [internals.Standby]. Its entry is not kept for later
+	// calls.
 	standby bool
 }
 
@@ -77,7 +82,7 @@ func (in *agents) join(c *call) {
 	a.adjust()
 }
 
-// of returns the agent for a lock name. The caller holds mu.
+// of finds or makes the agent of the named lock. The caller holds mu.
 func (in *agents) of(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
@@ -98,12 +103,13 @@ func (in *agents) sweep() {
 	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
 }
 
-// idle reports whether the agent has neither calls nor entries nor tries. The caller holds mu.
+// idle reports whether the agent has no call, entry or try. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call. It returns false if the call already has its answer. It also returns why
-// the call waited: the reason of an entry, preferably one with the same want, else the last
-// failure, or nil.
+// leave removes a call from the queue of callers. It returns false if the call already
+// has an answer. The result why is the reason for the wait, or nil. It comes from an
+// entry, preferably from one with equal options. If no entry has a reason, why is the
+// agent's last failure.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -125,7 +131,7 @@ func (a *agent) leave(c *call) (left bool, why error) {
 	return true, why
 }
 
-// remove removes a call, and reports whether it was in the queue. The caller holds mu.
+// remove removes a call, and reports whether the call was in the queue. The caller holds mu.
 func (a *agent) remove(c *call) bool {
 	i := slices.Index(a.calls, c)
 	if i >= 0 {
@@ -134,12 +140,12 @@ func (a *agent) remove(c *call) bool {
 	return i >= 0
 }
 
-// adjust starts the tries and entries that the calls need. It notifies each entry that became spare
-// or is needed again. The caller holds mu.
+// adjust starts the tries and entries that the calls need. It also marks each entry as spare
+// or as needed. The caller holds mu.
 func (a *agent) adjust() {
 	spare := slices.Clone(a.entries)
 	run := a.run()
-	served := map[int32]int{} // calls that have an entry, by limit
+	served := map[int32]int{} // calls that have or need an entry, by limit
 	for i, c := range a.calls {
 		if c.once {
 			if !c.trying && a.orphans < maxOrphans {
@@ -149,7 +155,7 @@ func (a *agent) adjust() {
 			continue
 		}
 		if n := served[c.o.limit]; n > 0 && n >= maxEntries && i >= run {
-			continue // an entry for this call would take the place of an earlier call's entry
+			continue // earlier calls use up the entries
 		}
 		fits := func(e *entry) bool { return e.want == c.o.want }
 		if at := slices.IndexFunc(spare, fits); at >= 0 {
@@ -169,8 +175,9 @@ func (a *agent) adjust() {
 	}
 }
 
-// run returns the number of calls at the head of the queue that can hold the lock together: shared
-// calls, or as many calls as there are permits. Each of them gets an entry. The caller holds mu.
+// run counts the calls at the head of the queue of callers that can hold the lock
+// together. These are shared calls, or as many calls as there are permits. Each of these
+// calls gets its own entry. The caller holds mu.
 func (a *agent) run() int {
 	if len(a.calls) == 0 || a.calls[0].o.mode == catalog.Exclusive {
 		return 0
@@ -188,9 +195,9 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may keep one more entry with that limit. inRun is set for a
-// call that can hold the lock together with others (see run). Only entries with the same limit
-// count toward maxEntries. The caller holds mu.
+// hasRoom reports whether the agent may add an entry with the given limit. At most
+// maxEntries entries have the same limit. If inRun is set, the call can hold the lock
+// together with earlier calls, and this maximum does not apply. The caller holds mu.
 func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	n := 0
 	for _, e := range a.entries {
@@ -201,8 +208,9 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// granted ends an entry or a try. It gives the session to the call prefer if possible, else to the
-// first call with the same want. If there is none, it gives the session back.
+// granted ends an entry or a try whose session holds the lock. The session goes to the
+// preferred call if possible, else to the first call with equal options. If no call can
+// use the session, it is removed from the lock.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
@@ -214,8 +222,8 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to the call prefer, or to the first other call that can use it. It returns
-// false if no call can use the session. The caller holds mu.
+// serve gives a session to the preferred call, or else to the first call that can use the
+// session. If there is no such call, serve returns false. The caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
@@ -234,7 +242,8 @@ func (a *agent) serve(s *session, prefer *call) bool {
 	return true
 }
 
-// passOn gives a session without a caller to another call.
+// passOn gives the session of a call that has ended to another call. If no call can use
+// the session, it is removed from the lock.
 func (in *agents) passOn(s *session) {
 	in.mu.Lock()
 	a := in.byName[s.request.Name]
@@ -246,9 +255,10 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry, or the try of a call. After a try, its call gets the error. After an entry,
-// all calls that wait for an entry get the error, but a *PermitMismatchError goes only to calls
-// with the entry's limit. If err is nil, no call gets an answer.
+// failed ends an entry, or the try of a call. The error of a try goes to its call. The
+// error of an entry goes to all calls that wait for an entry. A *PermitMismatchError of
+// an entry goes only to the calls with the same limit. If err is nil, no call gets an
+// answer.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -281,14 +291,13 @@ func (a *agent) ended(e *entry, of *call) {
 	}
 }
 
-// needs reports whether a call still waits for an answer.
 func (a *agent) needs(c *call) bool {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	return slices.Contains(a.calls, c)
 }
 
-// dismiss ends an entry that no call needs. It returns false if a call needs the entry.
+// dismiss ends an entry if it is spare. It returns false if a call needs the entry.
 func (a *agent) dismiss(e *entry) bool {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -299,8 +308,8 @@ func (a *agent) dismiss(e *entry) bool {
 	return e.spare
 }
 
-// timeLeft returns the shortest remaining time of the calls with that want, or 0 if none has a
-// limit.
+// timeLeft returns the shortest remaining time of the calls with the given want. It returns 0
+// if no call has a deadline.
 func (a *agent) timeLeft(w want) (left time.Duration) {
 	now := a.m.cfg.Clock.Now()
 	a.in.mu.Lock()
@@ -324,8 +333,9 @@ func (a *agent) timeLeft(w want) (left time.Duration) {
 	return left
 }
 
-// answered records the number of queued entries of other processes, and the round trip of the
-// command. It ends the pause after a failure.
+// answered records the reply to a command that queued an entry: the number of queued
+// entries of other processes, and the round trip. The reply ends the pause after a
+// failure.
 func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) {
 	others := 0
 	for _, p := range lock.Waiters {
@@ -353,15 +363,16 @@ func (in *agents) backOff(name string, failure error) {
 	a.resume = a.m.cfg.Clock.Now().Mono + a.m.pinger.Jitter(a.pause, 0.2)
 }
 
-// backedOff returns the remaining pause of the entries.
+// backedOff returns the remaining pause after a failure. If no pause remains, the result
+// is zero or negative.
 func (a *agent) backedOff() time.Duration {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	return a.resume - a.m.cfg.Clock.Now().Mono
 }
 
-// waiting returns the number of waiting calls, and the longest wait of a call that is not on
-// standby.
+// waiting returns the number of calls that wait, and the longest wait of a call. The
+// longest wait does not include calls with the option standby.
 func (in *agents) waiting() (n int, oldest time.Duration) {
 	now := in.m.cfg.Clock.Now().Mono
 	in.mu.Lock()
@@ -380,14 +391,15 @@ func (in *agents) waiting() (n int, oldest time.Duration) {
 	return n, oldest
 }
 
-// An entry is one session of an agent in the queue of the lock document. It can serve every call
-// with the same want.
+// An entry is one place of an agent in the queue of the lock document. Its sessions are
+// queued one after the other, until one of them is granted the lock. The entry can serve
+// every call with an equal want.
 type entry struct {
 	a       *agent
 	m       *Manager
 	want    want
 	changed chan struct{} // signals a change of spare; capacity 1
-	since   time.Time     // server's clock; when an entry that was removed was queued, else zero
+	since   time.Time     // server's clock: when a removed session was queued; else zero
 
 	// The fields below are guarded by the mu of the agents.
 	spare   bool // set while no call needs the entry
@@ -407,8 +419,8 @@ func (e *entry) setSpare(spare bool) {
 	}
 }
 
-// reason returns why the entry waits: its failure, or the holder as last read, or nil. The caller
-// holds mu.
+// reason returns the reason why the entry waits: its failure, else a *HeldError for the last
+// view, else nil. The caller holds mu.
 func (e *entry) reason() error {
 	if e.failure != nil || e.waiter == nil {
 		return e.failure

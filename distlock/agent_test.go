@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process with many callers of a shared lock has at most 50 enter commands under way at a time.
+// A process with many callers of a shared lock sends at most 50 enter commands at a time.
 func TestLock_SharedCrowd_FewEntries(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -44,7 +44,7 @@ func TestLock_SharedCrowd_FewEntries(t *testing.T) {
 	})
 }
 
-// If all commands for one lock fail, the acquisition of another lock is not delayed.
+// If the commands for one lock fail, the acquisition of another lock is not delayed.
 func TestLock_CommandsForOneLockFail_OthersAreNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -70,8 +70,8 @@ func TestLock_CommandsForOneLockFail_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// A patient caller is queued although two loops of impatient callers use both entries of its
-// process.
+// Callers with a short WaitAtMost can use both queue entries of a process again and again.
+// A caller that waits longer still gets a place in the queue.
 func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -105,7 +105,8 @@ func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// A lock can be acquired after two commands of the process got no answer.
+// If two acquire commands of a process never get a reply, a later call still acquires the
+// lock.
 func TestAcquire_CommandsSwallowed_LaterCallsGoOn(t *testing.T) {
 	for name, call := range map[string]func(*distlock.DistributedLock, context.Context,
 		...distlock.Option) (*distlock.TryGuard, error){
@@ -142,8 +143,8 @@ func TestAcquire_CommandsSwallowed_LaterCallsGoOn(t *testing.T) {
 	}
 }
 
-// An acquisition with a lease causes no busy loop if its commands fail. The lock is free
-// afterwards.
+// If a lease cannot begin because commands fail, the process does not repeat them in a
+// busy loop. After the call has ended, the lock is free.
 func TestLease_CannotBegin_NoBusyLoop(t *testing.T) {
 	for name, hook := range map[string]fault.Hook{
 		"unknown":     fault.On(fault.Renew, func(func() error) error { return fault.Lost(fault.Renew) }),
@@ -167,8 +168,8 @@ func TestLease_CannotBegin_NoBusyLoop(t *testing.T) {
 	}
 }
 
-// A waiter sends few commands while the pings of its process fail. It acquires the lock when they
-// succeed again.
+// While the pings of a process fail, its waiters send few commands. When the pings succeed
+// again, the waiters acquire their locks.
 func TestLock_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The method slow delays the commands of a process at random, mostly by less than d. A quarter of
-// the commands ignore the end of their context.
+// The commands of the process take a random time, mostly less than d. A quarter of the
+// commands ignore the end of their context.
 func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	var mu sync.Mutex
 	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
@@ -41,8 +41,8 @@ func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	})
 }
 
-// If WaitAtMost ends a wait, the call returns one of three documented errors, whatever step it has
-// reached.
+// At whatever step WaitAtMost ends a call, the call returns ErrHeld, ErrUnavailable or
+// ErrOutcomeUnknown.
 func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	const inTransaction = "in a transaction"
 	promised := []error{distlock.ErrHeld, distlock.ErrUnavailable, distlock.ErrOutcomeUnknown}
@@ -116,13 +116,13 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	}
 }
 
-// If the context of a call ends, the error of the call matches context.DeadlineExceeded and the
-// cause of the context.
+// At whatever step the context of a call ends, the error matches context.DeadlineExceeded
+// and the cause of the context.
 func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 	errWhy := errors.New("why it ended")
 	lease := distlock.Lease(time.Minute)
 	for _, c := range []struct {
-		slow   fault.Op // no step is slow if it is empty
+		slow   fault.Op // empty if no step is slow
 		before bool     // the context ends before the call
 		try    bool
 		opts   []distlock.Option

@@ -15,7 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// seen returns the listing's row for the first holder of a lock.
+// The result is the first holder of the lock, as Inspector.Locks lists it.
 func (p *proc) seen(name string) distlock.LockInfo {
 	p.w.t.Helper()
 	for info, err := range p.Inspector().Locks(p.w.t.Context()) {
@@ -28,8 +28,9 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// MongoDB's lock manager acquires the lock after the operator's read, and keeps the fence. A call
-// of Break with that fence then changes nothing. A call with the new session breaks the lock.
+// An operator reads a lock, and then MongoDB's lock manager acquires it under the same
+// fence. If the operator calls Break with the fence or the session that it read, Break
+// changes nothing. If the operator passes the new session, Break breaks the lock.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -66,8 +67,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// A process that breaks its own lock loses its guard before the command is sent. So there are never
-// two valid guards.
+// If a process breaks its own lock, the guard is lost before the process sends the
+// command, so two guards are never valid together.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -96,8 +97,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// If a process breaks a lock while its own TryLock waits for the reply, TryLock returns no valid
-// guard.
+// If a process breaks a lock while its own TryLock for that lock waits for a reply,
+// TryLock returns ErrLockLost.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
@@ -140,7 +141,8 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// Break passes over dead waiters, and grants the lock to a living waiter behind them.
+// If Break frees a lock, it also removes dead waiters from the front of the queue. The
+// first living waiter gets the lock.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
 		"only dead waiters": false, "one lives": true, "their ping was removed": false,

@@ -8,27 +8,26 @@ import (
 	"time"
 )
 
-// A call is one acquisition by a caller. It joins the queue of callers of its agent and waits for a
-// session that holds the lock.
+// A call is one acquisition by a caller. It waits in the queue of its agent for a session
+// that holds the lock.
 type call struct {
 	m    *Manager
 	name string
 	o    acquireOptions
-	once bool // set for TryLock, which does not wait for the lock
+	once bool // set for TryLock and WaitAtMost(0), which do not wait for the lock
 
 	ctx    context.Context // the caller's context
 	answer chan answer     // capacity 1
 	agent  *agent
-	trying bool // the agent tries, or has tried, for this call; guarded by the mu of the agents
+	trying bool // a try for this call runs; guarded by the mu of the agents
 }
 
-// An answer ends a call. It is a session that holds the lock, or an error.
 type answer struct {
 	session *session
 	err     error
 }
 
-// acquire waits for the lock and returns its guard.
+// acquire carries out the call, and reports a failure to the observers.
 func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	kind := EventGaveUp
 	if c.once {
@@ -52,7 +51,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 		defer timer.Stop()
 		up = timer.C()
 	}
-	var last error // why an acquired lock was not kept
+	var last error // error of the last session that did not become a guard
 	for {
 		s, err := c.receive(ctx, up, last)
 		if err != nil {
@@ -72,7 +71,8 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	}
 }
 
-// receive queues the call until its agent answers or the call times out.
+// receive queues the call until its agent answers, the call times out or the Manager is
+// closed.
 func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*session, error) {
 	if err := c.m.mayAcquire(c.name, c.once); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	if left {
 		return nil, c.stopped(ctx, cause, why)
 	}
-	switch a := <-c.answer; { // at the same instant
+	switch a := <-c.answer; { // the agent answered at the same instant
 	case a.err != nil:
 		return nil, a.err
 	case ctx.Err() != nil:
@@ -108,8 +108,8 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	}
 }
 
-// mayAcquire returns [ErrClosed] if the Manager is closed, or [ErrNoHeartbeat] if it has no
-// heartbeat and the call does not wait.
+// mayAcquire returns [ErrClosed] if the Manager is closed. If the Manager has no heartbeat
+// and the call does not wait, mayAcquire returns [ErrNoHeartbeat].
 func (m *Manager) mayAcquire(name string, once bool) error {
 	err := m.Err()
 	switch {
@@ -121,9 +121,9 @@ func (m *Manager) mayAcquire(name string, once bool) error {
 	return nil
 }
 
-// stopped returns the error of a call that gave up. The parameter why is the last reason to wait,
-// or nil. The error matches cause and why. But when the time of WaitAtMost is up, the error is only
-// that reason, or [ErrUnavailable].
+// stopped returns the error of a call that gave up. The parameter why is the last reason
+// to wait, or nil. The error matches both cause and why. If the time of WaitAtMost is up,
+// stopped returns why alone, or [ErrUnavailable] if why is nil.
 func (c *call) stopped(ctx context.Context, cause, why error) error {
 	text := acquirePrefix(c.name) + plain(cause)
 	causes := []error{cause}
@@ -153,7 +153,6 @@ func (c *call) notAcquired(kind EventKind, err error) {
 	})
 }
 
-// noHeartbeat returns the error of an acquisition while the pings are not acknowledged.
 func noHeartbeat(name string, why error) error {
 	if why == nil {
 		return acquiring(name, ErrNoHeartbeat)

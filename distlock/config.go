@@ -17,47 +17,52 @@ const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
-	// pruneAge is the least age of a document that is pruned. pruneEvery is the mean time between
-	// two prunings.
+	// pruneAge is the age from which on an unused document is deleted. pruneEvery is the
+	// mean time between two prunings.
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
-// configServerTakeover is the time after which MongoDB's own lock manager on a config server takes
-// our locks. The manager ignores the takeover time in our documents.
+// configServerTakeover is the takeover time of MongoDB's own lock manager on a config
+// server. MongoDB's lock manager ignores the takeover times that this package writes.
 const configServerTakeover = 15 * time.Minute
 
-// Config is the configuration of a Manager. Only the connection must be set. Any other zero field
-// means the default, which is the value of mongos where possible. New refuses contradictions and
-// never corrects them.
+// Config is the configuration of a Manager. Only the connection must be set. For any
+// other field, the zero value selects the default, which is the value of mongos where
+// possible. If fields contradict each other, New returns an error.
 type Config struct {
-	// One of URI, ClientOptions, Client and Catalog must be set.
+	// Set URI, ClientOptions, Client or Catalog. If Catalog is set, the other three must
+	// not be set. URI and ClientOptions must not be set together.
 
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
-	Client        *mongo.Client          // of the application, for acquiring and releasing; not closed
-	// PingClient is the client of the heartbeat when Client is set. If it is nil, the heartbeat shares
-	// Client, and an application that uses up Client's pool can lose its locks.
+	Client        *mongo.Client          // of the application, acquires and releases; not closed
+	// PingClient is the client of the heartbeat if Client is set. If PingClient is nil, New
+	// makes that client from URI or ClientOptions. If neither is set, the heartbeat shares
+	// Client. An application that uses up the connection pool of Client can then lose its
+	// locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
 	Database string // of locks and lockpings; default "config", which only clusters should use
 
 	Ping time.Duration // time between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is the time for which a holder must be silent before its locks may be taken. The
-	// longer of the holder's and the contender's Takeover counts. Default 15 min; at most 7 days,
-	// or 15 min on a config server.
+	// Takeover is the time for which a holder must be silent before its locks may be taken.
+	// If the holder and the contender have different values, the longer one counts. Default
+	// 15 min; at most 7 days, or 15 min in the database named config of a config server.
 	Takeover time.Duration
 	Margin   time.Duration // a holder stops trusting its locks this much earlier; default Takeover/4
 
-	// Poll is the first pause of a waiting Lock after a failure. The pauses grow to PollMax.
-	// Without change streams, a process asks for its grants at intervals of Poll/100 to PollMax.
-	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
+	// Poll is the pause of a waiting call after its first failed command. Further failures
+	// lengthen the pause, up to PollMax. Without change streams, a process polls for its
+	// grants at intervals of Poll/100 to PollMax. Defaults 500 ms and 5 s, or Takeover/30
+	// if that is less.
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // limit of one command; default 5 s
-	// PruneLocks makes the Manager delete the documents of locks that were not used for 4 days, or
-	// for Takeover if that is longer. It deletes up to 10,000 an hour. Use it for generated names,
-	// such as one for each order. Fences still rise, unless the server's clock is set back by 4
-	// days or more. The connection's user needs the privilege to remove.
+	// PruneLocks makes the Manager delete the documents of unused locks, up to 10,000 an hour.
+	// A lock is unused if it is free and was not acquired for 4 days, or for Takeover if that
+	// is longer. Set PruneLocks if names are generated, such as one for each order. Fences
+	// still rise, unless the server's clock is set back by 4 days or more. The connection's
+	// user needs the privilege to remove.
 	PruneLocks bool
 
 	Tuning
@@ -69,10 +74,11 @@ type Config struct {
 
 // Tuning holds the settings for tests and for unusual deployments.
 type Tuning struct {
-	// MaxClockSkew is the largest difference between the server's and the contender's clock. It is at
-	// most Margin. Default Takeover/30 (mongos), or Margin if that is less.
+	// MaxClockSkew is the largest tolerated difference between the server's and the
+	// contender's clock. With takeover.Witnesses it is at most Margin. Default Takeover/30
+	// (mongos), or Margin if that is less.
 	MaxClockSkew    time.Duration
-	MaxWatchGap     time.Duration // a watch starts again after a longer gap; default Takeover/4
+	MaxWatchGap     time.Duration // a longer gap between reads restarts a watch; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly
 	ForeignTakeover time.Duration // the least takeover time for a foreign holder; default 15 min
 	ReleaseTries    int           // tries of Release before the background continues; default 3
@@ -135,8 +141,8 @@ func (c Config) Validate() error {
 		say("PollMax (%v) must not be smaller than Poll (%v)", c.PollMax, c.Poll)
 	}
 	if c.PollMax > c.MaxWatchGap/2 {
-		say("PollMax (%v) must be at most half of MaxWatchGap (%v), or a waiter would never have "+
-			"watched without a gap", c.PollMax, c.MaxWatchGap)
+		say("PollMax (%v) must be at most half of MaxWatchGap (%v), or every watch of a "+
+			"waiter would have a gap", c.PollMax, c.MaxWatchGap)
 	}
 	if c.ReleaseTries < 1 || c.ReleaseTries > 10 {
 		say("ReleaseTries is %d, must be 1 to 10", c.ReleaseTries)
@@ -148,9 +154,9 @@ func (c Config) Validate() error {
 		say("MaxClockSkew (%v) must be smaller than Takeover (%v)", c.MaxClockSkew, c.Takeover)
 	}
 	if c.TakeoverRule == takeover.Witnesses && c.MaxClockSkew > c.Margin {
-		say("MaxClockSkew (%v) must be at most Margin (%v): a contender's clocks may be wrong by as much, and "+
-			"the holder must stop trusting its locks before; lengthen Margin, shorten MaxClockSkew, or use "+
-			"takeover.WatchOnly", c.MaxClockSkew, c.Margin)
+		say("MaxClockSkew (%v) must be at most Margin (%v): a contender's clocks may be off by "+
+			"that much, and the holder must stop trusting its locks before that; lengthen Margin, "+
+			"shorten MaxClockSkew, or use takeover.WatchOnly", c.MaxClockSkew, c.Margin)
 	}
 	if problem := badHost(c.Host); problem != "" {
 		say("Host %s", problem)
@@ -173,7 +179,7 @@ func (c Config) checkStore(say func(string, ...any)) {
 		say("URI and ClientOptions exclude each other: apply the URI to the options")
 	}
 	if c.PingClient != nil && c.Client == nil {
-		say("PingClient needs Client beside it")
+		say("PingClient requires Client")
 	}
 	if problem := badDatabase(c.Database); problem != "" {
 		say("Database %s", problem)
@@ -196,20 +202,19 @@ func badDatabase(name string) string {
 	return ""
 }
 
-// badHost returns what is wrong with a host name, or "". A host name must be one line of text.
+// badHost returns the problem of a host name, or "". A host name must be one line of text.
 func badHost(host string) string {
 	if problem := catalog.BadText(host, 255); problem != "" {
 		return problem
 	}
 	for _, r := range host {
 		if unicode.IsControl(r) {
-			return fmt.Sprintf("contains %q, but a process id is one line of text: take it out", r)
+			return fmt.Sprintf("contains %q, but a process id is one line of text: remove it", r)
 		}
 	}
 	return ""
 }
 
-// policy returns the part of the configuration that the takeover rule needs.
 func (c Config) policy() takeover.Policy {
 	return takeover.Policy{
 		Takeover: c.Takeover, ForeignTakeover: c.ForeignTakeover,

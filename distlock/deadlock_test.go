@@ -22,8 +22,8 @@ func wantDeadlock(t *testing.T, err error) {
 	}
 }
 
-// Lock returns a DeadlockError, without a command, if its context comes from a guard of the same
-// lock and the two modes exclude each other.
+// If a caller passes the context of a guard to Lock and would wait for that guard, Lock
+// returns a DeadlockError and sends no command.
 func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -66,7 +66,7 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	})
 }
 
-// A wait with the context of a released or lost guard is no deadlock.
+// A wait with the context of a released or lost guard is not a deadlock.
 func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
@@ -81,8 +81,8 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	})
 }
 
-// A deadlock of two processes is not detected. It ends when one wait times out and its process
-// releases its lock.
+// Lock does not detect a deadlock between two processes. The deadlock ends when one
+// process stops waiting and releases the lock that it holds.
 func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -1,68 +1,71 @@
-// Package distlock is a distributed lock on MongoDB. It uses the documents of the lock of mongos,
-// in config.locks and config.lockpings, without that lock's known defects. A [Manager] is one
-// process with its heartbeat. A [DistributedLock] is a named lock. A [TryGuard] is a held lock.
+// Package distlock is a distributed lock on MongoDB. It uses the same documents as the lock of
+// mongos, in config.locks and config.lockpings, but does not have the known defects of that lock.
+// A [Manager] is one process with its heartbeat. A [DistributedLock] is a named lock. A [TryGuard]
+// is a held lock.
 //
-// Use a separate database (Config.Database: "distlock") unless the locks must exclude a cluster's
-// own operations. In database config, servers refuse change streams, and most refuse transactions.
-// Defer the release. Pass the guard's context to the work. Test errors with [errors.Is]. [ErrHeld]
-// is not a failure.
+// Use a separate database (Config.Database: "distlock") unless the locks must exclude a
+// cluster's own operations. In the database named config, servers refuse change streams,
+// and most servers refuse transactions. Defer the release. Pass the guard's context to
+// the work. Test errors with [errors.Is]. [ErrHeld] is not a failure.
 //
 // # Guarantees
 //
-// At most one guard of a name is trusted at any instant. This holds for any number of processes,
-// under crashes, pauses, partitions, lost replies and elections, and while one clock has any wrong
-// VALUE. It assumes that the RATES of two processes' clocks differ over a takeover time by less
-// than
+// At most one guard of a name is trusted at any instant. This guarantee holds for any
+// number of processes, under crashes, pauses, partitions, lost replies and elections. It
+// also holds if one clock has any wrong VALUE. It assumes that the clock RATES of two
+// processes, measured over a takeover time, differ by less than the factor
 //
 //	Takeover : (Takeover - Margin)        default 15 min : 11 min 15 s = 1.33
 //
 // A holder that loses its lock detects the loss before another process can acquire the lock. From
-// the deadline on, Err reports the loss, even if no timer has run. The guard's context ends. The
-// fence of a name rises with every acquisition.
+// the deadline on, Err reports the loss, even if no timer has run. The loss also ends the guard's
+// context. The fence of a name rises with every acquisition.
 //
 // # Limits
 //
-// A lock cannot stop a process. A process that is paused in the middle of a statement completes the
-// statement after the pause, although its guard is lost by then. The protected resource must check
-// the fence, for example by [TryGuard.Fenced].
+// A lock cannot stop a process. If a process is paused in the middle of a statement, it completes
+// the statement after the pause, although its guard is lost by then. So the protected resource must
+// check the fence, for example by [TryGuard.Fenced].
 //
 // A heartbeat shows that a process lives, not that its work proceeds. A job that hangs loses its
 // lock only if the lock has a [Lease], which the work itself renews.
 //
-// An operator who edits the document of a held lock, or breaks the lock with [Inspector.Break], can
-// let a second holder in until the first holder's next ping. MongoDB's own lock manager, on a
-// config server of 3.2 to 6.0, decides by one clock. If that clock steps by more than 15 minutes,
-// it can let a second holder in as well.
+// If an operator edits the document of a held lock, or breaks the lock with
+// [Inspector.Break], a second holder is possible until the first holder's next ping.
+// MongoDB's own lock manager, on a config server of 3.2 to 6.0, decides by one clock. If
+// that clock steps by more than 15 minutes, a second holder is possible too.
 //
-// By default a takeover may also use clock values, if all of them agree (see package takeover). If
-// the clocks of the server and the contender jump together while the holder is cut off for two or
-// three ping intervals, two holders are possible. takeover.WatchOnly uses no clock value.
+// By default the takeover rule also uses clock values, if all clocks agree (see package
+// takeover). With this rule, two holders are possible if the clocks of the server and the
+// contender jump together while the holder is cut off for two or three ping intervals.
+// The rule takeover.WatchOnly uses no clock value.
 //
-// The lock is as durable as the store. On a replica set, writes use w: majority, and a majority
-// must keep its disks. A standalone and the embedded server have one disk.
+// The lock is as durable as the store. On a replica set, writes use the write concern
+// majority, and last as long as a majority of the members keeps its data. A standalone
+// server and the embedded server keep one copy of the data.
 //
 // # Terms
 //
 //   - Process: one Manager. Its process id is <host>:<pid>:<unix seconds>:<uuid>. A process takes a
 //     new id at every start, after it was condemned, and after it found a twin. A twin is another
 //     process with the same id, for example after the restore of a snapshot.
-//   - Holder: a process or caller that has the lock. Contender: one that wants it.
-//   - Queue: the waiters of a lock, in its document. A process has at most two entries in it, more
-//     only with [Shared] and [Permits]. Waiter: a contender with an entry.
+//   - Holder: a process or caller that has the lock. Contender: a process or caller that wants it.
+//   - Queue: the waiters of a lock, in its document. A process has at most two entries in a queue,
+//     and more only with [Shared] and [Permits]. Waiter: a contender with an entry.
 //   - Grant: the transfer of a lock to the next waiter, by the command that frees the lock.
 //   - Guard: a held lock, as the caller sees it. Trusted: its Err is nil. Lost: no longer trusted,
 //     although it was not released.
 //   - Lock session: one acquisition, identified by the field ts. Conditional writes name the
 //     session.
 //   - Fence: a number that rises with every acquisition of a name.
-//   - Ping: the command that renews the document of a process in lockpings. A process sends one
-//     every Config.Ping. Its pings are its heartbeat.
-//   - Term: the time for which pings are acknowledged without a gap. Deadline: the end of the term
-//     by the process's own clock. It is Takeover - Margin after the send of the last acknowledged
-//     ping. Guards are lost at the deadline.
+//   - Ping: the command that renews the document of a process in lockpings. The time
+//     between two pings is Config.Ping. The pings of a process are its heartbeat.
+//   - Term: a period in which pings are acknowledged without a gap. Deadline: the end of
+//     the term by the process's own clock, which is Takeover - Margin after the send of
+//     the last acknowledged ping. Guards are lost at the deadline.
 //   - Silent: a process whose ping document does not change. Takeover time: the time for which a
 //     process must be silent before its locks can be taken. Margin: the time between the loss of
-//     its guards and the end of its takeover time.
+//     a silent process's guards and the end of its takeover time.
 //   - Dead: silent for so long that package takeover permits a takeover. Takeover: the eviction of
 //     a dead holder, and the acquisition that follows. Evidence: the figures behind the decision.
 //   - Condemned: marked as dead in its ping document. From then on its pings fail.
@@ -87,13 +90,15 @@ package distlock
 //
 // The life of one Lock through the files:
 //
-// lock.go checks the arguments and makes a call. call.go adds the call to its agent's queue of
-// callers and waits for an answer. agent.go keeps up to two entries for the callers of a name.
+// lock.go checks the arguments and makes a call. call.go adds the call to the queue of callers of
+// an agent, and waits for an answer. agent.go keeps up to two entries for the callers of a name.
 // entry.go begins a session, and enters it by one transition of the lock document
-// (catalog/transition). owned.go records the session before any command is sent. The answer is the
-// lock, a place in the queue, or a refusal. After a refusal, acquire.go reads the lock and evicts
-// dead processes. A queued session sends no command: internal/queue receives the grants for the
-// whole process, and evicts dead processes that are ahead. A session that holds the lock goes to
-// the first matching call, which makes a guard (acquire.go, guard.go). release.go applies one more
-// transition, which grants the lock to the next waiter. Package pinger keeps all guards trusted,
-// and events.go notifies the observer.
+// (catalog/transition). owned.go records the session before any command is sent. The server's
+// answer is the lock, a place in the queue, or a refusal. After a refusal, acquire.go reads the
+// lock and evicts dead processes.
+//
+// A queued session sends no command. Package internal/queue receives the grants for the
+// whole process. It also evicts dead processes that are ahead of the session. A session
+// that holds the lock serves the first matching call, which makes a guard (acquire.go,
+// guard.go). release.go applies one more transition, which grants the lock to the next
+// waiter. Package pinger keeps all guards trusted, and events.go notifies the observer.

@@ -11,11 +11,10 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// errDismissed is the error of an entry that no call needs.
 var errDismissed = errors.New("no caller waits for the entry")
 
-// run queues sessions, one after the other, until one is granted the lock, an error ends the wait,
-// or no call needs the entry.
+// run queues sessions, one after the other. It ends when a session is granted the lock, when
+// an error ends the wait, or when no call needs the entry.
 func (e *entry) run() {
 	defer e.m.recovered(e.a, e, nil)
 	for {
@@ -37,8 +36,8 @@ func (e *entry) run() {
 	}
 }
 
-// acquire queues one session and returns it once it holds the lock. If it fails and the session may
-// be in the document, the background removes the session.
+// acquire queues one session, and returns it when it holds the lock. After an error, a
+// session that may be in the document is removed in the background.
 func (e *entry) acquire() (_ *session, err error) {
 	if pause := e.a.backedOff(); pause > 0 {
 		if _, err := e.wait(nil, nil, pause); err != nil {
@@ -101,17 +100,17 @@ func (e *entry) acquire() (_ *session, err error) {
 	return s, err
 }
 
-// watch publishes the waiter of the current session to the callers. w is nil when there is no
-// session.
+// watch stores the waiter of the current session. Calls read the reason for their wait
+// from the waiter. Without a session, w is nil.
 func (e *entry) watch(w *queue.Waiter) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
 	e.waiter = w
 }
 
-// enter sends the session until the server has answered. It repeats a command with an unknown
-// outcome, because entering the same session again is harmless. It returns the lock that the
-// session holds or waits for.
+// enter sends the session until the server accepts it, and returns the lock that the session
+// holds or waits for. If the outcome of a command is unknown, enter sends the session again.
+// That is harmless, because the session stays the same.
 func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
 	for again := false; ; {
@@ -135,9 +134,9 @@ func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	}
 }
 
-// failed waits after a failure of the command that queues the session. It returns the lock if a
-// grant shows that the command was carried out. It returns an error if the command must not be
-// repeated.
+// failed pauses after an error of the command that queues the session. If the session is
+// granted the lock during the pause, failed returns the lock. If the command must not be
+// repeated, failed returns an error.
 func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, error) {
 	s.doubtful = s.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
 	if s.doubtful {
@@ -153,10 +152,11 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 	return e.pause(s, w, max(0, e.a.backedOff()))
 }
 
-// findRoom waits while the queue is full, or while silent processes use the lock with another
-// limit. It reads the lock, evicts dead processes and pauses until the session may be sent again.
-// If again is set, the session was refused before, and findRoom pauses at least once. Errors: those
-// of wait; a *PermitMismatchError when a living process uses another limit; errors of the read.
+// findRoom waits while the queue is full, or while silent processes use the lock with
+// another limit. It reads the lock, evicts dead processes and pauses, until the session
+// may be sent again. If the parameter again is set, the server has refused the session
+// before, and findRoom pauses at least once. Errors: the errors of the pause and of the
+// read; a *PermitMismatchError if a living process uses another limit.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -180,8 +180,8 @@ func (e *entry) findRoom(
 	}
 }
 
-// fullness returns err if it names a holder or another limit. Otherwise it returns a *HeldError
-// that reports a full queue.
+// fullness returns err if it matches [ErrHeld] or [ErrPermitMismatch]. Otherwise it returns a
+// *HeldError that reports a full queue.
 func (e *entry) fullness(err error, view watch.View) error {
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
 		return err
@@ -202,13 +202,12 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 	return grantedLock(*grant), nil
 }
 
-// errRemoved reports that the session's entry was removed from the queue.
 var errRemoved = errors.New("its queue entry was removed")
 
-// wait waits for a grant of the session, or until the pause is over. A negative pause never ends.
-// After the pause it returns nil, nil. Errors: errDismissed when the entry was spare for the time
-// that keptFor returns; errRemoved; [ErrClosed]; [ErrNoHeartbeat]; the error with which package
-// queue ended the wait.
+// wait waits for a grant of the session until the pause is over. A negative pause never
+// ends. If the pause ends without a grant, wait returns nil, nil. Errors: errDismissed if
+// no call has needed the entry for the time that keptFor returns; errRemoved;
+// [ErrClosed]; [ErrNoHeartbeat]; an error from package queue.
 func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
@@ -243,7 +242,7 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 			return &g, nil
 		case f := <-fate:
 			select {
-			case g := <-granted: // at the same instant
+			case g := <-granted: // granted at the same instant
 				return &g, nil
 			default:
 			}
@@ -265,7 +264,8 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 	}
 }
 
-// keptFor returns the time for which a spare entry is kept, and whether the entry is spare.
+// keptFor returns the time for which an entry stays queued after its last call has left.
+// The result spare reports whether no call needs the entry now.
 func (e *entry) keptFor() (d time.Duration, spare bool) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
@@ -275,7 +275,6 @@ func (e *entry) keptFor() (d time.Duration, spare bool) {
 	return max(e.a.in.rtt, leastSpare), e.spare
 }
 
-// removed returns the error of a session after the removal of its entry.
 func (e *entry) removed(w *queue.Waiter) error {
 	held := &HeldError{Name: e.a.name, PingAge: -1}
 	if view := w.View.Load(); view != nil {
@@ -285,13 +284,12 @@ func (e *entry) removed(w *queue.Waiter) error {
 	return &acquireError{text: held.Error(), causes: []error{held, errRemoved}}
 }
 
-// grantedLock returns the lock that a grant describes.
 func grantedLock(g catalog.Grant) catalog.Lock {
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 
-// A backoff makes pauses with jitter. The field least is the first pause. Each further pause is
-// longer by half, but not longer than the field most.
+// A backoff makes pauses with jitter. The first pause is the field least. Each further pause
+// is longer by half, up to the field most.
 type backoff struct{ least, most, last time.Duration }
 
 func (b *backoff) next(m *Manager) time.Duration {

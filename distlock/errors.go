@@ -11,20 +11,21 @@ import (
 	"mongodlm/catalog"
 )
 
-// Errors for [errors.Is]. The first block concerns acquisitions.
+// Errors for [errors.Is]. The first block contains errors of acquisitions.
 var (
-	ErrHeld           = errors.New("distlock: lock is held") // of *HeldError
-	ErrDeadlock       = errors.New("distlock: deadlock")     // of *DeadlockError
-	ErrPermitMismatch = catalog.ErrPermitMismatch            // of *PermitMismatchError
-	ErrMalformed      = catalog.ErrMalformed                 // of *MalformedError
-	// ErrUnavailable means that no document was changed. No server was reached, or the server
-	// accepts no command or no write now: it is overloaded (for example codes 462 and 463), has no
-	// primary, has too many open transactions (9.0), or an operator has blocked writes (371). Try
-	// again later, and less often.
+	ErrHeld           = errors.New("distlock: lock is held") // matched by *HeldError
+	ErrDeadlock       = errors.New("distlock: deadlock")     // matched by *DeadlockError
+	ErrPermitMismatch = catalog.ErrPermitMismatch            // matched by *PermitMismatchError
+	ErrMalformed      = catalog.ErrMalformed                 // matched by *MalformedError
+	// ErrUnavailable means that no document was changed. Either no server was reached, or
+	// the server refuses commands or writes for now. For example, there is no primary, the
+	// server is overloaded (error codes 462 and 463), there are too many open transactions
+	// (MongoDB 9.0), or an operator has blocked writes (error code 371). Try again later,
+	// and less often.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrOutcomeUnknown means that the server may or may not have carried out the command, for
-	// example when its disk is full (14031). The background undoes an acquisition within a ping
-	// interval and one CommandTimeout.
+	// ErrOutcomeUnknown means that the server may or may not have carried out the command,
+	// for example when its disk is full (error code 14031). If the command acquired a lock,
+	// the lock is released in the background within a ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping was acknowledged in time
 	ErrBadName        = errors.New("distlock: bad lock name") // empty, >1,024 bytes, not UTF-8, or NUL
@@ -32,21 +33,22 @@ var (
 
 	// Errors of holding, releasing and breaking a lock, and of a Manager.
 
-	ErrLockLost      = errors.New("distlock: lock lost")                 // of *LostError
-	ErrLeaseExpired  = errors.New("the lease was not renewed in time")   // the cause of a *LostError
-	ErrReleased      = errors.New("distlock: lock released")             // of a released guard
-	ErrReleaseFailed = errors.New("distlock: release failed")            // of *ReleaseError
-	ErrClosed        = errors.New("distlock: closed")                    // the Manager is closed
-	ErrConfig        = errors.New("distlock: bad configuration")         // of *ConfigError
-	ErrFenceMismatch = errors.New("distlock: lock is not as you saw it") // of Break
-	// ErrNoTransactions means that the server or database has no transactions, or that the context of
-	// LockInTransaction carries none. A standalone server, the embedded server, and database config of
-	// a replica set have no transactions.
+	ErrLockLost      = errors.New("distlock: lock lost")               // matched by *LostError
+	ErrLeaseExpired  = errors.New("the lease was not renewed in time") // the cause of a *LostError
+	ErrReleased      = errors.New("distlock: lock released")           // the guard was released
+	ErrReleaseFailed = errors.New("distlock: release failed")          // matched by *ReleaseError
+	ErrClosed        = errors.New("distlock: closed")                  // the Manager is closed
+	ErrConfig        = errors.New("distlock: bad configuration")       // matched by *ConfigError
+	ErrFenceMismatch = errors.New("distlock: fence mismatch")          // returned by Break
+	// ErrNoTransactions means that the server or the database has no transactions. There
+	// are no transactions on a standalone server, on the embedded server, and in the
+	// database named config of a replica set. LockInTransaction also returns
+	// ErrNoTransactions if its context carries no transaction.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
-// A MalformedError names a document that cannot be understood, and the bad field in it. Its lock is
-// never treated as free and never taken over.
+// A MalformedError names a document that cannot be parsed, and its bad field. The lock of
+// that document is never treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
 // A PrivilegeError names the privilege that the connection's user lacks, or reports that there is
@@ -57,8 +59,8 @@ type PrivilegeError = catalog.PrivilegeError
 // permits, or without [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError reports a caller that waits for a lock that it holds itself. Why is the reason of
-// its first acquisition.
+// A DeadlockError reports a caller that would wait for a lock that the same caller holds.
+// The field Why is the reason with which the caller acquired that lock.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
@@ -71,9 +73,9 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError describes the holder that keeps the caller out, or the first waiter if the lock is
-// free. If the call waited, the facts may be two ping intervals old. The times are those of the
-// server's clock.
+// A HeldError describes the holder that keeps the caller out, or the first waiter if the
+// lock is free. If the call waited, the values may be two ping intervals old. The times
+// are those of the server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown
@@ -83,17 +85,16 @@ type HeldError struct {
 	Fence      int64
 	PingAge    time.Duration // age of the holder's ping; negative when unknown
 	Self       bool          // the holder is this process
-	TakeoverIn time.Duration // remaining silence before a takeover; all of it while alive
+	TakeoverIn time.Duration // silence until a takeover; the whole takeover time if the holder pings
 	Mode       string        // "exclusive", "shared" or "permit"
 	Holders    int
 	Permits    int // the number of permits; 0 except in mode permit
 	Waiters    int
-	Reason     string // the verdict of the takeover rule in words, with the figures
+	Reason     string // why the lock was refused: mostly the takeover verdict with its figures
 }
 
 func (e *HeldError) Error() string { return acquirePrefix(e.Name) + e.facts() }
 
-// facts returns the text without the prefix that names the lock.
 func (e *HeldError) facts() string {
 	var b strings.Builder
 	one := catalog.Printable(e.Process, 200)
@@ -143,9 +144,10 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// A ReleaseError reports that every try to release a lock failed. The background tries again,
-// immediately and after every ping. If the error matches [ErrClosed], the lock stays held until a
-// takeover. A ReleaseError matches [ErrReleaseFailed] and its cause.
+// A ReleaseError reports that every try to release a lock failed. The release is tried
+// again in the background, immediately and after every ping. If the error matches
+// [ErrClosed], there are no further tries, and the lock stays held until a takeover. A
+// ReleaseError matches [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -154,7 +156,7 @@ type ReleaseError struct {
 }
 
 func (e *ReleaseError) Error() string {
-	then := "it goes on in the background"
+	then := "retries continue in the background"
 	if errors.Is(e.Err, ErrClosed) {
 		then = "it stays held until it is taken over"
 	}
@@ -175,7 +177,8 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring adds the name of the lock to err. A *PermitMismatchError already names the lock.
+// acquiring adds the name of the lock to err. A *PermitMismatchError already contains the
+// name.
 func acquiring(name string, err error) error {
 	var limit *PermitMismatchError
 	if errors.As(err, &limit) {
@@ -184,8 +187,8 @@ func acquiring(name string, err error) error {
 	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
 }
 
-// An acquireError is an error of an operation on a lock. Its text has this package's prefix only
-// once.
+// An acquireError is an error of an operation on a lock. The text contains the prefix of
+// this package only once.
 type acquireError struct {
 	text   string
 	causes []error
@@ -193,10 +196,9 @@ type acquireError struct {
 
 func (e *acquireError) Error() string { return e.text }
 
-// Unwrap returns the causes.
 func (e *acquireError) Unwrap() []error { return e.causes }
 
-// worthWaiting reports whether an error may be temporary.
+// worthWaiting reports whether an error may be temporary. A call waits after such errors.
 func worthWaiting(err error) bool {
 	passing := []error{
 		ErrHeld, ErrNoHeartbeat, ErrUnavailable, ErrOutcomeUnknown, ErrLockLost,
@@ -205,7 +207,6 @@ func worthWaiting(err error) bool {
 	return slices.ContainsFunc(passing, func(one error) bool { return errors.Is(err, one) })
 }
 
-// plain returns the text of an error without this package's prefix.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "distlock: ") }
 
 // failedTo adds an operation and the name of a lock to an error. If the outcome is unknown, the
@@ -218,8 +219,8 @@ func failedTo(do, name string, err error) error {
 	return &acquireError{text: text, causes: []error{err}}
 }
 
-// doubtful returns err as an error that matches ErrOutcomeUnknown. Its text mentions the unknown
-// outcome only once.
+// doubtful makes err also match ErrOutcomeUnknown. The text mentions the unknown outcome
+// only once.
 func doubtful(err error) error {
 	text := err.Error()
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -230,7 +231,6 @@ func doubtful(err error) error {
 
 func acquirePrefix(name string) string { return "distlock: acquire " + quoted(name) + ": " }
 
-// reasonText returns the text of an error without acquirePrefix and without this package's prefix.
 func reasonText(name string, err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), acquirePrefix(name)), "distlock: ")
 }
@@ -244,5 +244,5 @@ func modeWord(m catalog.Mode) string {
 
 var (
 	errDocumentGone = errors.New("the lock document was removed")
-	errTimeUp       = errors.New("the time is up") // WaitAtMost is over
+	errTimeUp       = errors.New("the time is up") // the time of a call is over
 )

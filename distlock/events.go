@@ -19,7 +19,6 @@ import (
 	"mongodlm/pinger"
 )
 
-// An emitter passes every event to the observers.
 type emitter struct {
 	clock     clock.Clock
 	log       zerolog.Logger
@@ -27,7 +26,7 @@ type emitter struct {
 	panicked  atomic.Bool // a panic was recovered and logged
 }
 
-// newEmitter returns nil if there are no observers. No events are built then.
+// newEmitter returns nil if there are no observers. Then the Manager builds no events.
 func newEmitter(o Observer, c clock.Clock, log zerolog.Logger) *emitter {
 	all, _ := Observers(o).(observers)
 	if len(all) == 0 {
@@ -60,7 +59,7 @@ func (e *emitter) one(ctx context.Context, o Observer, event Event) {
 	o.Observe(event)
 }
 
-// brokenWord is the prefix of the evidence when a break grants the lock to a waiter.
+// brokenWord is the prefix of the evidence of a grant that follows a break.
 const brokenWord = "broken: "
 
 // ruleOf returns the rule from evidence of the form "rule <rule>: <text>", or "".
@@ -77,8 +76,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the process id of the dead process from the evidence. It returns "" if the
-// evidence does not contain the full id.
+// subjectOf returns the id of the dead process from the evidence. If the evidence does not
+// contain the full id, subjectOf returns "".
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
@@ -92,17 +91,17 @@ func subjectOf(evidence string) string {
 	return process
 }
 
-// A background receives the reports of the pinger and of package watch, and emits their events.
+// A background emits the events of the pinger and of package watch. It implements
+// [pinger.Told] and [watch.Events].
 type background struct {
 	*emitter
 	process func() string
 	skew    func() time.Duration
-	late    func(ts bson.ObjectID) (fence int64) // of a guard after a failed release; else 0
+	late    func(ts bson.ObjectID) (fence int64) // fence of a guard whose release failed; else 0
 }
 
 func (b *background) report(e Event) { b.emit(context.Background(), e) }
 
-// Pinged implements [pinger.Told].
 func (b *background) Pinged(process string, took, late time.Duration, err error) {
 	kind := EventPing
 	if err != nil {
@@ -111,26 +110,22 @@ func (b *background) Pinged(process string, took, late time.Duration, err error)
 	b.report(Event{Kind: kind, Process: process, Waited: took, Late: late, Skew: b.skew(), Err: err})
 }
 
-// Over implements [pinger.Told].
 func (b *background) Over(process string, cause error) {
 	b.report(Event{Kind: EventProcessOver, Process: process, Err: cause})
 }
 
-// ReleasedLate implements [pinger.Told].
 func (b *background) ReleasedLate(s catalog.Session) {
 	b.report(Event{
 		Kind: EventReleasedLate, Name: s.Name, Process: b.process(), Session: s.TS, Fence: b.late(s.TS),
 	})
 }
 
-// Condemned implements [watch.Events].
 func (b *background) Condemned(process, rule, evidence string) {
 	b.report(Event{
 		Kind: EventCondemned, Process: b.process(), Previous: process, Rule: rule, Evidence: evidence,
 	})
 }
 
-// Evicted implements [watch.Events].
 func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 	b.report(Event{
 		Kind: EventEvicted, Name: lock, Why: dead.Why, Mode: modeWord(dead.Mode), Process: b.process(),
@@ -139,28 +134,29 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 	})
 }
 
-// An Observer receives the events of a Manager, for metrics, spans and histories. If it has a
-// method ObserveContext(context.Context, Event), the Manager calls that method instead. For an
-// event of a lock, the context derives from that of the acquisition.
+// An Observer receives the events of a Manager, for metrics, spans and histories. If the
+// Observer has a method ObserveContext(context.Context, Event), the Manager calls that
+// method instead. For an event of an acquisition or a guard, the context derives from the
+// context of the acquisition.
 //
-// Several goroutines call Observe at the same time. It must return fast, because it can delay
-// pings, and it must not call the Manager or its guards. A panic is recovered.
+// Several goroutines call Observe at the same time. Observe must return fast, because it can
+// delay pings. It must not call the Manager or its guards. The Manager recovers from a panic
+// of Observe.
 //
-// The events of a lock session are its acquisition, then its loss, if any, then its release or
-// drop. A guard that was lost before the caller got it is a failed acquisition. There are no events
-// of [TryGuard.Reenter], of a release that is not the last one, of
-// [DistributedLock.LockInTransaction], and of calls with a bad name, option or context.
+// The events of a lock session are its acquisition, then its loss, if any, then its release
+// or drop. If a guard is lost before the caller gets it, the event is a failed acquisition.
+// These have no events: [TryGuard.Reenter], a release that is not the last one,
+// [DistributedLock.LockInTransaction], and calls with a bad name, option or context.
 type Observer interface {
 	Observe(e Event)
 }
 
-// A contextObserver is an Observer that also receives the context.
 type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that calls the given Observers in order. It returns nil if all are
-// nil.
+// Observers returns an Observer that calls the given Observers in order. If all of them are
+// nil, it returns nil.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -178,25 +174,24 @@ func Observers(all ...Observer) Observer {
 	return list
 }
 
-// observers holds several Observers. A Manager calls each of them separately, so that a panic in
-// one does not keep an event from the rest.
+// observers holds several Observers. A Manager calls each Observer separately. So if one
+// panics, the others still receive the event.
 type observers []Observer
 
-// Observe implements [Observer].
 func (all observers) Observe(e Event) {
 	for _, o := range all {
 		o.Observe(e)
 	}
 }
 
-// Sampled receives the samples of elections, loops and queues. See package metrics.
+// Sampled implements [metrics.Observer].
 func (all observers) Sampled(samples ...metrics.Sample) {
 	for _, o := range all {
 		metrics.Of(o).Sampled(samples...)
 	}
 }
 
-// Asks adds a function that returns samples when the metrics are read.
+// Asks implements [metrics.Observer].
 func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
 	var stops []func()
 	for _, o := range all {
@@ -212,20 +207,21 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock. Each comment describes the event, then lists its fields.
+// Events of a lock. Each comment describes the event, then lists the fields of Event that
+// are set.
 const (
 	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                        // granted from the queue; Waited, Evidence after a break
 	EventTakenOver                      // from a dead holder; Waited, Rule, Evidence, Previous if known
-	EventRefused                        // a try without success; Waited, Err
-	EventGaveUp                         // a wait without success; Waited, Err
+	EventRefused                        // one try failed; Waited, Err
+	EventGaveUp                         // a call that waited failed; Waited, Err
 	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
-	// EventReleasedLate is a release by the background after a failed release, an unknown outcome
-	// or a dropped guard.
+	// EventReleasedLate is a release in the background, after a failed release, an unknown
+	// outcome or a dropped guard.
 	EventReleasedLate
 	EventLost    // the guard is lost; EventReleased follows its release; Held, Err
 	EventDropped // the garbage collector found a guard that was never released; Held
-	EventBroken  // by an operator; Why is the reason; Session, Fence and Mode of Previous
+	EventBroken  // broken by an operator; Why is the reason; Session, Fence and Mode of Previous
 	EventEvicted // Previous was removed as dead or silent; Rule, Evidence; Fence 0 for a waiter
 )
 
@@ -234,7 +230,7 @@ const (
 	EventCondemned   EventKind = iota + 100 // this process declared Previous dead; Rule, Evidence
 	EventPing                               // a ping was acknowledged; Waited, Late, Skew
 	EventPingFailed                         // a ping failed; Waited, Late, Err
-	EventProcessOver                        // condemned, or a twin was found: it takes a new id; Err
+	EventProcessOver                        // the process id was condemned or has a twin; Err
 )
 
 // String returns the word that the log uses for the kind.
@@ -254,11 +250,11 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
-// An Event is one event. Its kind determines the fields that are set. Texts are as stored: escape
-// them before display.
+// An Event is one event. Its Kind determines the fields that are set. The texts are not
+// escaped: escape them before display.
 type Event struct {
 	Kind     EventKind
-	At       time.Time     // end of the event, by this machine's clock
+	At       time.Time     // time of the event, by this machine's clock
 	Name     string        // name of the lock
 	Why      string        // the reason that the holder, contender or operator gave
 	Label    string        // the holder's Label option; "election" for a leader; "" without a guard
@@ -303,14 +299,15 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns the kind of Err as a short label, or "" if Err is nil.
+// Cause returns the kind of Err as a short label, or "" if Err is nil. The labels are:
 //
-//   - of an acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
-//     heartbeat"
-//   - of a guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a twin
-//     or an operator), "lease", "taken" (another process has the lock), "removed"
-//   - of any command: "unavailable", "unknown" (its outcome), "denied" (a privilege), "malformed",
-//     "closed", "other"
+//   - for a failed acquisition: "held", "permits", "deadlock", "canceled" (its context
+//     ended), "no heartbeat"
+//   - for a lost guard: "no ping" (no ping was acknowledged in time), "condemned", "ping
+//     changed" (by a twin or an operator), "lease", "taken" (another process has the
+//     lock), "removed"
+//   - for any failed command: "unavailable", "unknown" (the outcome is unknown), "denied"
+//     (a privilege is missing), "malformed", "closed", "other"
 func (e Event) Cause() string {
 	if e.Err == nil {
 		return ""
@@ -327,8 +324,8 @@ func (e Event) Cause() string {
 	return "other"
 }
 
-// endOfContext reports whether an acquisition failed only because its context ended or the Manager
-// was closed. Such an error says nothing about the lock or the server.
+// endOfContext reports whether an acquisition failed only because its context ended or the
+// Manager was closed. The error then contains no information about the lock or the server.
 func endOfContext(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)

@@ -11,7 +11,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// exampleManager returns a process with a new store in memory.
 func exampleManager(ctx context.Context) *distlock.Manager {
 	m, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 	if err != nil {
@@ -20,7 +19,8 @@ func exampleManager(ctx context.Context) *distlock.Manager {
 	return m
 }
 
-// The second caller is queued. The first caller's release grants it the lock.
+// The second caller is queued. The first caller's release grants the lock to the second
+// caller.
 func ExampleDistributedLock_Lock() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -48,7 +48,7 @@ func ExampleDistributedLock_Lock() {
 	// a larger fence: true
 }
 
-// Readers share the lock; a writer waits for all of them.
+// Readers share the lock, and a writer waits for all readers.
 func ExampleShared() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)
@@ -87,7 +87,7 @@ func ExamplePermits() {
 	// Output: true 3 5
 }
 
-// LockAll acquires all of the locks or none. The order of the names does not matter.
+// LockAll acquires all locks or none. The order of the names does not matter.
 func ExampleManager_LockAll() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)

@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// ErrNotHeld, ErrNotQueued, RequestYield and PutFirst are used by elections. They are not in the
-// public API.
+// ErrNotHeld and ErrNotQueued, and the methods RequestYield and PutFirst, are part of the
+// internal API for elections.
 var (
 	ErrNotHeld   = leading.ErrNotHeld
 	ErrNotQueued = leading.ErrNotQueued
@@ -23,11 +23,12 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return internals{}.PutFirst(ctx, g, waiter)
 }
 
-// Grace is the additional time for a command whose store ignores the end of its context.
+// Grace is the time that a call may take after the end of its context, if the store
+// ignores that context.
 const Grace = grace
 
-// KindsOfCommands is the number of kinds in the map Commands of [Stats].
+// KindsOfCommands is the number of keys in the field Commands of [Stats].
 var KindsOfCommands = len(newSentCommands()) - len(kinds)
 
-// InTime exposes inTime to tests.
+// InTime runs a command and returns earlier if the context of the caller ends.
 var InTime = inTime

@@ -19,7 +19,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// rewrite changes fields of a lock document, as an operator might. A nil value removes the field.
+// rewrite changes fields of a lock document as an operator could. The value nil removes a
+// field.
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
@@ -35,7 +36,6 @@ func (w *world) rewrite(name string, fields map[string]any) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
 }
 
-// deny makes operations fail with a PrivilegeError.
 func (p *proc) deny(ops ...fault.Op) {
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
@@ -49,10 +49,11 @@ func (p *proc) deny(ops ...fault.Op) {
 	})
 }
 
-// noticed is the time within which a waiter reads its lock and returns.
+// A waiter reads its lock again and returns within this time.
 const noticed = pingTime + pingTime/6 + slack
 
-// A waiting Lock returns when it cannot succeed any more. A new call returns the same error.
+// If a waiter can no longer acquire its lock, Lock returns an error with the reason. A new
+// call of Lock returns the same error.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -84,7 +85,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			want: func(err error) bool { return errors.Is(err, distlock.ErrPermitMismatch) },
 		},
 		"pings may not be read": {
-			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Look, fault.Look) },
+			spoil: func(_ *world, _, waiter *proc) { waiter.deny(fault.Look) },
 			want:  denied,
 		},
 		"locks may not be read": {
@@ -129,11 +130,11 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// A failure that may end by itself is logged once when it begins and once when it ends. Meanwhile
-// the wait continues.
+// If a failure may be temporary, the wait continues. The process logs a warning when the
+// failure begins, and a message when it ends.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
-		"reads": {fault.Look, fault.Look}, "polls": {fault.HeldOrFree}, "entering": {fault.Enter},
+		"reads": {fault.Look}, "polls": {fault.HeldOrFree}, "entering": {fault.Enter},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			var log assert.Log

@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fenced adds the fence to a filter and to an update. It refuses an update that it cannot extend.
+// Fenced adds the fence to a filter and to an update. If it cannot add the fence to an
+// update, it returns an error.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -66,8 +67,8 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// The lock is taken over while its holder is in a transaction. The commit fails, and the guard is
-// lost.
+// If another process takes the lock over during a transaction of the holder, InTransaction
+// returns ErrLockLost, and the guard is lost.
 func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) { // B2
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,8 +88,8 @@ func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) { // B2
 	})
 }
 
-// InTransaction returns the error of its work, an unknown outcome, or the end of its context. None
-// of them ends the guard.
+// If the given function fails, the outcome is unknown, or the context ends, InTransaction
+// returns an error with the reason. The guard stays valid.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -118,7 +119,8 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
-// The context of a transaction's work ends at the guard's deadline.
+// The context that InTransaction passes to the given function ends at the guard's
+// deadline.
 func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -135,8 +137,8 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	})
 }
 
-// A second transaction of a guard waits for the first. The wait ends with its context or with the
-// guard.
+// A second transaction of the same guard waits for the first. The wait ends when the
+// context of the second call ends or the guard is released.
 func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -163,8 +165,9 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// A transaction inside another transaction of the same lock is refused if it uses the context of
-// the outer work. With another context it waits until that context ends.
+// A transaction must not contain another transaction of the same lock. If the inner call
+// of InTransaction gets the context of the outer transaction, it returns ErrBadOption at
+// once. With another context, it waits until that context ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -196,7 +199,8 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Fenced refuses a lock that may have several holders. It accepts a semaphore with a single permit.
+// Fenced returns an error if the lock may have several holders. It accepts a semaphore
+// with one permit.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -213,7 +217,8 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	})
 }
 
-// If one of two readers is evicted, only its transaction fails.
+// If a reader loses its shared lock, its transaction fails. The transaction of another
+// reader succeeds.
 func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -224,8 +229,8 @@ func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	})
 }
 
-// A commit of LockInTransaction raises the fence of the next holder. An abort leaves the lock
-// document unchanged.
+// If the transaction of LockInTransaction commits, the next holder gets a larger fence. If
+// the transaction aborts, the lock document does not change.
 func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -249,7 +254,7 @@ func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	})
 }
 
-// If the work fails and the lock is lost, InTransaction returns both errors.
+// If the given function fails and the lock is lost, InTransaction returns both errors.
 func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

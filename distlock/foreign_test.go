@@ -16,15 +16,14 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// manager writes documents like MongoDB's own lock manager:
+// A manager imitates MongoDB's own lock manager:
 //   - Its process id never changes.
-//   - It sets its six fields of a lock document and keeps all others.
-//   - Its ping has no seq. An orderly stop deletes the ping.
+//   - It writes six fields of a lock document and keeps all other fields.
+//   - Its ping document has no field seq. An orderly stop deletes the ping document.
 type manager struct{ w *world }
 
 const managerID = "ConfigServer"
 
-// put changes a stored document, or inserts it.
 func (m manager) put(collection, id string, change func(bson.M)) {
 	m.w.t.Helper()
 	doc := bson.M{"_id": id}
@@ -52,11 +51,11 @@ func (m manager) ping() {
 
 func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
 
-// aMinute sets a takeover time of a minute, which is too short for MongoDB's lock manager.
+// aMinute sets a takeover time of a minute. For a holder of MongoDB's lock manager, a
+// contender still waits 15 minutes.
 func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
 
-// The method refused calls TryLock every ten seconds for the given time, and requires ErrHeld each
-// time.
+// The process calls TryLock every ten seconds. Each call must return ErrHeld.
 func (p *proc) refused(name string, during time.Duration) {
 	p.w.t.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
@@ -64,8 +63,8 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// A contender watches a lock of MongoDB's lock manager for ForeignTakeover before it takes the lock
-// over. It does not write to the manager's ping.
+// A contender watches a holder of MongoDB's lock manager for ForeignTakeover before it takes
+// the lock over. The contender does not write to the holder's ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours  bool // the document has fields of this package
@@ -100,7 +99,8 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
-			// The manager was not condemned, so it can hold the lock again under its old id.
+			// No contender condemned the manager, so it can hold the lock again under the
+			// same process id.
 			assert.Must(t, g.Release())
 			own.take("a")
 			own.ping()
@@ -112,15 +112,17 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	}
 }
 
-// mark condemns the manager's ping, as older versions of this package did.
+// mark condemns the manager's ping document. Contenders of this version never condemn a
+// manager.
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
 	})
 }
 
-// A holder of this package whose ping document is missing is condemned after its own takeover time.
-// The contender inserts a condemned ping document for it. The next contender takes over at once.
+// If a dead holder of this package has no ping document, a contender inserts a condemned
+// ping document after the takeover time of the holder. Then a third process takes over the
+// other locks of the dead holder at once.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
@@ -140,8 +142,8 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// Before a contender takes over a lock of MongoDB's lock manager, it reads the lock again, twice.
-// It takes nothing over if either read shows a change.
+// Before a contender takes over a lock of MongoDB's lock manager, it reads the lock two
+// more times. If a read shows a change, the contender does not take the lock over.
 func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	for name, c := range map[string]struct {
 		before fault.Op // the step that the change precedes
@@ -180,7 +182,8 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	}
 }
 
-// A waiter without a ping document is evicted after the takeover time that its queue entry records.
+// If a waiter has no ping document, other processes evict it after the takeover time that
+// is stored in its queue entry.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

@@ -17,11 +17,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The function quick sets a takeover time of two minutes, because tests with a full queue are slow.
+// quick sets a takeover time of two minutes, because tests with a full queue are slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill fills the queue of a lock with waiters of many processes. The processes die when p is
-// killed. The returned function ends the waits.
+// fill starts as many processes as the queue has places, and queues one waiter in each.
+// Killing p kills these processes. The returned function ends the waits.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -41,7 +41,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// A contender that waits for an hour for room in a queue full of living waiters sends only reads.
+// While a queue is full of living waiters, a contender that waits for a place only reads.
+// It does not try to enter the queue and condemns no process.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -64,7 +65,8 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// A process that waits for room in a queue reads seldom, however often the lock document changes.
+// A process that waits for a place in a full queue rarely reads the lock, even if the
+// document changes often.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -85,7 +87,8 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// Callers that wait with another limit do not keep a caller of the same process from a free permit.
+// Callers that ask for another number of permits must wait. Another caller of the same
+// process can still acquire a free permit.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -107,7 +110,8 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 // span is the time for which a caller held the lock.
 type span struct{ from, to time.Time }
 
-// crowd makes each caller of each process hold the lock once. It returns their spans in order.
+// Each caller of each process holds the lock once. The spans are in the order of their
+// ends.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -134,10 +138,9 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// If more than a hundred callers wait for a lock, it is free only for a short time between two
-// holders:
-//   - With a grant stream, the time is zero.
-//   - With polling, the time is at most 100 ms, and 12 ms on average.
+// With more than a hundred waiters, a hand-over is fast. With a grant stream, the lock is
+// never free between two holders. With polling, it is free for at most 100 ms, and for 12
+// ms on average.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -176,8 +179,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
 					t.Logf("entered %d times, read %d times", enters, looks)
-					// At each hand-over at most two processes try to enter the queue: the old
-					// holder's and the new holder's.
+					// At each hand-over, the process of the old holder and the process of
+					// the new holder may both try to enter the queue.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}
@@ -187,7 +190,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	}
 }
 
-// A process that waits for room in the queue enters within PollMax after there is room.
+// If a place in a full queue becomes free, a process that waits for a place takes it
+// within 1.25 PollMax.
 func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -206,7 +210,8 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// A caller that is refused for no visible reason pauses before each new try.
+// If a caller is refused and the lock document does not show why, the caller pauses before
+// each new try.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},

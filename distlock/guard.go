@@ -17,12 +17,13 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline],
-// which every acknowledged ping of the process extends. A lost guard stays lost.
+// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its
+// [TryGuard.Deadline]. Every acknowledged ping of the process extends the deadline. A lost
+// guard stays lost.
 //
-// It is safe for concurrent use and must not be copied. Any goroutine may release it. If an
-// unreleased guard and its contexts become unreachable, the lock is released after the next ping,
-// with a warning in the log.
+// A TryGuard is safe for concurrent use and must not be copied. Any goroutine may release it.
+// If an unreleased guard and its contexts become unreachable, the lock is released after the
+// next ping, with a warning in the log.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext
@@ -30,7 +31,7 @@ type TryGuard struct {
 	released atomic.Bool
 
 	release sync.Once // sets the fields below
-	last    bool      // its release was the last one, so the holding has the outcome
+	last    bool      // this guard was released last; the holding stores the outcome
 	outcome error     // of a release that was not the last one
 }
 
@@ -53,7 +54,7 @@ type holding struct {
 
 	ended atomic.Pointer[error] // why the guard ended; set once
 
-	reporting sync.WaitGroup // done when the acquisition was reported, or will not be reported
+	reporting sync.WaitGroup // done when the acquisition is reported, or will not be reported
 	handed    bool           // the acquisition was reported; read after reporting
 	loss      chan struct{}  // one element until the loss is reported
 
@@ -61,27 +62,27 @@ type holding struct {
 
 	mu       sync.Mutex    // guards the fields uses, returned, guards and freed
 	uses     int           // number of functions that run under the guard; see use
-	returned chan struct{} // closed when one of them returns; nil if no call waits for that
+	returned chan struct{} // closed when such a function returns; nil if no call waits for it
 	guards   int           // number of guards; see Reenter
-	freed    chan struct{} // closed when the release is done; nil before it begins
+	freed    chan struct{} // closed when the release is done; nil before the release begins
 	outcome  error         // of the release, once freed is closed
 }
 
-// The lineage of a context is the list of guards that it derives from. A guard's context adds that
-// guard to the lineage of the context of its acquisition. So the context of a call shows which
-// guards its caller holds.
+// The lineage of a context lists the guards from whose contexts the context derives. A
+// caller with that context holds these guards.
 
 type lineageKey struct{}
 
-// A lineage is a list of guards: the first one, and the rest of the list.
+// A lineage is a linked list: the guard acquired last, and the lineage without it.
 type lineage struct {
 	h     *holding
 	above *lineage
 }
 
-// A guardContext is the context that [TryGuard.Context] and [Guards.Context] return. It refers to
-// the guards, and so does every derived context. So a caller that keeps only a context still holds
-// the lock. A derived context that is never cancelled keeps the lock held, which is safe.
+// A guardContext is the context that [TryGuard.Context] and [Guards.Context] return. It
+// refers to the guards, so that the guards stay reachable while a caller has the context
+// or a derived one. If a derived context is never cancelled, the lock stays held, which
+// is safe.
 type guardContext struct {
 	context.Context     // the holding's context
 	keeps           any // the guard or the guards
@@ -96,25 +97,27 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
 // Process returns the process id under which the lock is held.
 func (g *TryGuard) Process() string { return g.h.process }
 
-// Fence returns the fencing token. It is larger than that of every earlier guard of the name,
-// across releases, takeovers, breaks and deletions. A foreign holder does not raise the fence. The
-// protected resource should refuse a smaller fence. With [Shared] and [Permits] several are valid
-// at once. No I/O.
+// Fence returns the fencing token. It is larger than the token of every earlier guard of
+// the same lock name, also after releases, takeovers, breaks and deletions. The protected
+// resource should refuse a write whose fence is smaller than the largest one that it has
+// seen. With [Shared] and [Permits] several fences are valid at the same time. Other
+// programs, such as MongoDB's own lock manager, hold locks without a fence. Fence does no
+// I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence that the previous holder was dead, or "broken: " and the
-// reason if an operator broke its lock, or "".
+// TakeoverEvidence returns the evidence that the previous holder was dead. If an operator
+// broke the lock, it returns "broken: " and the reason. Otherwise it returns "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
-// Context returns a context that ends when the guard is lost or released or the Manager is closed.
-// It also ends when the context of the acquisition ends, but then the lock stays held.
-// [context.Cause] matches ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
+// Context returns a context that ends when the guard is lost or released, or when the Manager
+// is closed. It also ends with the context of the acquisition, but then the lock stays held.
+// Its [context.Cause] matches ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
-// Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the guard
-// was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
-// [ErrBadOption] if it is nil. Every call reads the clock, so a paused process detects the loss
-// before a timer runs. No I/O.
+// Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the
+// guard was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
+// [ErrBadOption] for a nil guard. Every call reads the clock, so a paused process detects the
+// loss before a timer runs. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -126,9 +129,9 @@ func (g *TryGuard) Err() error {
 	return err
 }
 
-// Deadline returns the local wall clock time until which the guard is trusted if no further ping is
-// acknowledged. If the guard's [Lease] ends earlier, Deadline returns that time. Use Err to decide
-// whether to trust the guard. No I/O.
+// Deadline returns the time, by the local wall clock, until which the guard is trusted if
+// no further ping is acknowledged. If the guard's [Lease] ends earlier, Deadline returns
+// the end of the lease. Use Err to decide whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -138,9 +141,9 @@ func (g *TryGuard) Deadline() time.Time {
 }
 
 // Verify asks the server whether this guard holds the lock. It sends one read, which is
-// linearizable on a replica set. Nil means that the guard held the lock at some instant during the
-// call. A *LostError means that the guard is lost. After any other error, the server gave no
-// answer.
+// linearizable on a replica set. Nil means that the guard held the lock at some instant
+// during the call. A *LostError means that the guard is lost. Errors: as Err; any other
+// error means that the server did not answer.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -153,9 +156,9 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Reenter acquires the lock once more for the caller that has this guard, and returns another
-// guard. Each guard must be released. Session, fence and deadline are the same. All contexts end
-// with the last release. No I/O. Errors: as Err.
+// Reenter acquires the lock once more for a caller that holds this guard, and returns
+// another guard. Each guard must be released. All guards have the same session, fence and
+// deadline. The contexts of all guards end with the last release. No I/O. Errors: as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -164,11 +167,11 @@ func (g *TryGuard) Reenter() (*TryGuard, error) {
 		return nil, ErrReleased
 	}
 	again := newGuard(g.h)
-	again.ctx = &guardContext{g.ctx, again} // this guard alone also keeps the lock
+	again.ctx = &guardContext{g.ctx, again} // keeps g reachable
 	return again, nil
 }
 
-// anotherGuard adds a guard to the count. It returns false after the last release.
+// anotherGuard adds a guard to the count. After the last release it returns false.
 func (h *holding) anotherGuard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,14 +182,13 @@ func (h *holding) anotherGuard() bool {
 	return true
 }
 
-// givenBack reports whether a release of the lock has started.
 func (h *holding) givenBack() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.freed != nil
 }
 
-// lastGuard removes a guard from the count, and reports whether it was the last one.
+// lastGuard removes a guard from the count, and reports whether that guard was the last one.
 func (h *holding) lastGuard() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,7 +208,6 @@ func (h *holding) err() error {
 	return *h.ended.Load()
 }
 
-// lapsed returns the error of an expired term or lease, or nil while both last.
 func (h *holding) lapsed() error {
 	if err := h.term.Err(); err != nil || h.lease == nil {
 		return err
@@ -222,13 +223,15 @@ func (h *holding) lose(cause error) {
 	}
 }
 
-// endLost is like lose, but without the report. It returns false if the guard had already ended.
+// endLost does the same as lose, but without the report. It returns false if the guard had
+// already ended.
 func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// reportLoss reports a loss once, after the acquisition and before the release. Without a loss it
-// does nothing. It waits while another goroutine reports the acquisition or the same loss.
+// reportLoss reports a loss once, after the acquisition and before the release. If the guard
+// is not lost, it does nothing. It waits while another goroutine reports the acquisition or
+// the same loss.
 func (h *holding) reportLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
@@ -243,7 +246,8 @@ func (h *holding) reportLoss() {
 	h.report(EventLost, 0, lost)
 }
 
-// report sends an event of a guard to the Observer. For a release, took is its duration.
+// report sends an event of a guard to the Observer. The parameter took is the duration of
+// a release, else 0.
 func (h *holding) report(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
@@ -261,7 +265,7 @@ func (h *holding) event(kind EventKind) Event {
 }
 
 // wasHanded waits for the report of the acquisition. It returns false if no caller received the
-// guard. Such a guard has no events.
+// guard. Then the guard has no events.
 func (h *holding) wasHanded() bool {
 	h.reporting.Wait()
 	return h.handed
@@ -290,7 +294,7 @@ func (h *holding) check(ctx context.Context) error {
 		h.lose(err)
 	case err != nil && h.err() == nil:
 		return failedTo("check", h.session.Name, err)
-	case err != nil: // the guard is over by now
+	case err != nil: // the guard has ended
 	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
 	}
@@ -304,8 +308,8 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// newGuard returns a guard of a holding. When the guard becomes unreachable without a release, the
-// garbage collector calls dropped.
+// newGuard returns a guard of a holding. If the guard becomes unreachable without a release,
+// the garbage collector calls dropped.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
 	g.cleanup = runtime.AddCleanup(g, dropped, h)
@@ -320,7 +324,6 @@ func dropped(h *holding) {
 	}
 }
 
-// transactionOf is the context key of a guard's transaction.
 type transactionOf struct{ h *holding }
 
 // A transaction is one call of InTransaction.
@@ -329,15 +332,14 @@ type transaction struct {
 	sent    clock.Reading // when the last renewal was sent
 }
 
-// transaction returns the transaction of this guard that ctx belongs to, or nil.
 func (h *holding) transaction(ctx context.Context) *transaction {
 	t, _ := ctx.Value(transactionOf{h}).(*transaction)
 	return t
 }
 
-// apart lets no transaction of the guard run until done is called. First it waits for the end of a
-// running one, for at most Config.CommandTimeout. If ctx belongs to that transaction, apart does
-// nothing.
+// apart prevents transactions of the guard until the returned function is called. First
+// it waits for a running transaction, for at most Config.CommandTimeout. If ctx belongs
+// to the running transaction, apart does nothing.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
@@ -348,13 +350,13 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	case h.transacting <- struct{}{}:
 		return func() { <-h.transacting }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("a transaction of this guard is running; use the context of its work "+
-			"inside of it, else wait for its end: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("a transaction of this guard is running; inside it, use the context of "+
+			"its work, otherwise wait for its end: %w", context.Cause(ctx))
 	}
 }
 
-// owned returns the unreleased guards of a lock in the lineage of ctx. It includes lost guards,
-// because their lock is held until a release or a takeover.
+// owned returns the unreleased guards of a lock in the lineage of ctx. Lost guards are
+// included, because their lock is held until a release or a takeover.
 func owned(ctx context.Context, name string) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {
@@ -365,8 +367,8 @@ func owned(ctx context.Context, name string) (own []*holding) {
 	return own
 }
 
-// heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller holds.
-// It sends no command.
+// heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller
+// holds. It sends no command.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
 	if o.checked || o.bounded && o.wait == 0 {
 		return nil // checked before, or the call does not wait
@@ -375,8 +377,8 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// This guard need not block the call. Another Manager may use another store. The server
-			// refuses a call with another limit. A lost guard may no longer have the lock.
+			// This guard causes no deadlock. Another Manager may use another store. The server
+			// refuses a call with another limit. A lost guard may no longer hold the lock.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

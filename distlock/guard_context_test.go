@@ -13,7 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// collected returns a Manager in real time, because the garbage collector uses real time.
+// collected returns a Manager and a function that reports whether a lock is held. The
+// Manager uses the real clock, because the garbage collector does not use virtual time.
 func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	t.Helper()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -36,9 +37,8 @@ func collect(m *distlock.Manager) {
 	}
 }
 
-// A guard that is dropped without Release is released when nothing references it, its context or a
-// derived context. The test uses real time, because the garbage collector does not use virtual
-// time.
+// If the program no longer references an unreleased guard, its context or a derived
+// context, the process releases the lock.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -77,10 +77,10 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 	}
 }
 
-// key is the type of a key in a context.
 type key struct{}
 
-// A goroutine that keeps only the Done channel of a dropped guard is notified of the release.
+// If a goroutine keeps only the Done channel of an unreleased guard, the process releases
+// the lock and closes the channel.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -101,7 +101,8 @@ func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	<-told // the test's time limit bounds this wait
 }
 
-// A function that was registered with context.AfterFunc keeps the lock held.
+// If context.AfterFunc has registered a function on the context of an unreleased guard,
+// the lock stays held.
 func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -118,7 +119,8 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	<-ended
 }
 
-// Guards of one LockAll are released together, when nothing references any of them.
+// If the program no longer references any guard of one LockAll, the process releases all
+// their locks together.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -141,7 +143,8 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	runtime.KeepAlive(last)
 }
 
-// A guard's context and its child contexts end with the error of the acquisition's context.
+// If the context of an acquisition ends, the guard's context and the contexts derived from
+// it end with the same error.
 func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

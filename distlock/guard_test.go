@@ -19,8 +19,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A holder that is cut off loses its guard at the deadline. Err and the context report the loss.
-// The guard stays lost when the network is back.
+// A holder that is cut off from the server loses its guard at the deadline. Err and the
+// context of the guard report the loss. The guard stays lost when the server can be
+// reached again.
 func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) { // D2, I4, R4
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -43,8 +44,8 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) { // D2, I4, R4
 	})
 }
 
-// If the deadline passes while Verify waits for its reply, the guard is lost, although the reply
-// shows its session.
+// If the deadline passes while Verify waits for a reply, the guard is lost, even if the
+// reply shows that its session still holds the lock.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) { // R4
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
@@ -70,7 +71,8 @@ func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) { // R4
 	})
 }
 
-// The guard's context ends with its parent context, but the lock is held until Release.
+// If the context of the acquisition ends, the guard's context ends too, but the lock is held
+// until Release.
 func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) { // K5, K6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -88,7 +90,8 @@ func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) { // K5, K6
 	})
 }
 
-// Release tries three times, with pauses of 2 s and 4 s. Then the background frees the lock.
+// Release tries three times, with pauses of 2 s and 4 s. If all tries fail, the process
+// releases the lock after its next ping.
 func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -113,7 +116,8 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	})
 }
 
-// A failed release is repeated after each ping, even if the read of the process's sessions fails.
+// The process repeats a failed release after each ping, even if it cannot read the list of
+// its sessions.
 func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -128,8 +132,8 @@ func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// If the reply of a release is lost, the retry returns nil. It does not release the lock of the
-// next holder.
+// If the reply to a release is lost, Release tries again and returns nil. The second try
+// does not release the lock of the next holder.
 func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -150,7 +154,7 @@ func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) { // I6
 	})
 }
 
-// The holder of a broken lock detects the loss with its next ping at the latest.
+// The holder of a broken lock detects the loss at its next ping.
 func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) { // H8
 	inBubble(t, func(t *testing.T, w *world) {
 		p, op := w.start(nil), w.start(nil)
@@ -170,7 +174,7 @@ func TestBreak_HolderLearnsWithItsNextPing(t *testing.T) { // H8
 	})
 }
 
-// Verify detects that the lock document was deleted, and so does the next ping.
+// If a lock document is deleted, Verify detects the loss, and so does the next ping.
 func TestGuard_DocumentDeleted_IsLost(t *testing.T) { // F12
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -187,7 +191,7 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) { // F12
 	})
 }
 
-// A call of Verify that gets no reply does not change the guard.
+// If Verify gets no reply, the guard stays valid.
 func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -198,7 +202,7 @@ func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
 	})
 }
 
-// A panic in the function of Do releases the lock and propagates.
+// If the function given to Do panics, Do releases the lock and passes the panic on.
 func TestDo_Panic_Releases(t *testing.T) { // C6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -213,8 +217,8 @@ func TestDo_Panic_Releases(t *testing.T) { // C6
 	})
 }
 
-// Several goroutines may release one guard concurrently. They wait for one release and return its
-// result. Each wait ends with its own context.
+// If several goroutines release one guard, the process sends one release, and all calls
+// return its result. If the context of Do ends first, Do returns without that result.
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -243,8 +247,8 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	})
 }
 
-// Release returns when a concurrent Close ends, even if the store hangs. Its error reports that the
-// lock may still be held.
+// If Release hangs because the server does not answer, it returns soon after a concurrent
+// Close. The error reports that the lock may still be held.
 func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -268,8 +272,9 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	})
 }
 
-// All methods of a released or nil guard return an error, even while another guard of the same
-// acquisition holds the lock.
+// Err, Verify, Renew, Fenced, InTransaction, PutFirst and Reenter of a released guard
+// return ErrReleased, even if another guard of the same acquisition still holds the lock.
+// The same methods of a nil guard return ErrBadOption.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -301,8 +306,8 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	})
 }
 
-// If the logger panics, TryLock and Close still leave no lock held. The panic reaches the caller of
-// TryLock.
+// If the logger panics during TryLock, the panic reaches the caller, and the lock is
+// released later. If the logger panics during Close, Close still releases all locks.
 func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var panics atomic.Bool

@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// inspector returns an Inspector, and its store, which counts the commands.
+// inspector returns an Inspector and the store that counts its commands.
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	w.t.Helper()
 	store := fault.Wrap(w.mem)
@@ -22,7 +22,7 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 	return i, store
 }
 
-// An Inspector sends a command only when one of its methods is called. Holder costs one command.
+// An Inspector sends no command before its first call. Holder sends one command.
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -57,8 +57,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// Holder returns the holder of a lock, or nil if the lock is free or was never acquired. An invalid
-// name is an error.
+// Holder returns a holder of the lock. It returns nil if the lock is free or was never
+// acquired, and ErrBadName for an invalid name.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,8 +87,9 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// An Inspector returns no holders for a missing lock, and an error for a malformed one. After Close
-// its methods return ErrClosed.
+// For a missing lock, the method Holder of an Inspector returns no holders. For a
+// malformed lock, it returns an error. After Close, the methods of an Inspector return
+// ErrClosed.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -127,7 +128,8 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// Invalid calls of PutFirst return an error and change nothing.
+// PutFirst returns an error if the lock is shared or lost, or the given waiter is not
+// queued. It also does for a nil guard and a released guard. The lock does not change.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -15,9 +15,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// whileClosing closes a process that runs Do while another process waits for the lock. Parameter
-// within is the time limit of Close. Parameter work is the time for which the function runs after
-// its context has ended. The durations in the results count from the start.
+// whileClosing closes a process that runs Do, while another process waits for the lock.
+// within is the time limit of Close. work is the time for which the function given to Do
+// runs after its context has ended. The returned durations count from the start of Do.
 func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	p *proc, ended, closed, did, next time.Duration, closing, doing error,
 ) {
@@ -70,8 +70,8 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	return p, ended, closed, did, next, closing, doing
 }
 
-// Close waits while Do runs a function under a lock. The heartbeat continues, and the lock is
-// granted to the next waiter when the function returns.
+// Close waits until the function given to Do returns, and the process pings meanwhile.
+// Then Close releases the lock, and the next waiter acquires it.
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
@@ -89,8 +89,9 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// Close returns when its context ends, even if a function still runs. Its error names the lock that
-// stays held. Another process acquires that lock after the takeover time.
+// If the function given to Do runs on, Close returns when the context of Close ends. The
+// error names the lock that stays held. Another process acquires that lock after the
+// takeover time.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -111,7 +112,7 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// Do does not call its function if Close has released the lock before.
+// If Close releases the lock before Do calls the given function, Do does not call it.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {
@@ -134,9 +135,10 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	})
 }
 
-// If a function of Do calls Close, Close does not wait for this function:
-//   - With the function's context, it releases the lock immediately, in any goroutine.
-//   - With another context, it returns after one command timeout, with an error that names the
+// If a function that was given to Do calls Close, Close does not wait for that function:
+//   - If Close gets the context of the function, it releases the lock at once, in any
+//     goroutine.
+//   - If Close gets another context, it returns after one CommandTimeout and names the
 //     lock.
 func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	other := context.Background()
@@ -190,8 +192,8 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// A function under two nested locks calls Close with its own context. Close waits for another user
-// of the outer guard, but not for the function itself.
+// If a function holds two nested locks and passes its own context to Close, Close does not
+// wait for that function. Close waits for another function that uses the outer guard.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

@@ -18,7 +18,6 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// kindOf is a store that reports a fixed kind of deployment.
 type kindOf struct {
 	catalog.Catalog
 	kind catalog.Kind
@@ -30,7 +29,6 @@ func (k kindOf) Hello(ctx context.Context) (catalog.Server, error) {
 	return s, err
 }
 
-// startOn starts a process on a deployment of the given kind.
 func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc {
 	return w.start(func(c *distlock.Config) {
 		c.Catalog, c.Database = kindOf{c.Catalog, kind}, "distlock"
@@ -40,7 +38,6 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 	})
 }
 
-// lagging delays each result of a process's grant stream.
 func (p *proc) lagging(by time.Duration) *proc {
 	p.store.Set(fault.On(fault.Notice, func(apply func() error) error {
 		err := apply()
@@ -50,8 +47,7 @@ func (p *proc) lagging(by time.Duration) *proc {
 	return p
 }
 
-// The method turns makes two processes hold a lock alternately. It returns the duration of each
-// hand-over.
+// Two processes hold a lock in turn. The results are the durations of the hand-overs.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
 	w.t.Helper()
 	g := a.mustTry("a")
@@ -67,8 +63,9 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// Waiters find their grants by polling if the grant stream is late. On a replica set, the first
-// hand-overs may take as long as the stream's delay. The process logs one warning.
+// If the grant stream is late, waiters find their grants by polling, and the process logs
+// one warning. On a replica set, the first hand-overs may take as long as the delay of the
+// stream.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -106,8 +103,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	}
 }
 
-// A prompt stream reports one grant very late. The waiter finds the grant by polling within
-// PollMax, although its pings and reads are rare.
+// If a grant stream was always fast and then reports one grant very late, the waiter finds
+// this grant by polling. It does so within 1.2 PollMax, even if pings and reads are rare.
 func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rare := func(c *distlock.Config) {
@@ -138,8 +135,8 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// A stream that is prompt again is used again, even behind a mongos. Then a hand-over costs two
-// commands and no poll.
+// If a late grant stream becomes fast again, the process uses it again, even behind a
+// mongos. From then on, a hand-over costs two commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		runInBubble(t, string(kind), func(t *testing.T, w *world) {
@@ -168,8 +165,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// During a long wait, a process on a replica set polls rarely. Behind a mongos it polls as often as
-// without a stream, because the stream has not proved to be prompt.
+// During a long wait, a process on a replica set polls rarely. Behind a mongos, a new
+// grant stream is not trusted yet, so the process polls as often as without a stream.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -189,8 +186,8 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// With polling, a hand-over has a bounded number of polls and a bounded duration, for one waiter
-// and for sixteen in different processes.
+// With polling, the duration and the number of polls of a hand-over are bounded, for one
+// waiter and for sixteen waiters in different processes.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters int
@@ -224,10 +221,10 @@ func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	}
 }
 
-// write and read are the durations of commands for a process behind a mongos.
+// These are the durations of a command behind a mongos.
 const write, read = 6 * time.Millisecond, 2 * time.Millisecond
 
-// behindMongos starts a process whose grant stream is 10 s late, as behind a mongos.
+// behindMongos starts a process whose grant stream is 10 s late.
 func (w *world) behindMongos() *proc {
 	p := w.startOn(catalog.Mongos, nil)
 	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
@@ -261,8 +258,7 @@ func (l *takingTurns) enter(p *proc) {
 	}
 }
 
-// run lets the next process hold the lock, n times. It returns the sorted durations of the
-// hand-overs.
+// The results are the sorted durations of n hand-overs.
 func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
 	for range n {
 		time.Sleep(hold)

@@ -13,8 +13,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// latePings simulates a network that loses pings. A lost ping is applied when the test calls
-// deliver, after its caller has returned.
+// A latePings simulates a network that loses pings. It can deliver the lost pings later.
 type latePings struct {
 	catalog.Catalog
 	mu     sync.Mutex // guards the fields below
@@ -36,7 +35,6 @@ func (l *latePings) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Ping
 	return l.Catalog.Ping(ctx, b)
 }
 
-// silence loses all pings for the duration d.
 func (l *latePings) silence(d time.Duration) {
 	l.mu.Lock()
 	l.silent = true
@@ -47,7 +45,7 @@ func (l *latePings) silence(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// deliver applies the lost pings in reverse order and returns their number.
+// deliver sends the lost pings to the server in reverse order, and returns their number.
 func (l *latePings) deliver() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +57,7 @@ func (l *latePings) deliver() int {
 	return n
 }
 
-// startLate starts a process that pings every 5 s through a latePings.
+// startLate starts a process that pings every 5 s through a network of its own.
 func (w *world) startLate() (*proc, *latePings) {
 	network := &latePings{}
 	p := w.start(func(c *distlock.Config) {
@@ -69,7 +67,8 @@ func (w *world) startLate() (*proc, *latePings) {
 	return p, network
 }
 
-// A guard is not lost if pings are lost for 14 s and applied later, even an hour later.
+// If a network loses pings for 14 s, the guard stays valid. It also stays valid if the
+// server applies these pings later, even an hour later.
 func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 	for name, later := range map[string]time.Duration{
 		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
@@ -93,8 +92,9 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 	}
 }
 
-// Two processes share one id and one session. The second to ping loses its guard. Neither its
-// release nor its Close frees the lock of the first.
+// If two processes share one process id and one session, the process that pings second
+// loses its guard. When that process releases the guard or closes, the other process keeps
+// the lock.
 func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -120,7 +120,8 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 	})
 }
 
-// A session is not released as a ghost while its acquisition is pending.
+// While an acquisition waits for its reply, the process does not treat the new session as
+// abandoned and does not release it.
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -141,7 +142,8 @@ func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	})
 }
 
-// A session does not count as a ghost while its release is pending.
+// While a release waits for its reply, the process does not count the session as
+// abandoned.
 func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -166,7 +168,8 @@ func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	})
 }
 
-// Close releases a session that a late copy of an enter command has created.
+// If a late copy of an enter command acquires the lock again after its release, Close
+// releases the lock.
 func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

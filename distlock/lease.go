@@ -13,18 +13,20 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Lease bounds the time for which a lock is held without a renewal. The guard is lost when d minus
-// a margin has passed since the acquisition or the last [TryGuard.Renew], even if the heartbeat
-// continues. So a job that hangs loses its lock. The margin is the same share of d as Config.Margin
-// is of Takeover: by default a lease of 1 min is trusted for 45 s.
+// Lease bounds the time for which a lock is held without a renewal. The guard is lost
+// when d minus a margin has passed since the acquisition or the last [TryGuard.Renew],
+// even if the heartbeat continues. So a job that hangs loses its lock. The margin is in
+// proportion to d, as Config.Margin is to Config.Takeover. By default, a lease of 1 min
+// is trusted for 45 s.
 //
-// A contender takes the lock when it has watched the lease unchanged for d, or earlier by the
-// witnesses rule of package takeover. The holder's process is not condemned. A dead process loses
-// the lock after the shorter of d and the takeover time.
+// A contender takes the lock after it has watched the lease for d without a renewal, or
+// earlier by the witnesses rule of package takeover. The contender does not condemn the
+// holder's process. A dead process loses the lock after the shorter of d and the takeover
+// time.
 //
-// d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal, which measures
-// the round trip. If three round trips do not fit into the trusted part of d, Lock returns
-// [ErrBadOption].
+// The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first
+// renewal, which measures the round trip. If three round trips take longer than the time
+// for which a renewal is trusted, Lock returns [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -32,14 +34,13 @@ func Lease(d time.Duration) Option {
 type lease struct {
 	life     time.Duration
 	hold     time.Duration // the time for which a renewal is trusted: life minus the margin
-	gone     chan struct{} // closed when the guard is over
+	gone     chan struct{} // closed when the guard ends
 	renewing chan struct{} // one element during a renewal
-	number   int64         // number of the last renewal that was sent; owned by the renewing call
+	number   int64         // number of the last renewal that was sent; owned by the call that renews
 
 	sent atomic.Pointer[clock.Reading] // when the last acknowledged renewal was sent
 }
 
-// trustedFor returns the part of a lease for which a holder trusts its lock.
 func (c Config) trustedFor(life time.Duration) time.Duration {
 	return life - time.Duration(float64(life)*float64(c.Margin)/float64(c.Takeover))
 }
@@ -48,8 +49,8 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 // trusted.
 const leaseTrips = 3
 
-// beginLease sends the first renewal of a lock that the server has granted to this call, and
-// returns the lease. The lease counts from this renewal, because the time of a grant is not known.
+// beginLease sends the first renewal of a lock that was granted to this call, and returns the
+// lease. The lease counts from this renewal, because the time of the grant is unknown.
 func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	l := &lease{
 		life: c.o.life, hold: c.m.cfg.trustedFor(c.o.life),
@@ -86,8 +87,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a new number, and returns the time of the send. A contender can read
-// the number only after that time.
+// renew sends a renewal with a new number, and returns the time of the send. A contender can
+// read that number only after the returned time.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -99,7 +100,6 @@ func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock
 	return sent, err
 }
 
-// over returns an error if the lease has expired.
 func (l *lease) over(c clock.Clock) error {
 	if passed := clock.HolderElapsed(*l.sent.Load(), c.Now()); passed >= l.hold {
 		return fmt.Errorf("%w: the last renewal was sent %v ago, and trusted for %v of its life of %v",
@@ -108,16 +108,16 @@ func (l *lease) over(c clock.Clock) error {
 	return nil
 }
 
-// renewed makes the lease count from sent, the time at which the renewal was sent. It does nothing
-// if the lease has already expired, because a lost guard stays lost. Only one goroutine at a time
-// may call it, see [holding.apart].
+// renewed restarts the lease at the time at which the renewal was sent. If the lease has
+// already expired, renewed does nothing, because a lost guard stays lost. Only one
+// goroutine at a time may call renewed, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
 	}
 }
 
-// left returns the time until the lease expires without a renewal.
+// left returns the time until the lease expires if no further renewal is acknowledged.
 func (l *lease) left(c clock.Clock) time.Duration {
 	return l.hold - clock.HolderElapsed(*l.sent.Load(), c.Now())
 }
@@ -125,12 +125,13 @@ func (l *lease) left(c clock.Clock) time.Duration {
 // deadline returns the local wall clock time at which the lease expires.
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
-// Renew restarts the guard's [Lease], counted from the send of the command. Call it where the work
-// makes progress, not from a timer: a lease must expire when the work hangs. Renew sends one
-// command. Other renewals of the guard wait for it.
+// Renew restarts the guard's [Lease]. The lease counts from the send of the command. Call
+// Renew where the work makes progress, not from a timer: a lease must expire when the
+// work hangs. Renew sends one command. Concurrent calls for one guard run one after the
+// other.
 //
-// Errors: as Err; *LostError when the guard was lost before the reply came; [ErrBadOption] without
-// Lease. After another error the deadline is unchanged: try again.
+// Errors: as Err; *LostError if the guard was lost before the reply came; [ErrBadOption]
+// if the guard has no lease. After any other error the deadline is unchanged: try again.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -147,8 +148,8 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
-// keep renews the lease until ctx or the guard ends. It sends three renewals in the time for which
-// one is trusted.
+// keep renews the lease until ctx or the guard ends. The pause between two renewals is a
+// third of the time for which a renewal is trusted.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)
@@ -168,7 +169,7 @@ func (h *holding) keep(ctx context.Context) {
 
 func (h *holding) renew(ctx context.Context) error {
 	inside := h.transaction(ctx)
-	if inside == nil { // in the transaction no other call renews
+	if inside == nil { // a transaction runs alone, so its renewal needs no turn
 		select {
 		case h.lease.renewing <- struct{}{}:
 			defer func() { <-h.lease.renewing }()
@@ -203,12 +204,12 @@ func (h *holding) renew(ctx context.Context) error {
 	return failedTo("renew", h.session.Name, err)
 }
 
-// watchLease ends the guard's context when the lease expires, and reports the loss, even if the
-// context has already ended. It returns when the guard ends.
+// watchLease ends the guard when its lease expires, and reports the loss. It returns when
+// the guard ends.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
-	// The timer fires at least once per ping interval, because the timer of a suspended machine is
-	// suspended too.
+	// A timer stops while the machine is suspended. So the timer runs for at most one ping
+	// interval, and then the clock is read again.
 	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
 	timer := h.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()

@@ -20,8 +20,9 @@ const (
 	leaseHold = lifeTime - lifeTime/4
 )
 
-// A job that hangs loses its guard at the lease's deadline, although its process pings. A waiter
-// acquires the lock soon after the lease has expired. The process keeps its other locks.
+// A job that hangs loses its guard at the deadline of the lease, although the process of
+// the job pings. A waiter acquires the lock soon after the lease has expired. The process
+// keeps its other locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -62,7 +63,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// A lease that is renewed in time is never taken over. Each renewal costs one command.
+// If a holder renews its lease in time, no contender takes the lock over. A renewal sends
+// one command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,9 +89,9 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	})
 }
 
-// The time of a lease counts from the send of its renewal:
+// The duration of a lease counts from the time at which the process sends the renewal:
 //   - A slow reply shortens the remaining time.
-//   - A reply after the deadline makes the renewal fail.
+//   - If the reply arrives after the deadline, the renewal fails.
 //   - An unknown outcome does not change the deadline.
 func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -126,7 +128,8 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	})
 }
 
-// A renewal between a contender's last read and its takeover prevents the takeover.
+// If a holder renews its lease just before a contender evicts the holder, the eviction has
+// no effect.
 func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -153,8 +156,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// A contender that arrives long after a lease expired takes over after three ping intervals. It
-// does not watch for the duration of the lease.
+// If a lease expired long ago, a new contender takes the lock over after three ping
+// intervals, even if the duration of the lease is longer.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -167,8 +170,8 @@ func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	})
 }
 
-// The lock of a dead process is taken over after the shorter of the takeover time and the duration
-// of the lease.
+// If a process dies, a contender takes the lock over after the takeover time or after the
+// duration of the lease, whichever is shorter.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	for name, c := range map[string]struct{ life, least, most time.Duration }{
 		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
@@ -187,7 +190,7 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	}
 }
 
-// The lease of a waiter begins when its Lock call returns.
+// The lease of a waiter begins when the call of Lock returns.
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -207,8 +210,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	})
 }
 
-// Holders of a semaphore have separate leases. Only the holder that hangs is evicted. A waiter of
-// the same process gets its permit.
+// The holders of a semaphore have separate leases. If one holder hangs, only that holder is
+// evicted, and a waiter of the same process gets the permit.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -230,8 +233,9 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	})
 }
 
-// Leases and renewals out of bounds are refused. The error for a lease that is too short names the
-// round-trip time.
+// An acquisition and Renew return ErrBadOption for an invalid lease. If a lease is too
+// short for the round trips to the server, the error contains the duration of a round
+// trip.
 func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -262,7 +266,8 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// Renew of a broken lock returns ErrLockLost. The guard's context ends with the same cause.
+// If a lock is broken, Renew returns ErrLockLost. The cause of the guard's context is the
+// same error.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -273,7 +278,7 @@ func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	})
 }
 
-// A listing contains the lease and the age of its last renewal.
+// An Inspector lists the duration of each lease and the time since its last renewal.
 func TestInspector_ShowsLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -292,8 +297,8 @@ func TestInspector_ShowsLeases(t *testing.T) {
 	})
 }
 
-// The first renewal of a lease also counts from its send. If its outcome is unknown, the lock is
-// released.
+// The duration of a new lease counts from the time at which the process sends the first
+// renewal. If the outcome of this renewal is unknown, the process releases the lock.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -323,8 +328,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// If a lease expires after its context has ended, the loss is reported immediately, although the
-// guard is not released yet.
+// If the context of an acquisition ends before the lease expires, the guard still reports
+// its loss when the lease expires.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -19,8 +19,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// hangs has two hooks that hang. The obedient one returns when its context ends or after
-// CommandTimeout, like the driver. The deaf one ignores its context for 20 s.
+// The hooks in hangs simulate a server that does not answer. The obedient hook returns
+// when its context ends or after CommandTimeout, like the driver. The deaf hook ignores
+// its context and returns after 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
 	grace time.Duration // the time that a call may take after the end of its context
@@ -41,8 +42,8 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// asking is one call of the API. Another process holds the lock "a" if held is set. The calling
-// process holds the lock "own".
+// An asking is one call of the API. The calling process holds the lock "own". If held is
+// true, another process holds the lock "a".
 type asking struct {
 	name string
 	held bool
@@ -70,7 +71,7 @@ func tries(opts ...distlock.Option) asked {
 	}
 }
 
-// waits lists the calls that accept WaitAtMost.
+// These calls accept WaitAtMost.
 var waits = []asking{
 	{"Lock", false, acquires()},
 	{"Lock of a held lock", true, acquires()},
@@ -90,7 +91,7 @@ var waits = []asking{
 		}},
 }
 
-// asks lists the calls that do not accept WaitAtMost. Only their context bounds them.
+// These calls do not accept WaitAtMost. They end at the latest with their context.
 var asks = []asking{
 	{"TryLock", false, tries()},
 	{"TryLock of a held lock", true, tries(distlock.Shared())},
@@ -122,8 +123,8 @@ var asks = []asking{
 	}},
 }
 
-// Every call returns when its context ends or after WaitAtMost, whichever command hangs. The
-// background then undoes the effects of the call.
+// If a command of a call hangs, the call still returns when its context ends or after
+// WaitAtMost. Later the process releases what the call acquired.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -149,8 +150,8 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// ask makes one call on a server that hangs after a number of commands. The reply to the last of
-// these commands is lost. The server recovers a minute later.
+// The server answers the first commands of a call and then hangs. The reply to the last
+// answered command is lost. A minute later the server recovers.
 func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -202,8 +203,9 @@ func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Durat
 	})
 }
 
-// Close returns within its context although calls are pending, and names the locks that may still
-// be held. All pending calls then return an error.
+// If the server hangs, Close returns when its context ends, although other calls are
+// pending. The error names the locks that may still be held. Then all pending calls return
+// an error.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -221,7 +223,8 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				return refused.Release()
 			}
 			var under sync.Map
-			// The calls in asks are made twice, so that one renewal waits for another.
+			// The calls that do not accept WaitAtMost run twice, so that one renewal waits
+			// for another.
 			for i, a := range slices.Concat(waits, asks, asks, []asking{release}) {
 				under.Store(i, a.name)
 				go func() {
@@ -255,8 +258,8 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	}
 }
 
-// Close with an ended context still releases the locks, as in "defer manager.Close(ctx)". Without a
-// reply, it returns after at most one CommandTimeout.
+// If the context of Close has already ended, Close still releases the locks. If the server
+// hangs too, Close returns after at most one CommandTimeout.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -302,8 +305,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// Do releases the lock although its context has ended. If the server does not answer, Do returns
-// one CommandTimeout later.
+// If the context of Do ends, Do still releases the lock. If the server does not answer
+// either, Do returns at most one CommandTimeout later.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
@@ -332,7 +335,8 @@ func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	}
 }
 
-// A second Close returns within its own context. The first Close continues.
+// If two calls of Close run together, the second call returns when its own context ends,
+// and the first call continues.
 func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fifty waiters of one process for one lock send as few commands as one waiter. They are served in
-// the order of their calls.
+// Fifty waiters of one process read the lock as rarely as one waiter. They acquire the
+// lock in the order of their calls.
 func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -51,7 +51,8 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// impatient calls Lock with WaitAtMost(d) until it acquires "a".
+// Each call of Lock has the option WaitAtMost(d). The calls end when one of them acquires
+// "a".
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {
@@ -70,7 +71,6 @@ func (p *proc) impatient(
 	return got
 }
 
-// The method briefly calls Lock for "a" with WaitAtMost(d), and checks that the call fails after d.
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.t.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
@@ -79,7 +79,7 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	}
 }
 
-// A caller that repeats short waits enters the queue once, and keeps its place.
+// If a caller repeats short waits, its process enters the queue once and keeps its place.
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -97,8 +97,9 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// If no caller waits again after a short wait, the queue entry is soon removed, even if the entry
-// was granted the lock. It delays no waiter.
+// After a short wait, a process keeps its queue entry for a moment. If no caller uses the
+// entry again, the process removes it, even if the lock was granted to it. The next waiter
+// is not delayed.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
@@ -121,8 +122,8 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// A caller uses the entry of an earlier caller only if the mode, the reason and the label are the
-// same.
+// A caller takes over the queue entry of an earlier caller only if mode, reason and label
+// are equal.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},

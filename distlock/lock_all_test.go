@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// LockAll with a lease renews the locks that it has acquired while it waits for the others. The
-// leases begin when LockAll returns.
+// While LockAll waits for a lock, it renews the leases of the locks that it has already
+// acquired. When LockAll returns, at least half of each lease is left.
 func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -57,7 +57,7 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	})
 }
 
-// If the server hangs, the release of ten locks takes as long as that of one.
+// If the server hangs, releasing ten guards of LockAll takes as long as releasing one.
 func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)

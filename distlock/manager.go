@@ -51,13 +51,14 @@ type settings struct {
 	Clock clock.Clock
 }
 
-// New checks the configuration and the server, starts the heartbeat, and returns when the first
-// ping is acknowledged. The background creates indexes. Only the first acquisition reports a
-// missing privilege to write locks.
+// New checks the configuration and the server, starts the heartbeat, and returns when the
+// first ping is acknowledged. The indexes are created in the background. New does not
+// check the privilege to write locks. If that privilege is missing, the first acquisition
+// returns a *PrivilegeError.
 //
-// Errors, always without a password: *ConfigError; [ErrUnavailable] when the server cannot be
-// reached within ctx and CommandTimeout; *PrivilegeError; an error for servers before 4.4, FerretDB
-// 1.x, and config behind a mongos.
+// No error contains a password. Errors: *ConfigError; [ErrUnavailable] if the server
+// cannot be reached within ctx and CommandTimeout; *PrivilegeError; an error for servers
+// before 4.4, for FerretDB 1.x, and for the database named config behind a mongos.
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -93,8 +94,8 @@ func New(ctx context.Context, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// creating wraps an error of New. It returns a *ConfigError unchanged, because its text is
-// complete.
+// creating wraps an error of New. It returns a *ConfigError unchanged, because the text of a
+// *ConfigError is complete.
 func creating(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
@@ -110,7 +111,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	if err := acceptable(server, cfg.Config); err != nil {
 		return nil, err
 	}
-	if s.pings != s.locks { // both clients must work, and know the server
+	if s.pings != s.locks { // both clients must work
 		if _, err := s.locks.Hello(ctx); err != nil {
 			return nil, err
 		}
@@ -168,7 +169,7 @@ func acceptable(s catalog.Server, cfg Config) error {
 	}
 	if s.ConfigServer && cfg.Database == defaultDatabase && cfg.Takeover > configServerTakeover {
 		problem := fmt.Sprintf("Takeover is %v, must be at most %v on a config server: MongoDB's own "+
-			"lock manager overtakes after that", cfg.Takeover, configServerTakeover)
+			"lock manager takes over after that", cfg.Takeover, configServerTakeover)
 		return &ConfigError{Problems: []string{problem}}
 	}
 	return nil
@@ -184,7 +185,7 @@ func newProcess(cfg settings) (string, error) {
 	return fmt.Sprintf("%s:%d:%d:%s", cfg.Host, os.Getpid(), cfg.Clock.Now().Wall.Unix(), id), nil
 }
 
-// Config returns the effective configuration, without the user in the URI.
+// Config returns the effective configuration, without the user and the password in the URI.
 func (m *Manager) Config() Config { return m.cfg.Config }
 
 // Process returns the process id under which this Manager acquires locks now.
@@ -201,18 +202,21 @@ func (m *Manager) Err() error {
 	return nil
 }
 
-// Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
-// under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
-// ends, or after one try within CommandTimeout if ctx has already expired. The error names the
-// locks that may stay held until a takeover. A second Close waits for the first and returns nil, or
-// an error if its ctx ends first.
+// Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions
+// and releases under way, stops the heartbeat and removes the ping document. It returns
+// at the latest when ctx ends. If ctx has already expired, Close takes at most one
+// CommandTimeout. The error names the locks that may stay held until a takeover. A second
+// Close waits for the first and returns nil, or an error if its own ctx ends first.
 //
-// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
-// Close ends the function's context and releases the lock when the function has returned. It waits
-// until ctx ends, or for one CommandTimeout if ctx has no deadline, so give ctx a deadline that
-// outlasts the functions. Close does not wait for a function that calls Close with its own context
-// or a derived one: its lock is released immediately. Release other guards before Close: only their
-// callers know whether the work is over.
+// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a
+// lock, Close ends the function's context, and releases the lock when the function has
+// returned. It waits until ctx ends, or for one CommandTimeout if ctx has no deadline. So
+// give ctx a deadline that outlasts the functions. If a function calls Close with its own
+// context or a derived one, Close does not wait for that function, and releases its lock
+// immediately.
+//
+// Release all other guards before Close, because only their callers know whether the work
+// under them has ended.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -237,12 +241,12 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	holds := m.owned.endAll(ErrClosed)
-	ctx, done := m.givingBack(ctx) // the context of a guard is over now
+	ctx, done := m.givingBack(ctx) // ctx may be the context of a guard, which has ended now
 	defer done()
 	used, free := inUse(ctx, holds)
 	sideBySide(len(free), func(i int) { m.releaseAtClose(ctx, free[i]) })
 	running := m.releaseInUse(ctx, used)
-	if running != nil { // no time is left, and the ping document stays with the locks
+	if running != nil { // no time is left, and the ping document must stay with the locks
 		ended, end := context.WithCancelCause(ctx)
 		end(errTimeUp)
 		ctx = ended
@@ -256,7 +260,8 @@ func (m *Manager) close(ctx context.Context) error {
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 
-// whileOpen returns a context for the commands of a call. It ends when ctx ends or Close is done.
+// whileOpen returns a context for the commands of a call. The context ends when ctx ends or
+// when Close is done.
 func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })
@@ -266,7 +271,8 @@ func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// within returns a context that ends with ctx, or when d has passed by the Manager's clock.
+// within returns a context that ends when ctx ends, or when d has passed by the Manager's
+// clock.
 func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := m.cfg.Clock.NewTimer(d)
@@ -281,14 +287,13 @@ func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context,
 	return ctx, func() { cancel(nil) }
 }
 
-// loops holds the background loops of a Manager. No loop begins after Wait.
+// loops holds the background goroutines of a Manager.
 type loops struct {
-	mu   sync.Mutex // guards over, and the start of loops
+	mu   sync.Mutex // guards over, and the start of goroutines
 	over bool
 	wg   sync.WaitGroup
 }
 
-// Go runs a loop in the background, unless Wait was called.
 func (l *loops) Go(run func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -297,8 +302,9 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait prevents new loops, and waits until all loops have returned or ctx ends. A loop returns when
-// the Manager is closed, at the latest after its current command.
+// Wait waits until all goroutines have returned or ctx ends. After the call of Wait, Go
+// starts no goroutine. A goroutine returns when the Manager is closed, at the latest
+// after its current command.
 func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
 	l.over = true
@@ -319,19 +325,19 @@ type Stats struct {
 	Pings       int64         // acknowledged pings
 	Failures    int64         // pings that were not acknowledged
 	Processes   int64         // process ids that were replaced by a new one
-	Ghosts      int64         // ghosts that were freed
-	Late        int64         // releases by the background
+	Ghosts      int64         // ghosts that were found
+	Late        int64         // late releases in the background
 	Pruned      int64         // old ping documents that were deleted
 	Panics      int64         // panics recovered in the heartbeat
 	MaxLateness time.Duration // the largest delay of the heartbeat
-	Server      Server        // at the last ping
+	Server      Server        // as of the last hello
 
 	Held       int              // acquisitions that were not released, including lost ones
 	Waiting    int              // calls of Lock and Do that wait for their locks
 	OldestWait time.Duration    // longest wait of a call, without candidates, followers and rescuers
-	Unreleased int              // sessions that the background must still release
+	Unreleased int              // sessions that are still to be released in the background
 	PingAge    time.Duration    // time since the last acknowledged ping was sent
-	TrustedFor time.Duration    // remaining trust in guards without another ping; 0 when lost
+	TrustedFor time.Duration    // time for which guards are trusted if no ping follows; 0 when lost
 	Lateness   time.Duration    // delay of the heartbeat at its last ping
 	Skew       time.Duration    // lead of the server's clock at the last acknowledged ping
 	Listening  string           // source of grants: "stream", "polling", "" without waiters
@@ -342,7 +348,7 @@ type Stats struct {
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
 	Version         string // as the server reports it, such as "7.0.5"
-	Primary         string // the term of the primary, or the start of a standalone server
+	Primary         string // election id of the primary, or start of a standalone server
 	Embedded        bool   // the embedded server
 	ConfigServer    bool   // a mongod with --configsvr
 	Transactions    bool
@@ -350,7 +356,7 @@ type Server struct {
 	PipelineUpdates bool
 }
 
-// Stats returns the counts and the present state. No I/O. It never waits.
+// Stats returns the counters and the present state. No I/O. It never blocks.
 func (m *Manager) Stats() Stats {
 	beat, server := m.pinger.Stats(), m.pinger.Server()
 	s := Stats{

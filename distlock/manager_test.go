@@ -17,7 +17,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// 10,000 held locks cost at most three commands per ping interval, and no goroutine.
+// A process with 10,000 held locks sends at most three commands per ping interval and needs
+// no additional goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) { // J4
 	if testing.Short() {
 		t.Skip("left out by -short: ten thousand locks take long")
@@ -45,7 +46,8 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) { // J4
 	})
 }
 
-// Close ends all contexts with ErrClosed, releases all locks and removes the ping document.
+// Close ends all guards with ErrClosed, releases all locks and deletes the ping document
+// of the process.
 func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -71,7 +73,8 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	})
 }
 
-// An acquisition that is pending during Close returns ErrClosed. Close releases its lock.
+// If Close runs while an acquisition waits for its reply, the acquisition returns
+// ErrClosed, and Close releases the lock.
 func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -89,8 +92,8 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	})
 }
 
-// A waiter sends one command to enter the queue, and one read per ping interval while the holder
-// lives. It has the lock at the instant of the release.
+// A waiter sends one command to enter the queue. While the holder lives, it reads the lock
+// once per ping interval. It acquires the lock at the instant of the release.
 func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -102,8 +105,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
 		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
-		// An interval has four commands: a ping, a hello, a read of the process's sessions and a
-		// read of the lock. It lasts at least 27 s.
+		// A ping interval lasts at least 27 s. In it the process sends a ping, a hello, a
+		// read of its sessions and a read of the lock.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
@@ -113,7 +116,7 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	})
 }
 
-// A waiter acquires a dead holder's lock within the takeover time and one poll.
+// If a holder dies, a waiter acquires the lock at most one poll after the takeover time.
 func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -127,7 +130,7 @@ func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	})
 }
 
-// A wait ends after WaitAtMost or with its context. The error names the holder.
+// A wait ends after WaitAtMost or when its context ends. The error names the holder.
 func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -155,8 +158,8 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// New refuses a host name with control characters, because the host name is a part of the process
-// id.
+// New refuses a host name with control characters, because the host name is part of the
+// process id.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
@@ -165,13 +168,13 @@ func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 		var bad *distlock.ConfigError
 		if !errors.As(err, &bad) || len(bad.Problems) != 1 ||
 			!strings.HasPrefix(bad.Problems[0], "Host contains ") ||
-			!strings.Contains(bad.Problems[0], "take it out") {
+			!strings.Contains(bad.Problems[0], "remove it") {
 			t.Errorf("%q: %v", host, err)
 		}
 	}
 }
 
-// Validate reports all contradictions together, with the names of the fields.
+// Validate reports all contradictions in a Config together and names the fields.
 func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	err := distlock.Config{
@@ -216,7 +219,8 @@ func TestConfig_Contradictions_AllAtOnce(t *testing.T) {
 	}
 }
 
-// A malformed connection string is a ConfigError. No error of New contains the password.
+// For a malformed connection string, New returns a ConfigError. No error of New contains the
+// password.
 func TestNew_BadURI_NoPasswordInTheError(t *testing.T) { // G11
 	t.Parallel()
 	for uri, malformed := range map[string]bool{
@@ -239,8 +243,8 @@ func TestNew_BadURI_NoPasswordInTheError(t *testing.T) { // G11
 	}
 }
 
-// PruneLocks deletes the documents of locks that were free for days. The next fence of such a lock
-// is still larger.
+// If PruneLocks is set, a process deletes the documents of locks that have been free for
+// days. The next fence of a deleted lock is still larger.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		runInBubble(t, fmt.Sprint(on), func(t *testing.T, w *world) {

@@ -16,8 +16,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process with hundreds of callers has two entries in the queue, and serves its callers in order.
-// A single caller of another process waits for at most three turns.
+// A process with hundreds of callers has two queue entries and serves its callers in
+// order. A single caller of another process waits at most until three of these callers
+// have had the lock.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -62,8 +63,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// A process has a second entry only while fewer than fifty entries are queued. All callers are
-// served.
+// A process adds a second queue entry only if the queue has fewer than fifty entries. All
+// callers acquire the lock.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.start(nil).mustTry("a")
@@ -94,8 +95,9 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// A session that is acquired after its caller has returned is given to the next caller, if that
-// caller has the same options. If the options differ, the process releases the session at once.
+// If a caller gives up before its session is acquired, the next caller with the same
+// options gets the session. If the options of the next caller differ, the process releases
+// the session.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -138,7 +140,8 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	}
 }
 
-// A session that is acquired after its only caller has returned is released at once.
+// If a caller gives up before its session is acquired, and no other caller waits, the
+// process releases the session at once.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -167,7 +170,8 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// A command continues after its caller has returned, so that its connection can be reused.
+// If a caller gives up before the reply, the command is not cancelled, so that its
+// connection can be reused.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -191,8 +195,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// The entries of a process share one pause after failed commands, so impatient callers send few
-// commands.
+// After a failed command, all queue entries of a process pause before the next try. So
+// impatient callers send few commands.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -213,7 +217,7 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	})
 }
 
-// Impatient callers of TryLock send at most three commands at a time to a slow server.
+// On a slow server, impatient callers of TryLock send at most three commands at a time.
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -247,7 +251,7 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 	})
 }
 
-// The context of an answered command ends only after the caller has received the answer.
+// If a command succeeds, its context ends only after the caller has received the reply.
 func TestCommand_Answered_ItsContextEndsAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, cancel := context.WithCancel(t.Context())

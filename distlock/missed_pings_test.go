@@ -11,14 +11,14 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// noPings makes the pings of a process fail.
 func (p *proc) noPings() {
 	p.store.Set(fault.On(fault.Ping, func(func() error) error {
 		return fault.Lost(fault.Ping)
 	}))
 }
 
-// A release passes over a waiter that has missed two pings, and grants the lock to the next one.
+// If the first waiter in the queue has missed two pings, a release grants the lock to the
+// next waiter.
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} {
@@ -44,7 +44,8 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// A living waiter that misses pings loses its place, and gets it back when it pings again.
+// If a living waiter misses pings, it loses its place in the queue. When it pings again, it
+// gets the place back.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -74,7 +75,7 @@ func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	})
 }
 
-// After an outage all pings are old. No waiter is passed over.
+// After an outage of the server all pings are old, but no waiter is evicted.
 func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 	for _, away := range []time.Duration{
 		65 * time.Second, 70 * time.Second, 80 * time.Second, 95 * time.Second, 2 * time.Minute,
@@ -126,8 +127,8 @@ func processes(w *world) []string {
 	return ids
 }
 
-// A waiter keeps a lock that is granted to it while another process tries to evict it from the
-// queue.
+// If a waiter gets the lock while another process tries to evict it from the queue, it
+// keeps the lock.
 func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Readers share the lock, and a writer holds it alone. A reader that arrives after a waiting writer
-// waits behind it.
+// Readers share the lock, and a writer holds it alone. If a writer waits, a reader that
+// arrives later waits behind the writer.
 func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -29,7 +29,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 		writer := c.queue("a")
 		third, fourth := a.queue("a", distlock.Shared()), b.queue("a", distlock.Shared())
 		for _, g := range []*distlock.TryGuard{first, second} {
-			assert.NoErr(t, g.Verify(t.Context()), "Check of a reader")
+			assert.NoErr(t, g.Verify(t.Context()), "Verify of a reader")
 			w.wantWaiting(writer)
 			w.release(g)
 		}
@@ -49,7 +49,8 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// If one of two readers dies, only the dead reader is evicted. The living reader keeps its lock.
+// If one of two readers dies, only that reader is evicted. The other reader keeps its
+// lock.
 func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -70,8 +71,9 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// There are never more guards than permits, and waiters get them in order. A caller with another
-// limit gets an error with the recorded limit. Another limit may be used when no holder is left.
+// A semaphore never has more holders than permits, and grants permits in the order of the
+// queue. If a caller asks for another limit, it gets an error with the recorded limit.
+// After the last release, a caller may set a new limit.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -106,8 +108,8 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	})
 }
 
-// A lock is free after as many releases as acquisitions. A second release of one guard has no
-// effect.
+// Reenter returns a further guard of a held lock. The lock is free when each guard has
+// been released once. A second release of a guard has no effect.
 func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -146,7 +148,7 @@ func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	})
 }
 
-// LockAll acquires all locks or none. After a failure it releases the locks that it has acquired.
+// LockAll acquires all locks or none. If one acquisition fails, LockAll releases the others.
 func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -181,7 +183,7 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	})
 }
 
-// LockAll causes no deadlock between callers that name the same locks in different orders.
+// Callers of LockAll that name the same locks in different orders do not deadlock.
 func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		procs := []*proc{w.start(nil), w.start(nil), w.start(nil)}
@@ -207,7 +209,7 @@ func TestLockAll_AnyOrder_NoDeadlock(t *testing.T) {
 	})
 }
 
-// If one lock of LockAll is lost, the common context ends.
+// If one lock of a LockAll is lost, the context that its guards share ends.
 func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -221,8 +223,8 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// The methods Locks and Waiters list all facts about holders and waiters, and report malformed
-// documents. Method Break grants the lock to the next waiter.
+// Locks and Waiters of an Inspector list each holder and waiter with its data, and return
+// errors for malformed documents. Break grants a lock to the next waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -23,7 +23,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// diary keeps the events of one process, except acknowledged pings.
+// A diary keeps the events of one process, except acknowledged pings.
 type diary struct {
 	mu     sync.Mutex // guards events
 	events []distlock.Event
@@ -38,7 +38,6 @@ func (d *diary) Observe(e distlock.Event) {
 	d.events = append(d.events, e)
 }
 
-// take returns the events since the last call.
 func (d *diary) take() []distlock.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +46,6 @@ func (d *diary) take() []distlock.Event {
 	return events
 }
 
-// observed starts a process with a diary.
 func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
 	d := &diary{}
 	return w.start(func(cfg *distlock.Config) {
@@ -58,7 +56,8 @@ func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
 	}), d
 }
 
-// wantEvents compares the kind and the cause of each event with strings such as "lost no ping".
+// wantEvents compares the kind and the cause of each event with a text such as "lost no
+// ping".
 func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	t.Helper()
 	events := d.take()
@@ -72,8 +71,8 @@ func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	return events
 }
 
-// An event contains the facts about its guard. A release also has the time for which the guard was
-// held.
+// The event of an acquisition contains the data of its guard. The event of a release also
+// contains the time for which the lock was held.
 func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -92,8 +91,8 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	})
 }
 
-// A refused try, an expired wait and a grant are different events. The waiting time counts from the
-// call.
+// A refused TryLock, a wait that ends without the lock, and a grant are different events.
+// The waiting time counts from the start of the call.
 func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
@@ -122,8 +121,8 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	})
 }
 
-// After a takeover, the contender reports the previous holder and the rule. The old holder reports
-// its loss and the cause.
+// After a takeover, the events of the contender name the previous holder and the rule. The
+// events of the previous holder report the loss and its cause.
 func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, oldDiary := w.observed(nil)
@@ -170,7 +169,8 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	})
 }
 
-// An expired lease, a break and a release after the loss are reported with their causes.
+// The events report why a guard was lost or released: an expired lease, a break, or an
+// earlier loss.
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -191,7 +191,8 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	})
 }
 
-// An Inspector without a Manager reports a break under its host name and process number.
+// If an Inspector without a Manager breaks a lock, the event names the host and the
+// process id of the operating system.
 func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, d := w.start(nil).mustTry("a"), &diary{}
@@ -206,7 +207,8 @@ func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	})
 }
 
-// The eviction of a dead waiter is an event with fence 0.
+// The event of the eviction of a dead waiter contains the fence 0, because a waiter has no
+// fence.
 func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, dead := w.start(nil).mustTry("a"), w.start(nil)
@@ -231,7 +233,8 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	})
 }
 
-// A release by the background is a separate event of the same session.
+// If the process completes a failed release later, it reports a further event for the same
+// session.
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -248,8 +251,8 @@ func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	})
 }
 
-// The release of a dropped guard is an event. The test uses real time, because the garbage
-// collector does not use virtual time.
+// If the process releases the lock of a dropped guard, it reports an event. The test uses
+// real time, because the garbage collector does not use virtual time.
 func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	t.Parallel()
 	d := &diary{}
@@ -269,7 +272,8 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	}
 }
 
-// A panic of an observer affects no lock, and other observers still get the event.
+// If an observer panics, the locks stay valid, and the other observers still get the
+// event.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -298,7 +302,7 @@ func (f observerFunc) Observe(e distlock.Event) { f(e) }
 
 type mark struct{}
 
-// traced records the context of each event.
+// A traced records the value of the key mark from the context of each event.
 type traced struct {
 	diary
 	marks []string
@@ -310,7 +314,8 @@ func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// ObserveContext gets the context of the acquisition with each event of a guard.
+// With each event of a guard, ObserveContext gets the context that the caller passed to
+// the acquisition.
 func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := &traced{}
@@ -328,8 +333,8 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	})
 }
 
-// acquireRelease returns a function that acquires and releases a lock, and one that closes the
-// Manager.
+// acquireRelease returns a function that acquires and releases a lock, and a function that
+// closes the Manager.
 func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	m, err := distlock.New(context.Background(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
@@ -344,9 +349,9 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	}, func() { _ = m.Close(context.Background()) }
 }
 
-// An observer that stores nothing adds no allocation to an acquisition and its release. The test
-// runs alone, because it counts all allocations of the program. It uses the smallest of three
-// counts, because a ping may allocate as well.
+// An observer that stores nothing causes no additional allocation. The test does not run
+// in parallel, because it counts the allocations of the whole program. It uses the
+// smallest of three counts, because a ping may also allocate.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")

@@ -12,14 +12,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// obstacle is a holder or a queue that makes a lock refuse a contender.
+// An obstacle is a holder or a queue that a contender must wait for.
 type obstacle struct {
 	holder, queue bool // which processes are in the way
-	limit         bool // a living obstacle's error is a *PermitMismatchError
+	limit         bool // while the obstacle lives, the error is a *PermitMismatchError
 	build         func(w *world, holder, queue *proc, opts []distlock.Option) (undo func())
 }
 
-// heldWith returns a function that makes process h hold the lock, and queues waiters of process q.
+// heldWith returns a function that builds an obstacle: process h holds the lock, and
+// process q queues the given number of waiters.
 func heldWith(waiters int) func(w *world, h, q *proc, opts []distlock.Option) func() {
 	return func(w *world, h, q *proc, opts []distlock.Option) func() {
 		h.hold(opts)
@@ -51,7 +52,7 @@ func otherLimit(waiters int) func(w *world, h, q *proc, opts []distlock.Option) 
 	}
 }
 
-// hold acquires a lock, so that another caller with the same options has to wait.
+// Afterwards another caller with the same options must wait.
 func (p *proc) hold(opts []distlock.Option) {
 	p.w.t.Helper()
 	g := p.mustTry("a", opts...)
@@ -83,8 +84,9 @@ func (w *world) queueWaiters(p *proc, name string, n int, opts []distlock.Option
 	}
 }
 
-// A contender in any mode acquires the lock soon after all holders and waiters before it have died.
-// While one of them lives, the contender gets the documented error, and the dead ones are evicted.
+// If all holders and waiters of a lock die, a contender in any mode soon acquires the
+// lock. If one of them lives, the contender gets an error, and the dead processes are
+// evicted.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range obstacles {
@@ -105,7 +107,6 @@ func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	}
 }
 
-// allModes maps each mode to its options.
 var allModes = map[string][]distlock.Option{
 	"exclusive": nil, "shared": {distlock.Shared()}, "permit": {distlock.Permits(2)},
 }
@@ -179,7 +180,6 @@ func inTheWay(t *testing.T, w *world, in obstacle, mode, dies, call string) {
 	undo()
 }
 
-// transaction tries once to acquire a lock in a transaction.
 func (w *world) transaction(p *proc) error {
 	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
 		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))

@@ -40,31 +40,32 @@ func (f optionFunc) apply(o *acquireOptions) { f(o) }
 // NUL. In mongos it is an argument of lock_try.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
-// Label sets the caller's name in the field who. It is at most 128 bytes without a colon; its
-// default is "go". mongos wrote the thread's name.
+// Label sets the caller's name in the field who. The label is at most 128 bytes without a
+// colon. The default is "go". In mongos it is the name of the thread.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
-// WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
-// to acquire. A timeout of the context bounds the guard, too. Zero means one try. The error is the
-// last reason to wait, such as [ErrHeld], or [ErrUnavailable] if the server did not answer in time.
+// WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and
+// [Manager.LockAll] take to acquire. Unlike a timeout of the context, WaitAtMost does not
+// end the guard. Zero means one try. When the time is up, the error is the last reason to
+// wait, such as [ErrHeld], or [ErrUnavailable] if the server did not answer in time.
 // TryLock ignores WaitAtMost.
 //
-// A loop of short waits gets the lock as early as one long wait: the queue entry belongs to the
-// process and serves its next call with equal options.
+// A loop of short waits gets the lock as early as one long wait. The queue entry belongs
+// to the process, and serves the next call with equal options.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder that
-// acquired it without this option. Further callers wait. A shared contender waits behind earlier
-// exclusive ones. No writer starves.
+// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one
+// holder that acquired it without this option. Further callers wait. A shared contender waits
+// behind earlier exclusive contenders, so no writer starves.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
-// Permits acquires one of n permits, where n is 1 to 1,000. At most n guards of the name exist at a
-// time. While a holder or waiter is alive, a call with another number, or without Permits, gets a
-// *PermitMismatchError.
+// Permits acquires one of n permits, where n is 1 to 1,000. At most n guards of the name
+// exist at a time. While a holder or waiter is alive, a call with another number of permits,
+// or without Permits, gets a *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }
@@ -116,7 +117,6 @@ func checkName(name string) error {
 	return nil
 }
 
-// usable returns an error for a nil context or an expired one.
 func usable(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -127,7 +127,7 @@ func usable(ctx context.Context) error {
 	return nil
 }
 
-// ended returns the cause of an expired context, as an error that also matches the context's error.
+// ended returns the cause of an expired context. The result also matches ctx.Err().
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

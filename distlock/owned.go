@@ -15,9 +15,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// ownedSessions holds the sessions of this process: the current attempts, and the guards that were
-// not released. It implements [pinger.Owner]. It holds no *TryGuard, so that the garbage collector
-// can find a dropped guard.
+// ownedSessions holds the sessions of this process: the current attempts, and the guards that
+// are not released. It implements [pinger.Owner]. It refers to no *TryGuard, so that the
+// garbage collector can find a dropped guard.
 type ownedSessions struct {
 	m *Manager
 
@@ -25,10 +25,10 @@ type ownedSessions struct {
 	attempts map[bson.ObjectID]bool // added before the command is sent
 	holds    map[bson.ObjectID]*holding
 	breaks   []lockBreak             // recorded during the current attempts
-	ended    map[bson.ObjectID]bool  // since the start of Sweep; nil outside of a Sweep
-	dropped  []*holding              // dropped by their users without Release
-	late     map[bson.ObjectID]int64 // fences of guards that the background must release
-	idle     chan struct{}           // closed when attempts is empty; nil if no call waits for that
+	ended    map[bson.ObjectID]bool  // sessions that ended during a Sweep; nil outside of a Sweep
+	dropped  []*holding              // dropped by their callers without Release
+	late     map[bson.ObjectID]int64 // fences of guards that are still to be released
+	idle     chan struct{}           // closed when attempts is empty; nil if no call waits for it
 }
 
 func newOwned(m *Manager) *ownedSessions {
@@ -45,7 +45,6 @@ func (t *ownedSessions) enter(ts bson.ObjectID) {
 	t.attempts[ts] = true
 }
 
-// attemptEnded removes an attempt, successful or not.
 func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +62,8 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	}
 }
 
-// add adds a holding. It reports whether an operator broke the lock since the attempt began.
+// add adds a holding. The result broken reports whether an operator has broken the lock since
+// the attempt began.
 func (t *ownedSessions) add(h *holding) (broken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,10 +80,9 @@ func (t *ownedSessions) remove(h *holding) {
 	}
 }
 
-// mostLate limits the number of fences that are kept for EventReleasedLate.
+// mostLate limits the fences that are kept for [EventReleasedLate].
 const mostLate = 10_000
 
-// releaseLater leaves the release of a holding to the background.
 func (t *ownedSessions) releaseLater(h *holding) {
 	if t.m.events != nil {
 		t.mu.Lock()
@@ -96,8 +95,8 @@ func (t *ownedSessions) releaseLater(h *holding) {
 	t.m.pinger.ReleaseLater(h.session, h.term)
 }
 
-// releasedLate returns the fence of a guard that the background has released. It returns 0 for a
-// session without a guard, such as a waiter's.
+// releasedLate returns the fence of a guard that the background has released. For a session
+// without a guard, such as a waiter's, it returns 0.
 func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +111,6 @@ func (t *ownedSessions) count() int {
 	return len(t.holds)
 }
 
-// all returns the holdings in no particular order.
 func (t *ownedSessions) all() []*holding {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +128,6 @@ func (t *ownedSessions) endAll(why error) []*holding {
 	return holds
 }
 
-// untilIdle waits until no attempt is left.
 func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	t.mu.Lock()
 	if len(t.attempts) == 0 {
@@ -150,15 +147,15 @@ func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	}
 }
 
-// TermBegan starts the watchdog of a term. The watchdog ends the guards' contexts at the deadline,
-// whether the ping loop runs or not. It is the only timer for all guards.
+// TermBegan starts the watchdog of a term. At the deadline the watchdog ends the guards'
+// contexts, even if the ping loop does not run. It is the only timer for all guards.
 func (t *ownedSessions) TermBegan(term *pinger.Term) {
 	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term or with Close
 }
 
 func (t *ownedSessions) watchdog(term *pinger.Term) {
-	// The timer fires at least once per ping interval, because the timer of a suspended machine is
-	// suspended too.
+	// A timer stops while the machine is suspended. So the timer runs for at most one ping
+	// interval, and then the clock is read again.
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
@@ -185,24 +182,24 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	}
 }
 
-// Owns reports whether a guard or an attempt has the session ts. A lost guard counts until its user
-// releases it, because the user may still work.
+// Owns reports whether an attempt or a guard has the session ts. A lost guard is included
+// until its caller releases it, because the caller may still work.
 func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.attempts[ts] || t.holds[ts] != nil || t.ended[ts]
 }
 
-// drop records a guard that was dropped without Release, for the next Sweep.
 func (t *ownedSessions) drop(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.dropped = append(t.dropped, h)
 }
 
-// Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
-// returns the sessions of the guards that are trusted under term. Until swept is called, Owns also
-// returns true for the sessions that end meanwhile.
+// Sweep ends and releases the guards that were dropped without Release since the last
+// Sweep. It returns the sessions of the guards that are trusted under term. Until the
+// returned function swept is called, Owns also returns true for the sessions that end in
+// the meantime.
 func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped
@@ -233,8 +230,9 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 	}
 }
 
-// Vanished reads the lock of a guard that the reaper did not find in the store. If the guard does
-// not hold the lock, it is lost.
+// Vanished reads the lock of a guard, after the reaper did not find the guard's session
+// in the store. If the lock document does not contain the session either, the guard is
+// lost.
 func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	t.mu.Lock()
 	h := t.holds[s.TS]
@@ -247,11 +245,12 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	}
 }
 
-// errBroken is the cause of a loss by a break through the guard's own Manager.
+// errBroken is the cause of a loss after an operator broke the lock through the guard's own
+// Manager.
 var errBroken = errors.New("an operator breaks it")
 
-// A lockBreak is the target of a break: a session, or a name with a fence if the operator gave no
-// session.
+// A lockBreak identifies the guard that a break ends: by session, or by lock name and
+// fence if the session is unknown.
 type lockBreak struct {
 	session catalog.Session
 	fence   int64
@@ -262,8 +261,9 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guard whose lock an operator is about to break. It also records the break for
-// attempts that wait for their reply. It returns the lost guards; the caller reports their loss.
+// broken ends the guards of a lock that an operator is about to break. It also records
+// the break for attempts that wait for a reply. It returns the guards, and the caller
+// reports their loss.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()

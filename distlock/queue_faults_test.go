@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A waiter finds its grant within a ping interval, although the grant stream breaks or reports
-// nothing.
+// If the grant stream breaks or reports nothing, a waiter still finds its grant within a
+// ping interval.
 func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
 		"the stream dies with the notice": func(_ context.Context, apply func() error) error {
@@ -50,8 +50,8 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	}
 }
 
-// A waiter that dies in the queue is evicted after the takeover time, even if it was granted the
-// lock. Living waiters keep their places.
+// If the lock is granted to a dead waiter, that waiter is evicted after the takeover time.
+// Living waiters keep their places.
 func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -103,8 +103,8 @@ func (c *endsAtTheGrant) Err() error {
 	}
 }
 
-// If a context ends at the instant of the grant, either the call returns its guard, or the next
-// waiter gets the lock at once.
+// If the context of a call ends at the instant of the grant, either the call returns a
+// guard, or the next waiter soon acquires the lock.
 func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -136,7 +136,8 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	})
 }
 
-// If a waiter gives up without a server, its entry is removed soon after the server is back.
+// If a waiter gives up while the server does not answer, the process removes the queue
+// entry soon after the server is back.
 func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -156,7 +157,7 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	})
 }
 
-// freeByHand sets only the state to 0, like MongoDB's own lock manager.
+// freeByHand frees a lock as MongoDB's own lock manager does: it changes only the state.
 func (w *world) freeByHand(name string) {
 	w.t.Helper()
 	var doc bson.D
@@ -169,8 +170,8 @@ func (w *world) freeByHand(name string) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
-// If another program frees the lock or removes its document, a waiter acquires the lock within a
-// ping interval.
+// If another program frees a lock or deletes its document, a waiter soon acquires the
+// lock.
 func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, notices := range []bool{true, false} {
@@ -199,7 +200,8 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// A waiter ignores a grant that it gets after its heartbeat has expired. It queues again.
+// If the heartbeat of a process has expired when one of its waiters is granted the lock,
+// the waiter does not use the grant. It enters the queue again.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

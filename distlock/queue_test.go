@@ -24,14 +24,15 @@ func (p *proc) withoutNotices() *proc {
 	return p
 }
 
-// turn is the result of one call of Lock, and its duration.
+// A turn is the result of a call of Lock, with its duration.
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
 	after time.Duration
 }
 
-// queue calls Lock in the background and waits until the call is queued.
+// The call of Lock runs in a new goroutine. queue returns when the call waits or has
+// ended.
 func (p *proc) queue(name string, opts ...distlock.Option) <-chan turn {
 	return p.queueCtx(context.Background(), name, opts...)
 }
@@ -47,7 +48,7 @@ func (p *proc) queueCtx(ctx context.Context, name string, opts ...distlock.Optio
 	return done
 }
 
-// ended waits for the end of a call of Lock, for at most two hours of virtual time.
+// The wait for the result of Lock is limited to two hours of virtual time.
 func (w *world) ended(done <-chan turn) turn {
 	w.t.Helper()
 	const limit = 2 * time.Hour
@@ -86,8 +87,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// Waiters of all processes are served in the order of their calls, with rising fences. This holds
-// with a grant stream and with polling.
+// Waiters of all processes acquire the lock in the order of their calls, with rising fences.
+// This holds with a grant stream and with polling.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
@@ -122,8 +123,8 @@ func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// A hand-over costs two commands, one to enter the queue and one to release, for any number of
-// waiters.
+// A hand-over costs two commands for any number of waiters: one to enter the queue, and
+// one to release.
 func TestLock_HandOver_TwoCommands(t *testing.T) {
 	for _, n := range []int{1, 16, 64} {
 		runInBubble(t, fmt.Sprint(n), func(t *testing.T, w *world) {
@@ -152,8 +153,8 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 	}
 }
 
-// A thousand idle waiters of one process send as few commands as one waiter, with a stream and
-// without.
+// A thousand idle waiters of one process send about as few commands as one waiter, with a
+// grant stream and with polling.
 func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: a thousand waiters take long")
@@ -206,12 +207,13 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		w.release(reader)
 		w.release(w.wantTurn(writer))
 
-		// MongoDB's lock manager leaves a released lock free, although waiters are queued.
+		// If MongoDB's lock manager releases a lock, the lock becomes free, even if
+		// waiters are queued.
 		g := a.mustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")
 		assert.Is(t, assert.Err(c.try("b")), distlock.ErrHeld)
-		got := w.wantTurn(done) // the refused TryLock granted it
+		got := w.wantTurn(done) // the refused TryLock granted the lock
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)
 	})

@@ -15,10 +15,10 @@ import (
 	"mongodlm/takeover"
 )
 
-// In these tests a contender acquires the lock of a dead process, although it tries briefly,
-// rarely, or in a new process each time.
+// In these tests a contender takes over the lock of a dead process, although each try is
+// short, tries are rare, or a new process makes each try.
 
-// The method once simulates one run of a cron job: a new process that tries for a limited time.
+// A run of a cron job is a new process that tries for a limited time.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 	p := w.start(change)
 	defer p.Close(context.Background())
@@ -26,7 +26,8 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 		distlock.WaitAtMost(wait))
 }
 
-// A cron job runs at its second try after a crash, even if it waits only for a moment.
+// If the holder has crashed, a cron job acquires the lock at its second run, even if each
+// run tries only for a moment.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	for _, wait := range []time.Duration{20 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		for _, every := range []time.Duration{
@@ -45,8 +46,8 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
-// A cron job acquires the lock of a dead process at its second run, even if its first run exited
-// without Close and left a queue entry.
+// If the first run of a cron job exits without Close, it leaves a queue entry. The second
+// run still takes over the lock of a dead process.
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
@@ -77,8 +78,8 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// A process that tries rarely acquires a dead process's lock at its first try after the takeover
-// time and a ping interval.
+// If a process rarely calls TryLock, it takes over the lock of a dead process at the first
+// call after the takeover time and a ping interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -109,8 +110,9 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// A contender that cannot queue also takes over, by repeated short waits. It cannot queue if the
-// queue is full, if the holder has another limit, or in a transaction.
+// By repeated short waits, a contender can take a lock over even if it cannot enter the
+// queue. It cannot enter a full queue, a semaphore with another limit, or a queue within a
+// transaction.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -154,8 +156,9 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// The background reads all silent holders with one command per ping interval, and condemns none of
-// them. It stops reading when they ping again.
+// If the holders of locks miss pings, a process that was refused reads all these locks
+// with one command per ping interval. It does not condemn the holders. The reads end when
+// the holders ping again.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -182,7 +185,7 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 			t.Errorf("%d were condemned or evicted although no process waits for their locks", n)
 		}
 		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
-		a.store.Set(nil) // a's pings succeed again: its guards are lost, its locks are still held
+		a.store.Set(nil) // process a pings again: its guards are lost, and its locks are still held
 		time.Sleep(2 * pingTime)
 		before = b.store.Count(fault.Look)
 		time.Sleep(time.Hour)
@@ -193,7 +196,8 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
-// A process takes over although each of its tries is short and its grant stream is late.
+// Even if each try is short and the grant stream is late, a process takes over the lock of
+// a dead process.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -236,7 +240,8 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 							w.release(g)
 							return
 						}
-						// One try may end before the takeover, so the bound allows for two ticks.
+						// A try may end just before the takeover, so the bound contains
+						// two periods of the ticker.
 						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
 							t.Fatalf("not taken over %v after the death: %v", after, err)
 						}
@@ -248,7 +253,8 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// If one clock is wrong, a living holder that is cut off for three ping intervals keeps its lock.
+// If the clock of one process is wrong, a living holder that is cut off for three ping
+// intervals keeps its lock.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{

@@ -21,40 +21,38 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// world is one server and its client processes, in virtual time.
 type world struct {
 	*locktest.World
 	t   *testing.T
 	mem *memcatalog.Catalog
 }
 
-// inBubble runs a test in virtual time, on an empty server, with the default timing of mongos.
+// inBubble runs a test in virtual time, with an empty store and the default timing.
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
-// runInBubble runs a subtest like inBubble.
 func runInBubble(t *testing.T, name string, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { inBubble(t, test) })
 }
 
-// inBubbleAlone runs a test like inBubble, but not in parallel, because the test counts resources
-// of the program.
+// inBubbleAlone is like inBubble, but the test does not run in parallel, because it counts
+// resources of the whole program.
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
-// goroutines counts the goroutines in bubbles. The runtime also has temporary goroutines outside of
-// bubbles.
+// goroutines counts the goroutines in bubbles. Outside of bubbles, the runtime starts
+// temporary goroutines.
 func goroutines() int {
 	stacks := make([]byte, 1<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
-// proc is one process: its Manager, and its store, into which tests inject faults.
+// A proc is one process: a Manager and its store. Tests inject faults into the store.
 type proc struct {
 	*locktest.Proc
 	store *fault.Catalog
@@ -63,21 +61,19 @@ type proc struct {
 	fellows []*proc // killed with this process
 }
 
-// start starts a process. The end of the test closes it if it was neither closed nor killed.
+// At its end, the test closes the process if it is still running.
 func (w *world) start(change func(*distlock.Config)) *proc {
 	w.t.Helper()
 	return w.startBy(clock.System(), change)
 }
 
-// startBy starts a process with another clock.
 func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
 	w.t.Helper()
 	p := w.StartBy(c, change)
 	return &proc{Proc: p, store: p.Store, w: w}
 }
 
-// kill cuts a process off from the server permanently. Other processes cannot distinguish this from
-// its death.
+// The process is cut off from the server. For other processes it is dead.
 func (p *proc) kill() {
 	p.Kill()
 	for _, fellow := range p.fellows {
@@ -94,7 +90,7 @@ func (p *proc) mustTry(name string, opts ...distlock.Option) *distlock.TryGuard 
 	return p.MustTry(name, opts...)
 }
 
-// Break breaks a lock as an operator would.
+// Break breaks a lock as an operator does.
 func (p *proc) Break(
 	ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID,
 ) error {
@@ -105,7 +101,6 @@ func (p *proc) Break(
 func (w *world) doc(name string) bson.Raw      { return w.Document(name) }
 func (w *world) lock(name string) catalog.Lock { return w.Lock(name) }
 
-// wantFree checks that a lock is free.
 func (w *world) wantFree(name string) {
 	w.t.Helper()
 	if l := w.lock(name); l.Held {

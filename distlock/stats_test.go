@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Stats counts the locks that a process holds, waits for or has yet to release. It sends no
-// command.
+// Stats counts the held locks, the waiting calls, and the locks that the process still has
+// to release. It sends no command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -73,8 +73,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the last ping and the remaining time of trust add up to the hold time. A clock that is
-// an hour behind has a skew of an hour.
+// The age of the last ping plus the remaining time of trust is the time for which a ping
+// keeps guards valid. If the clock of the process is an hour behind, the skew is an hour.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -95,7 +95,7 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	})
 }
 
-// Stats counts each command once, under its own name. A listing counts as one command, for any
+// Stats counts each command once, by its kind. A listing counts as one command, for any
 // number of rows.
 func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -126,7 +126,8 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	})
 }
 
-// OldestWait does not count callers of Standby, which wait for as long as another holder lives.
+// OldestWait does not count callers of the internal method Standby, because they wait as
+// long as another holder lives.
 func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -148,7 +149,7 @@ func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 		standBy(1)
 		time.Sleep(time.Hour)
 		want(1, 0)
-		standBy(120) // more than the document can contain
+		standBy(120) // more waiters than a lock document can contain
 		time.Sleep(time.Hour)
 		want(121, 0)
 		mine, leave := context.WithCancel(ctx)

@@ -19,12 +19,14 @@ import (
 // one for the other commands of the heartbeat.
 const heartbeatPool = 2
 
-// heartbeatPurpose is appended to the application name of the heartbeat's own client, so that an
-// operator can exempt only the pings from the server's limits for clients.
+// heartbeatPurpose is appended to the application name of the heartbeat's own client.
+// With that name an operator can exempt the heartbeat alone from the server's limits for
+// clients.
 const heartbeatPurpose = "heartbeat"
 
-// A store is the database of a Manager. It has two clients, one for acquisitions and releases, one
-// for the heartbeat. So an application that exhausts its pool cannot starve the heartbeat.
+// A store is the database of a Manager. It has two clients: one for acquisitions and
+// releases, and one for the heartbeat. So an application that exhausts its pool cannot starve
+// the heartbeat.
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
@@ -35,7 +37,8 @@ type store struct {
 	hangUp func(context.Context) error
 }
 
-// prompt makes the operations of a store return when their contexts end, and bounds their commands.
+// prompt returns a store whose operations return when their contexts end. The time of
+// each command is at most limit.
 func (s store) prompt(limit time.Duration) store {
 	s.sent = newSentCommands()
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -48,7 +51,7 @@ func (s store) prompt(limit time.Duration) store {
 	return s
 }
 
-// openStore opens a store with both clients, or with one client for an [Inspector].
+// openStore opens a store with two clients, or with one client for an [Inspector].
 func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 	if cfg.Catalog != nil {
 		return store{
@@ -121,8 +124,8 @@ func openClients(
 	return store{client: client, locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. The driver connects in the background. An invalid connection string or
-// option is a *ConfigError.
+// dial makes a client. The driver connects in the background. For an invalid connection
+// string or option the error is a *ConfigError.
 func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
@@ -135,7 +138,6 @@ func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	return client, err
 }
 
-// sentCommands counts the commands that a process has sent, by operation.
 type sentCommands map[catalog.Op]*atomic.Int64
 
 func newSentCommands() sentCommands {
@@ -148,14 +150,13 @@ func newSentCommands() sentCommands {
 	return c
 }
 
-// kinds maps the operations that [Stats] counts under another name.
+// kinds maps each operation that [Stats] counts under another name to that name.
 var kinds = map[catalog.Op]catalog.Op{
 	catalog.OpEnter: catalog.OpAcquire, catalog.OpEnterTransaction: catalog.OpAcquire,
 	catalog.OpRead: catalog.OpSnapshots, catalog.OpListWaited: catalog.OpList,
 	catalog.OpOldPings: catalog.OpPrune, catalog.OpPruneLocks: catalog.OpPrune,
 }
 
-// byKind returns the counts in the form of [Stats].
 func (c sentCommands) byKind() map[string]int64 {
 	sent := make(map[string]int64, len(c))
 	for op, n := range c {
@@ -167,14 +168,14 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// grace is the longest time between the end of a command and the limit of its operation. The
-// command's own error can arrive in that time.
+// A command ends by up to grace before its operation, so that the operation can return
+// the error of the command.
 const grace = 50 * time.Millisecond
 
-// prompt returns a store that counts its operations. An operation returns when its context ends,
-// but its command continues: a cancelled command closes its connection. The command ends when limit
-// has passed, or when the context life ends. A write that is not answered in time has an unknown
-// outcome.
+// prompt returns a store that counts its operations. An operation returns when its
+// context ends. The command of the operation continues, because the driver closes the
+// connection of a cancelled command. A command ends when limit has passed, or when the
+// context life ends. If a write is not answered in time, its outcome is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -205,12 +206,12 @@ func prompt(
 	})
 }
 
-// A sending is a function that carries out a call.
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call goes to the store unchanged. Such a call reads the
-// stream of grants, and may wait without a limit. Or it is part of a transaction, in which the
-// driver allows one command at a time.
+// asPromptAsTheStore reports whether a call is passed to the store unchanged. It returns
+// true for reads of the grant stream, which may wait without a limit. It also returns
+// true for calls in a transaction, because the driver allows one command of a transaction
+// at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -220,9 +221,10 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime runs do(command) and returns its error. It returns earlier if ctx ends, or if the context
-// command has ended and do has not returned within grace after that. The function end is called
-// when do has returned. If do panics in time, inTime panics.
+// inTime runs a command with a context of its own, and returns the error of the command.
+// It returns earlier if ctx ends, or if the command does not return within grace after
+// the end of its context. When the command has returned, the function end is called. If
+// the command panics before inTime returns, inTime panics.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()
@@ -266,7 +268,6 @@ func inTime(ctx, command context.Context, writes bool, do sending, end func()) e
 	return r.err
 }
 
-// late returns the error of a command that was not answered in time.
 func late(writes bool, cause error) error {
 	outcome := catalog.ErrUnavailable
 	if writes {
@@ -275,7 +276,8 @@ func late(writes bool, cause error) error {
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
-// endOf returns the cause of an expired context if the Manager cancelled it, else its error.
+// endOf returns the cause of an expired context. If the Manager did not cancel the
+// context, the result also matches ctx.Err().
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {

@@ -15,8 +15,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Callers in three processes use one lock while commands are delayed, lost or applied late. No two
-// guards that exclude each other are valid at a time, and no session is left at the end.
+// Callers in three processes use one lock while commands are delayed, refused, lost or
+// applied late. Two conflicting guards are never valid together. At the end no session is
+// left.
 func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	for seed := range 5 {
 		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
@@ -55,7 +56,7 @@ func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	}
 }
 
-// storm disturbs the commands of several processes, and counts the holders of their lock.
+// A storm disturbs the commands of several processes and counts the holders of the lock.
 type storm struct {
 	*dice
 	over            atomic.Bool
@@ -66,7 +67,8 @@ func (s *storm) millis(below int) time.Duration {
 	return time.Duration(s.n(below)) * time.Millisecond
 }
 
-// blow delays a command. It may also refuse it, lose its reply, or apply it late.
+// blow delays a command. At random it also refuses the command, loses its reply, or applies
+// it late.
 func (s *storm) blow(_ context.Context, call fault.Call, apply func() error) error {
 	if s.over.Load() || call.Op == fault.Ping || call.Op == fault.Notice {
 		return apply()
@@ -93,8 +95,8 @@ func (s *storm) blow(_ context.Context, call fault.Call, apply func() error) err
 	return err
 }
 
-// visit makes one call with random options. If the call succeeds, visit checks who else holds the
-// lock, and releases it.
+// visit makes one acquisition with random options. If the acquisition succeeds, visit checks
+// that no conflicting guard is valid, and releases the lock.
 func (s *storm) visit(t *testing.T, p *proc) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.millis(400)+time.Millisecond)
 	defer cancel()

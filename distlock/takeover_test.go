@@ -24,7 +24,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// The method until calls TryLock, with pauses, until the lock is acquired. It returns the guard and
+// The process repeats TryLock until it acquires the lock. The results are the guard and
 // the elapsed time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
 	p.w.t.Helper()
@@ -41,8 +41,9 @@ func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuar
 	return nil, 0
 }
 
-// A dead holder's lock is taken over after the takeover time, when the holder has passed its own
-// deadline. The fence rises, the guard has evidence, and the holder's ping is condemned.
+// A contender takes over the lock of a dead holder after the takeover time. At that time
+// the deadline of the old guard has passed. The fence rises, the new guard contains
+// evidence, and the holder's ping is condemned.
 func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -68,7 +69,7 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 	})
 }
 
-// A live holder is never taken over, however long a contender tries.
+// No contender takes over the lock of a live holder, however long it tries.
 func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -81,7 +82,7 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	})
 }
 
-// The lock of a holder that died hours ago is taken over after three ping intervals.
+// If a holder died hours ago, a contender takes the lock over after three ping intervals.
 func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -96,7 +97,7 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	})
 }
 
-// A gap between two reads restarts the watch.
+// If the reads of a contender are too far apart, it starts to watch the holder anew.
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
@@ -119,7 +120,7 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
 	})
 }
 
-// A new primary restarts the watch.
+// If a new primary is elected, a contender starts to watch the holder anew.
 func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
@@ -141,8 +142,8 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
 	})
 }
 
-// A holder that is stopped during a takeover finds its guard lost when it continues. Its release
-// returns ErrLockLost and does not change the document.
+// If a holder is suspended and another process takes the lock over, the guard is lost when
+// the holder continues. Release returns ErrLockLost and does not change the document.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -161,8 +162,8 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	})
 }
 
-// A condemned holder that returns detects the loss with its next ping. It then acquires locks under
-// a new process id.
+// If a condemned holder continues, it detects the loss at its next ping. After that it
+// acquires locks under a new process id.
 func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -183,7 +184,7 @@ func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	})
 }
 
-// A contender that finds the holder condemned takes the lock over at once.
+// If a holder is already condemned, another contender takes the lock over at once.
 func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -205,8 +206,8 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 	})
 }
 
-// If the reply to a condemnation or an eviction is lost, the contender reads again and acquires the
-// lock.
+// If the reply to the command that condemns or evicts a holder is lost, the contender
+// reads again and acquires the lock.
 func TestTryLock_EvictReplyLost_Acquires(t *testing.T) { // I8
 	for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
 		runInBubble(t, string(op), func(t *testing.T, w *world) {
@@ -225,7 +226,7 @@ func TestTryLock_EvictReplyLost_Acquires(t *testing.T) { // I8
 	}
 }
 
-// If two contenders take over at the same instant, exactly one of them acquires the lock.
+// If two contenders take a lock over at the same instant, exactly one of them acquires it.
 func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) { // H1
 	inBubble(t, func(t *testing.T, w *world) {
 		b, c := w.start(nil), w.start(nil)
@@ -246,8 +247,8 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) { // H1
 	})
 }
 
-// plantDead inserts a lock with a condemned holder. The next contender takes it over at its first
-// read.
+// plantDead inserts a lock with a condemned holder, which the next contender evicts at its
+// first read.
 func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()
 	long := time.Now().Add(-time.Hour)
@@ -263,12 +264,13 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	assert.Must(t, err)
 }
 
-// A lock of a foreign holder is watched for 15 minutes. The holder's ping is not changed.
+// A contender watches a holder of another program for 15 minutes before it takes the lock
+// over. It does not change the ping of that holder.
 func TestTryLock_ForeignHolders(t *testing.T) {
 	const foreign = 15 * time.Minute
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
 	for name, c := range map[string]struct {
-		state any // in the format of the holder's generation
+		state any // in the format of the holder's MongoDB version
 		ping  bson.D
 	}{
 		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping},
@@ -302,7 +304,8 @@ func TestTryLock_ForeignHolders(t *testing.T) {
 	}
 }
 
-// A contender with a shorter takeover time waits for the holder's longer one (client-go 47671).
+// If the takeover time of a contender is shorter than the takeover time of the holder, the
+// contender waits for the longer time (client-go 47671).
 func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -319,8 +322,8 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	})
 }
 
-// Several waiters of one process read the same dead holder. Its locks are taken over after the
-// takeover time although the replies arrive out of order.
+// Several waiters of one process watch the same dead holder. They take over its locks
+// after the takeover time, even if the replies to reads arrive out of order.
 func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -355,9 +358,9 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	})
 }
 
-// The clock of one process is wrong by more than the takeover time. A live holder keeps its lock. A
-// dead holder's lock is taken over after the takeover time. (In 2011 a mongos took a live holder's
-// lock because its clock was ahead.)
+// If one clock is wrong by more than the takeover time, a live holder keeps its lock. The
+// lock of a dead holder is taken over after the takeover time. In 2011 a mongos with a
+// clock that was ahead took over the lock of a live holder.
 func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) { // A1, A2
 	for name, by := range map[string]struct{ holder, contender time.Duration }{
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},

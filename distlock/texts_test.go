@@ -11,7 +11,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The error of an acquisition repeats nothing. It names the holder, and the number of held permits.
+// If an acquisition fails, the error names a holder or the number of held permits. No part
+// of the text occurs twice.
 func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

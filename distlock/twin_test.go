@@ -19,9 +19,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// snapshot makes a new process act like a copy of another process. The copy pings under the
-// original's id, with the next ping numbers, and holds the original's lock under the same session.
-// For that, snapshot replaces the new process's id and session in each command.
+// A snapshot makes a new process act as a copy of another process, as if its machine was
+// restored from a snapshot. The copy pings under the id of the original process, with the
+// next ping numbers, and holds the same lock. To do so, it replaces the process id and the
+// session in each command.
 type snapshot struct {
 	catalog.Catalog
 	of   catalog.Lock // at the time of the snapshot
@@ -31,12 +32,12 @@ type snapshot struct {
 	mine bson.ObjectID
 }
 
-// The copy's clock is one hour behind. Otherwise the two processes might ping in the same
-// millisecond of their clocks, and could not be distinguished.
+// The clock of the copy is one hour behind. If the clocks were equal, the two processes
+// could ping in the same millisecond, and neither would detect the other.
 const behind = time.Hour
 
-// restore starts a copy of the process that holds a guard. It returns the copy and the copy's
-// guard.
+// restore starts a copy of the process that holds a guard. It returns the copy and the
+// guard of the copy.
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
 	*proc, *distlock.TryGuard,
 ) {
@@ -145,8 +146,8 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 	return s.Catalog.ApplyPing(ctx, c)
 }
 
-// staysWith checks for the duration d that the holder's guard is valid and that another process
-// cannot acquire the lock.
+// staysWith checks for the duration d that the holder's guard is valid and that another
+// process cannot acquire the lock.
 func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
@@ -158,12 +159,10 @@ func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duratio
 	}
 }
 
-// The function often sets a ping interval of 5 s and a takeover time of a minute.
 func often(c *distlock.Config) {
 	c.Ping, c.Takeover, c.Margin = 5*time.Second, time.Minute, 15*time.Second
 }
 
-// releaseWhenLost releases a guard as soon as it is lost.
 func releaseWhenLost(g *distlock.TryGuard) {
 	go func() { // ends with the guard
 		<-g.Context().Done()
@@ -171,7 +170,7 @@ func releaseWhenLost(g *distlock.TryGuard) {
 	}()
 }
 
-// The function slowly returns a hook that applies the operations ops 4 s after they were sent.
+// The returned hook applies the given operations 4 s late.
 func slowly(ops ...fault.Op) fault.Hook {
 	return func(ctx context.Context, call fault.Call, apply func() error) error {
 		if slices.Contains(ops, call.Op) {
@@ -185,8 +184,10 @@ func slowly(ops ...fault.Op) fault.Hook {
 	}
 }
 
-// A process that finds a twin releases no session of the twin, even if its commands are slow. Each
-// read takes 4 s, so the work after one ping still runs when a later ping finds the twin.
+// A twin is a copy of a process that runs at the same time under the same process id. If a
+// process finds a twin while its own reads are slow, it releases no session of the twin.
+// Each read takes 4 s, so the work after one ping still runs when a later ping finds the
+// twin.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
@@ -204,8 +205,9 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	}
 }
 
-// A process does not release its twin's session, even if the release is already queued. Here the
-// first try finds no server, and the next try follows the ping that finds the twin.
+// A process may take a session of its twin for an abandoned session and try to release it.
+// If it finds the twin before the release succeeds, it does not try again. In this test
+// the first try fails.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -220,7 +222,7 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 			time.Sleep(100 * time.Millisecond)
 		}
 		twin, kept := w.restore(g, often)
-		fresh := twin.mustTry("b") // a ghost for the reaper of the old process
+		fresh := twin.mustTry("b") // the old process may take it for an abandoned session
 		w.staysWith(kept, third, time.Minute)
 		w.staysWith(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
@@ -230,8 +232,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	})
 }
 
-// A process that wakes after its deadline frees no session of its twin, whether its users release
-// their guards or it is closed.
+// If a process was suspended beyond its deadline and has a twin, it releases no session of
+// the twin, neither by Release nor by Close.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
@@ -262,8 +264,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	}
 }
 
-// A process that was cut off frees no session of its twin, although its ping number is larger than
-// the twin's.
+// If a process was cut off and its ping number is larger than that of its twin, it still
+// releases no session of the twin.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
@@ -273,7 +275,7 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 			twin, kept := w.restore(g, nil)
 			old.kill()
 			releaseWhenLost(g)
-			fresh := twin.mustTry("b") // a ghost for the reaper of the old process
+			fresh := twin.mustTry("b") // the old process may take it for an abandoned session
 			time.Sleep(cut)
 			old.store.Set(nil)
 			w.staysWith(kept, third, 40*time.Second)
@@ -285,7 +287,8 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	}
 }
 
-// A guard that was lost at its deadline is released after the next acknowledged ping.
+// If a guard is lost at its deadline, the process releases the lock only after the next
+// acknowledged ping.
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
@@ -304,7 +307,7 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// If a twin is found while a release is retried, the release returns ErrLockLost.
+// If a process finds a twin while it repeats a release, Release returns ErrLockLost.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

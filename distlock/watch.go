@@ -22,7 +22,8 @@ type watched struct {
 	current *snapshot // nil before the first read
 }
 
-// A snapshot is the result of one read: the holder, nil for a free lock, or an error.
+// A snapshot is the result of one read of a lock: the holder, nil for a free lock, or an
+// error.
 type snapshot struct {
 	info *LockInfo
 	err  error
@@ -34,7 +35,7 @@ func newWatcher(m *Manager) *watcher {
 	}
 }
 
-// holder returns a copy of the holder that a caller may keep.
+// holder returns a copy of the holder that the caller may keep, or nil.
 func (s *snapshot) holder() *LockInfo {
 	if s.info == nil {
 		return nil
@@ -43,7 +44,7 @@ func (s *snapshot) holder() *LockInfo {
 	return &info
 }
 
-// same reports whether next shows the same state as s. Two errors count as the same state.
+// same reports whether s and next show the same state. Two errors count as the same state.
 func (s *snapshot) same(next *snapshot) bool {
 	switch {
 	case s == nil || s.err != nil || next.err != nil:
@@ -80,15 +81,14 @@ func (w *watcher) leave(name string) {
 	}
 }
 
-// current returns the current snapshot of a name, or nil before the first one. The channel is
-// closed when the snapshot of any name changes.
+// current returns the current snapshot of a name, or nil before the first read. The channel
+// is closed when the snapshot of any name changes.
 func (w *watcher) current(name string) (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.names[name].current, w.changed
 }
 
-// run reads all names every PollMax, and a new name immediately.
 func (w *watcher) run() {
 	pause := func() time.Duration { return w.m.pinger.Jitter(w.m.cfg.PollMax, 0.2) }
 	timer := w.m.cfg.Clock.NewTimer(pause())
@@ -106,7 +106,8 @@ func (w *watcher) run() {
 	}
 }
 
-// read reads all names, or only the names without a snapshot.
+// read reads the locks of all names. If the parameter all is false, it reads only the
+// names without a snapshot.
 func (w *watcher) read(all bool) {
 	var names []string
 	w.mu.Lock()

@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If the function of a leader returns early, the leader resigns and the next candidate leads at
-// once. The old leader queues again after a pause, behind the others.
+// If the function returns early, the next candidate leads at once. The old leader queues
+// again after a pause, behind the other candidates.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -44,7 +44,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 		_ = b.quit()
 		a.wantLeader().finish <- nil
 		n := a.p.store.Total()
-		for range 10 { // without other candidates each term begins a pause later
+		for range 10 { // the only candidate leads again after a pause
 			begun = time.Now()
 			l := a.wantLeader()
 			if pause := time.Since(begun); pause < 800*time.Millisecond || pause > 2*time.Second {
@@ -58,7 +58,6 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	})
 }
 
-// terms counts the terms of an election that began and ended, and all other events.
 type terms struct{ begun, ended, others atomic.Int64 }
 
 func (n *terms) Observe(e distlock.Event) {
@@ -73,7 +72,8 @@ func (n *terms) Observe(e distlock.Event) {
 	}
 }
 
-// Each change of the leader is an event that names the election, however short the term is.
+// The observer of the Manager receives the beginning and the end of each term, however
+// short the term is.
 func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var n terms
@@ -90,9 +90,8 @@ func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	})
 }
 
-// A leader keeps the lock while its function runs, even after a resignation or the end of its
-// context. The delay is logged once. (Kubernetes pull requests 127675 and 139991: the lease was
-// released while the old leader's work still ran.)
+// A leader keeps the lock while its function runs, even after a resignation or the end of
+// its context. See Kubernetes pull requests 127675 and 139991.
 func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
 	for way, end := range map[string]func(r *run){
 		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
@@ -128,8 +127,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	}
 }
 
-// Resign and Handover of a candidate that never led return a clear error, and do not disturb the
-// leader (client-go issue 1187).
+// Resign and Handover of a candidate that does not lead return ErrNotLeader, and do not
+// disturb the leader (client-go issue 1187).
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -137,7 +136,7 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 		wantErr(t, b.e.Resign(t.Context()), election.ErrNotLeader)
 		wantErr(t, b.e.Handover(t.Context(), a.p.Process()), election.ErrNotLeader)
 		wantErr(t, election.New(b.p.Manager, name).Resign(t.Context()), election.ErrNotLeader)
-		wantErr(t, b.quit(), nil) // its candidacy ends
+		wantErr(t, b.quit(), nil)
 		b.wantNone()
 		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.led())+len(w.lock().Waiters) != 0 {
 			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), w.lock())
@@ -147,8 +146,8 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	})
 }
 
-// A leader that is cut off past its deadline detects the loss before another candidate leads. It
-// queues again only when its function has returned.
+// A leader that is cut off detects the loss before another candidate leads. It queues
+// again only after its function has returned.
 func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -159,10 +158,10 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		wantErr(t, context.Cause(old.ctx), distlock.ErrLockLost)
 		a.p.heal()
 		time.Sleep(takeoverTime)
-		a.wantNone() // while its function runs it is not even a candidate
+		a.wantNone() // it is not a candidate while its function runs
 		assert.Equal(t, len(w.lock().Waiters), 0,
 			"%d wait while the function of a lost term runs, want %d")
-		wantErr(t, a.e.Resign(ended()), context.Canceled) // a lost term can still be ended
+		wantErr(t, a.e.Resign(ended()), context.Canceled) // Resign waits for the function of a lost term
 		old.finish <- errors.New("late")
 		time.Sleep(time.Minute)
 		if len(w.lock().Waiters) != 1 || next.leader.Err() != nil {
@@ -182,8 +181,7 @@ func ended() context.Context {
 	return ctx
 }
 
-// The function is not called for a term that is lost before it begins. Here the grant arrives after
-// the deadline.
+// If the lock is lost before the term begins, the function is not called.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -191,7 +189,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 		b.p.store.Set(fault.On(fault.Ping, func(apply func() error) error {
 			return fault.Refused(fault.Ping)
 		}))
-		time.Sleep(takeoverTime - margin + time.Second) // b has no term, but receives grants
+		time.Sleep(takeoverTime - margin + time.Second) // b's deadline has passed, but b still waits
 		l.finish <- nil
 		b.wantNone()
 		time.Sleep(time.Minute)
@@ -202,8 +200,8 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// When its context ends, a candidate leaves the queue, or resigns if it leads. Run returns the
-// error of the function, but no error for the end of the context.
+// If the context of Run ends, the candidate leaves the queue, or resigns if it leads. Run
+// does not report the end of the context as an error.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -235,12 +233,12 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
-// If the context ends at the instant of the election, the function is not called. The lock is free
-// afterwards.
+// If the context ends at the instant of the grant, the function is not called, and the
+// lock is free afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
-		var elected func() // called when the guard is made
+		var elected func() // called when the lock is acquired
 		p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(calling(func() { elected() })) })
 		l := a.wantLeader()
 		for _, op := range []fault.Op{fault.Notice, fault.Enter, ""} {
@@ -266,7 +264,7 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 			}()
 			synctest.Wait()
 			if op == fault.Notice {
-				l.finish <- nil // the context ends with the report of the grant
+				l.finish <- nil // the context ends when p reads the grant
 				a.end()
 				time.Sleep(time.Minute)
 			}
@@ -281,7 +279,6 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// A calling is a log writer that calls a function for each acquisition.
 type calling func()
 
 func (f calling) Write(b []byte) (int, error) {
@@ -291,8 +288,8 @@ func (f calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A panic ends the term with an error, and the pauses between terms grow. A function that calls
-// runtime.Goexit also gives up leadership.
+// A panic ends the term with an error, and consecutive panics double the pause. A
+// function that calls runtime.Goexit also gives up leadership.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -320,7 +317,8 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 			!strings.Contains(panicked.Stack, "election_test") {
 			t.Errorf("%v", err)
 		}
-		// The Error method of the first value panics, and the Unwrap method of the second.
+		// The Error method of the first value panics. The Unwrap method of the second
+		// value panics.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
 			err = p.lead(t.Context(), func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)
@@ -336,7 +334,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	})
 }
 
-// With Once, Run returns the result of one term.
+// With Once, Run returns after one term, with the error of that term.
 func TestRun_Once_ReturnsTheError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, failure := w.start(), errors.New("failed")
@@ -373,7 +371,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	})
 }
 
-// A call of Resign by the leader's function, with the function's context, does not wait for the
+// If the function calls Resign with its own context, Resign does not wait for the
 // function.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run returns nil if its context ends, at any stage. The function may return the error or the cause
-// of the context.
+// If the context of Run ends, Run returns nil at any stage, even if the function returns
+// the error or the cause of the context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -51,8 +51,8 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// An error of the function is logged, and a panic is logged with its stack. Run returns the error
-// of the last term, however the term ended.
+// An error or a panic of the function is logged, and Run returns the error of the last
+// term.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")
 	for how, end := range map[string]func(r *run){

@@ -8,20 +8,22 @@ import (
 )
 
 var (
-	// ErrNotLeader is returned by Resign and Handover when this Election has no term.
+	// ErrNotLeader is returned by Resign and Handover if this Election has no term.
 	ErrNotLeader = errors.New("election: not the leader")
-	// ErrNobody is returned by RequestYield when there is no leader.
+	// ErrNobody is returned by RequestYield if there is no leader, or if the name is used
+	// for a shared lock or for permits.
 	ErrNobody = errors.New("election: no leader")
-	// ErrNoCandidate is returned by Handover when the candidate is not queued or has missed two
-	// pings. The term continues then. It is also returned when the candidate left the queue before
-	// the old leader's function returned.
+	// ErrNoCandidate is returned by Handover if the candidate is not queued or has missed
+	// two pings. Then the term continues. It is also returned if the candidate leaves the
+	// queue before the old leader's function returns. Then the term has ended.
 	ErrNoCandidate = errors.New("election: no such candidate")
-	// ErrMode is returned by all methods when the name is used for a shared lock or for permits.
+	// ErrMode is returned by Run, Leader, Candidates, Observe and Handover if the name is
+	// used for a shared lock or for permits.
 	ErrMode = errors.New("election: the name is in use for a shared lock or a semaphore")
-	// ErrRunning is returned by Run during another Run of the same Election. Make another Election
-	// with New.
+	// ErrRunning is returned by Run if another Run of the same Election has not returned.
+	// Make another Election with New.
 	ErrRunning = errors.New("election: already running")
-	// ErrPanic is matched by *PanicError.
+	// ErrPanic is matched by every *PanicError.
 	ErrPanic = errors.New("election: the function panicked")
 	// ErrResigned is the cause of a term's context after Resign.
 	ErrResigned = errors.New("election: resigned")
@@ -31,7 +33,7 @@ var (
 
 // A PanicError is the error of a term whose function panicked. It matches [ErrPanic].
 type PanicError struct {
-	Value string // the value of the panic, printed
+	Value string // the argument of panic, as text
 	Stack string // the stack of the goroutine that panicked
 }
 

@@ -34,8 +34,8 @@ func Example() {
 	one, over1 := stand("10.0.0.1:80", func(ctx context.Context, leader *election.Leadership) error {
 		close(leads)
 		select {
-		case <-leader.YieldRequested(): // a request
-		case <-ctx.Done(): // a command
+		case <-leader.YieldRequested(): // the leader may resign
+		case <-ctx.Done(): // the leader must return
 		}
 		fmt.Println("the first one resigns:", leader.YieldReason())
 		return nil

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Handover makes the named candidate lead, although it is not the next. One write ends the old term
-// and begins the new one.
+// Handover makes the named candidate lead, although another candidate is next. One write
+// ends the old term and begins the new term.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -45,7 +45,8 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	})
 }
 
-// Handover fails if the candidate has left, is silent or is unknown. The leader continues.
+// If the candidate has left, is silent or is unknown, Handover fails and the leader
+// continues.
 func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -73,8 +74,8 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// A hand-over to a candidate that has just died succeeds, because its death is not visible yet.
-// Another candidate leads after the takeover time.
+// If the candidate died just before the hand-over, Handover succeeds. Another candidate
+// leads after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -94,8 +95,8 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	})
 }
 
-// If the candidate gives up before the hand-over, the next candidate leads and Handover returns an
-// error.
+// If the candidate leaves the queue during Handover, the next candidate leads and
+// Handover returns ErrNoCandidate.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -112,8 +113,8 @@ func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	})
 }
 
-// A request to yield reaches the leader with its next read. A request to an earlier leader does not
-// reach the next one, even if the document still has it.
+// A request to yield reaches the current leader with its next read, and never reaches a
+// later leader.
 func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())

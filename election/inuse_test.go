@@ -12,8 +12,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Close waits for the function of a leader before it releases the lock. If the context of Close
-// ends first, the lock stays held until a takeover, and the error names it.
+// Close of the Manager waits for the leader's function before it releases the lock. If
+// the context of Close ends first, the lock stays held until a takeover, and the error
+// names the lock.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -53,7 +54,8 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	}
 }
 
-// Close returns immediately if the leader's function calls it with the function's context.
+// If the leader's function calls Close of the Manager with its own context, Close returns
+// immediately.
 func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()

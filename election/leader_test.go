@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// IsLeader returns false outside of a term, and after a loss or a resignation, even while the
-// function still runs. It sends no command.
+// IsLeader returns false outside of a term, and after a loss or a resignation, even while
+// the function still runs. It sends no command.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {
@@ -23,7 +23,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 		a, b := w.stand(w.start()), w.stand(w.start())
 		want := func(ofA, ofB bool) {
 			t.Helper()
-			synctest.Wait() // a term that ends in this instant is also released
+			synctest.Wait() // wait for the release of a term that ends now
 			sent := a.p.store.Total() + b.p.store.Total()
 			if gotA, gotB := a.e.IsLeader(), b.e.IsLeader(); gotA != ofA || gotB != ofB {
 				t.Errorf("leaders %t, %t; want %t, %t", gotA, gotB, ofA, ofB)
@@ -54,7 +54,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	})
 }
 
-// IsLeader returns false in a process that was suspended, even before one of its timers fires.
+// IsLeader returns false immediately after a suspension, even before a timer fires.
 func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &suspended{Clock: clock.System()}
@@ -80,8 +80,8 @@ func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	})
 }
 
-// suspended is the clock of a machine that was suspended. Its time of day includes the suspension,
-// its monotonic clock does not.
+// suspended is the clock of a machine after a suspension. Only the wall clock has
+// advanced.
 type suspended struct {
 	clock.Clock
 	forNanos atomic.Int64

@@ -13,9 +13,8 @@ import (
 
 const lease = 2 * time.Minute
 
-// A leader that hangs loses its lease although its process pings. Its context ends, and another
-// candidate leads after at most two durations of the lease plus one ping interval. The old leader
-// queues again when its function returns.
+// If a leader with a lease hangs, another candidate leads although the process of the
+// leader still pings. The old leader queues again when its function returns.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start(), election.Lease(lease))
@@ -51,7 +50,8 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	})
 }
 
-// A leader without a lease cannot renew. A lease out of bounds is refused before any command.
+// A lease out of bounds is refused before any command, and a leader without a lease
+// cannot renew.
 func TestLease_OutOfBounds_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -70,7 +70,8 @@ func TestLease_OutOfBounds_Refused(t *testing.T) {
 
 func never2(context.Context, *election.Leadership) error { panic("it leads") }
 
-// Candidates stay in the election although no lease can begin while the server is slow.
+// If the server is too slow for the lease, candidates stay in the election until the
+// server is quick again.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second

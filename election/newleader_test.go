@@ -14,7 +14,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// received keeps the leaders that were reported to one candidate.
 type received struct {
 	mu  sync.Mutex // guards the field all
 	all []election.Leader
@@ -39,8 +38,7 @@ func (n *received) of() (by []string) {
 	return by
 }
 
-// Each new leader is reported once to every candidate, also to the leader itself. Nothing is
-// reported after a request to yield or after an outage.
+// Each new leader is reported once to every candidate, and also to the leader itself.
 func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var runs []*run
@@ -86,8 +84,8 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	})
 }
 
-// If the function of OnNewLeader hangs, the candidate can still lead and end. If it panics, the
-// panic is logged, and the next leader is reported.
+// If the function of OnNewLeader hangs or panics, the candidate can still lead and
+// resign.
 func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log

@@ -14,25 +14,26 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// A Candidate is a process that waits to lead, or leads.
+// A Candidate is a process in the queue of an election, or the leader of the election.
 type Candidate struct {
 	Process string // the process id
-	// Metadata is the text of the option [Metadata]. It is empty for a waiter for a plain lock.
+	// Metadata is the text of the option [Metadata]. It is empty for a process that uses
+	// the name as a plain lock.
 	Metadata string
-	// Session is the lock session of the queue entry and of the term that follows.
+	// Session identifies the queue entry of the candidate, and the term that follows.
 	Session bson.ObjectID
 	Since   time.Time // the beginning of its wait or term, by the server's clock; zero when unknown
 }
 
-// A Leader is the leader of an election at the time of one reading.
+// A Leader is the leader of an election at the time of one read.
 type Leader struct {
 	Candidate
 	Fence  int64
 	Nobody bool // there is no leader; the other fields are empty
 }
 
-// Leader reads the current leader. The result may be out of date when it arrives. Leader sends one
-// command, or three to the embedded server.
+// Leader reads the current leader. The leader may change before Leader returns. Leader
+// sends one command, or three to the embedded server.
 //
 // Errors: [ErrMode]; the errors of [distlock.Inspector.Holder].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
@@ -46,8 +47,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(holder), nil
 }
 
-// Candidates reads the queue of candidates, the next leader first. The lock document holds at most
-// 100. Candidates sends one command, or three to the embedded server.
+// Candidates reads the queue of candidates, the next leader first. The queue has at most
+// 100 candidates. Candidates sends one command, or three to the embedded server.
 //
 // Errors: those of Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
@@ -65,21 +66,21 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	return candidates, nil
 }
 
-// Observe yields the present leader, and then every change of the leader, until ctx ends. A change
-// is yielded within about Config.PollMax. If the leader changes several times in that time, only
-// the last change is yielded. The fence shows whether a term was missed. The last result is an
-// error, the cause of the end. After any other error the watch continues, and the leader is yielded
-// again.
+// Observe yields the current leader, and then every change of the leader, until ctx ends.
+// It yields a change within about Config.PollMax. If the leader changes several times
+// between two reads, Observe yields only the last change. A gap between two fences shows
+// that a term was missed. The last result is the error that ended Observe, for example
+// the cause of ctx. After any other error, Observe continues and yields the leader again.
 //
-// All observers of a process share its readings: one command about every Config.PollMax, for any
-// number of observers and elections.
+// All observers of a process share their reads. About every Config.PollMax the process
+// sends one command for each hundred elections, or three to the embedded server.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
 			yield(Leader{}, err)
 			return
 		}
-		var last Leader // differs from the result of every reading
+		var last Leader // differs from the result of every read
 		for info, err := range e.manager.Internal(leading.Key{}).Watch(ctx, e.name) {
 			if err == nil && info != nil && !fits(*info) {
 				err = e.failed("observe", ErrMode)
@@ -99,7 +100,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// observeFor calls fn with every new leader until the returned function stop is called.
+// observeFor calls fn with every new leader, until stop is called.
 func (e *Election) observeFor(ctx context.Context, fn func(Leader)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var mu sync.Mutex // guards the variable over
@@ -167,8 +168,9 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate or leader that info describes. For a user of a plain lock, and
-// for the last holder of a free lock, elected is false and c has no metadata.
+// CandidateOf returns the candidate or leader that info describes. elected reports
+// whether that process takes part in an election. If the process uses a plain lock, or is
+// the last holder of a free lock, elected is false and c has no metadata.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)
@@ -183,8 +185,8 @@ func candidateOf(one distlock.LockInfo) Candidate {
 	return c
 }
 
-// cutLast splits the text of the lock's field "who" at its last colon. The part behind the colon is
-// random.
+// cutLast splits the value of the lock's field "who" at its last colon. The text after
+// the colon is random.
 func cutLast(who string) (head, random string, ok bool) {
 	at := strings.LastIndexByte(who, ':')
 	if at < 0 {

@@ -40,8 +40,7 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 	}
 }
 
-// Observe reports every leader with its metadata, and every time without a leader, once each. (The
-// Observe of etcd does not report that there is no leader.)
+// Observe yields every leader once, and every period without a leader once.
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o, p := w.start(), w.start()
@@ -123,8 +122,8 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// Observe continues after an outage, a malformed document, and a lock in another mode. It reports
-// each problem once, and then the leader again.
+// Observe continues after an outage, a malformed document, and a lock in another mode. It
+// yields each problem once, and then the leader again.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()
@@ -143,7 +142,7 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 			assert.NoErr(t, w.mem.Put(catalog.LocksCollection, doc))
 			time.Sleep(2 * reading)
 		}
-		holder.kill() // a ping at this time would detect the loss of its lock
+		holder.kill() // otherwise a ping detects the loss of the lock
 		put(bson.D{{Key: "_id", Value: name}, {Key: "state", Value: "odd"}})
 		put(doc)
 		holder.heal()
@@ -168,8 +167,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	})
 }
 
-// An election uses an ordinary lock of the same name. A holder of that lock is reported without
-// metadata, and may be asked to yield. A shared lock and a semaphore are refused.
+// An election treats the holder of a plain lock as a leader without metadata. It refuses
+// a shared lock and a semaphore.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)

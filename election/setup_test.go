@@ -25,11 +25,11 @@ const (
 	takeoverTime = locktest.TakeoverTime
 	margin       = locktest.Margin
 	pingTime     = locktest.PingTime
-	reading      = 6 * time.Second // the longest time between two readings, and a margin
+	reading      = 6 * time.Second // more than the time between two reads
 	never        = 2 * time.Hour
 )
 
-// world is one server and its processes, in virtual time.
+// A world is a simulated server with its processes, in virtual time.
 type world struct {
 	*locktest.World
 	t   *testing.T
@@ -66,7 +66,8 @@ func (w *world) startWith(change func(*distlock.Config)) *proc {
 	return &proc{p.Manager, p.Store, w.mem}
 }
 
-// kill cuts a process off from the server. To other processes it seems dead or paused.
+// kill cuts a process off from the server. Other processes cannot distinguish this from
+// its death.
 func (p *proc) kill() {
 	p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
@@ -77,13 +78,12 @@ func (p *proc) kill() {
 
 func (p *proc) heal() { p.store.Set(nil) }
 
-// lead calls election.Run with the function do.
 func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
 	fn := func(context.Context, *election.Leadership) error { return do() }
 	return election.Run(ctx, p.Manager, name, fn, opts...)
 }
 
-// run is one call of Run with a function that the test controls.
+// A run is one call of Run with a function that the test controls.
 type run struct {
 	w       *world
 	p       *proc
@@ -99,15 +99,15 @@ type run struct {
 	fences []int64
 }
 
-// leading is one running call of the function.
+// A leading is a call of the leader's function that has not returned.
 type leading struct {
 	ctx    context.Context
 	leader *election.Leadership
 	finish chan error // the result for the function to return
 }
 
-// stand runs a candidate of p until the end of the test. The candidate's function returns only when
-// the test decides, even after the end of its context.
+// stand runs a candidate of p until the end of the test. The candidate's function ignores
+// the end of its context and returns only when the test decides.
 func (w *world) stand(p *proc, opts ...election.Option) *run {
 	w.t.Helper()
 	r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),
@@ -137,14 +137,14 @@ func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
 	}
 }
 
-// led returns the fence of each call of the function.
+// led returns the fence of each term so far.
 func (r *run) led() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.fences)
 }
 
-// obey makes a function return as soon as its context has ended.
+// obey makes the function return as soon as its context has ended.
 func (l *leading) obey() *leading {
 	context.AfterFunc(l.ctx, func() { l.finish <- l.ctx.Err() })
 	return l
@@ -204,5 +204,4 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// The method refused returns the store's error for a change that matches nothing.
 func (w *world) refused() error { return catalog.ErrNoMatch }

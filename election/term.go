@@ -16,25 +16,24 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while its
-// method Err returns nil. Under a [Lease] the function must call the method Renew. The method
-// Release does not end the term; return from the function instead. Do not use a Leadership after
-// its function has returned.
+// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while
+// its method Err returns nil. With a [Lease], the function must call the method Renew.
+// The method Release does not end the term. To end the term, return from the function. Do
+// not use a Leadership after its function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
-// YieldRequested returns a channel that is closed when [Election.RequestYield] has asked this
-// leader to resign. The end of the term does not close it. The first call of YieldRequested starts
-// the readings of the lock: one command about every Config.PollMax, for all elections of the
-// process.
+// YieldRequested returns a channel that closes when [Election.RequestYield] asks this
+// leader to resign. The end of the term does not close the channel. After the first call
+// of YieldRequested, the process reads the lock regularly. One command reads the locks of
+// all elections of the process.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
 }
 
-// listen starts the goroutine heed, unless the term is over.
 func (t *term) listen() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +42,8 @@ func (t *term) listen() {
 	}
 }
 
-// YieldReason returns the reason of the request. It is empty before YieldRequested is closed.
+// YieldReason returns the reason that was passed to [Election.RequestYield]. It returns
+// "" before the channel of YieldRequested closes.
 func (l *Leadership) YieldReason() string {
 	select {
 	case <-l.term.yield:
@@ -59,7 +59,7 @@ type term struct {
 	guard  *distlock.TryGuard // the outer guard; the function has an inner guard
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	cause  error // the reason for an end by another call; set before done is closed
+	cause  error // resignation, hand-over or loss; set before done is closed
 
 	runs     atomic.Bool   // the function runs
 	returned chan struct{} // closed when the function has returned
@@ -83,8 +83,8 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 }
 
 // lead calls the function. It releases the lock after the function has returned or called
-// runtime.Goexit. failed is the error of the function, or nil if the function only reports the end
-// of its context. released is the error of the release.
+// runtime.Goexit. failed is the error of the function. If that error only reports the end
+// of the context, failed is nil. released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
@@ -105,10 +105,10 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 		return nil, nil // lost before the function began: Release returns that error
 	}
 	if t.ctx.Err() != nil {
-		_ = inner.Release() // no I/O, and the outer Release returns more
+		_ = inner.Release() // no I/O; the outer Release returns the error
 		return nil, nil
 	}
-	defer inner.Release() // not the last release: no I/O
+	defer inner.Release() // no I/O; the outer guard keeps the lock
 	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})
 	end := t.ctx.Err()
 	if end != nil && (errors.Is(failed, context.Canceled) || errors.Is(failed, end) ||
@@ -134,7 +134,7 @@ func panicked(value any) *PanicError {
 	return &PanicError{Value: fmt.Sprint(value), Stack: string(debug.Stack())}
 }
 
-// complain logs once that the function ignores its context.
+// complain waits for half of Config.Margin, and logs if the function still runs.
 func (t *term) complain(clk clock.Clock) {
 	patience := t.e.manager.Config().Margin / 2
 	if clock.Sleep(clk, patience, t.returned) {
@@ -143,8 +143,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context, with its argument as the cause. Only the first call sets the
-// cause. The result is false if the function has returned.
+// stop ends the function's context, with why as the cause. The first call determines the
+// cause. stop returns false if the function has already returned.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,7 +169,6 @@ func (t *term) finish() {
 	t.cancel(distlock.ErrReleased)
 }
 
-// wait waits for the release of the lock and returns its error.
 func (t *term) wait(ctx context.Context) error {
 	select {
 	case <-t.done:
@@ -179,7 +178,8 @@ func (t *term) wait(ctx context.Context) error {
 	}
 }
 
-// heed waits for a request to yield, or for the end of the term.
+// heed closes t.yield when a request to yield arrives. It returns after that, or at the
+// end of the term.
 func (t *term) heed() {
 	for now, err := range t.e.manager.Internal(leading.Key{}).Watch(t.ctx, t.e.name) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {

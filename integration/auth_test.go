@@ -16,8 +16,9 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// The function private starts a mongod for one test only, or skips the test. The test must not be
-// parallel, because a starting mongod delays the heartbeats of other tests.
+// A private mongod serves only one test. If no mongod is available, the test is skipped.
+// The test must not be parallel, because a starting mongod delays the heartbeats of other
+// tests.
 func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	t.Helper()
 	startAll() // the shared deployments first
@@ -30,7 +31,7 @@ func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	return d
 }
 
-// secured is a mongod that requires passwords, and a client of its user root.
+// secured is a mongod that requires passwords, with a client of its user root.
 type secured struct {
 	*mongodtest.Deployment
 	t    *testing.T
@@ -47,7 +48,7 @@ func startSecured(t *testing.T, opts mongodtest.Options) *secured {
 	return s
 }
 
-// The method as returns a connection string for user.
+// The result is the connection string of the user.
 func (s *secured) as(user string) string {
 	return strings.Replace(s.URI(), "mongodb://", "mongodb://"+user+":"+password+"@", 1)
 }
@@ -63,8 +64,9 @@ func (s *secured) user(name string, role bson.D) {
 		field("roles", bson.A{role})})
 }
 
-// withUsers starts a mongod with three users. root may do everything, reader may only read database
-// distlock, and pinger may only use the collection lockpings.
+// withUsers starts a mongod with three users. The user root has all privileges. The user
+// reader can only read the database distlock. The user pinger can only use the collection
+// lockpings.
 func withUsers(t *testing.T) *secured {
 	t.Helper()
 	s := startSecured(t, mongodtest.Options{})
@@ -87,8 +89,8 @@ func userConfig(uri string) distlock.Config {
 	}
 }
 
-// G11: The error of a wrong password does not contain the password. The error of a missing
-// privilege names the missing actions and their collection.
+// G11: If the password is wrong, the error does not contain it. If a privilege is missing,
+// the error names the missing actions and their collection.
 func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	d := withUsers(t)
 	_, err := distlock.New(t.Context(), userConfig(strings.Replace(d.as("root"), "see", "sea", 1)))
@@ -123,8 +125,7 @@ func wantPrivilege(t *testing.T, err error, namespace string, actions ...string)
 	wantNoSecret(t, err.Error())
 }
 
-// plainPassword is the password of all users in these tests. password is the same, escaped for a
-// connection string.
+// The password of all users, escaped for a connection string and plain.
 const (
 	password      = "n0b0dy%2Fmay%24see"
 	plainPassword = "n0b0dy/may$see"

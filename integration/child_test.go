@@ -21,7 +21,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// childEnv is the environment variable that turns the test program into a child; see TestChild.
+// childEnv is the environment variable that makes the test program run as a child. See
+// TestChild.
 const childEnv = "MONGODLM_IT_CHILD"
 
 // An order is one line of a child's input.
@@ -41,7 +42,6 @@ type answer struct {
 	Matched int64  // documents that a write matched
 }
 
-// childSettings configures a child's Manager.
 type childSettings struct {
 	URI, Database, Host string
 	Ping, Takeover      time.Duration
@@ -49,7 +49,7 @@ type childSettings struct {
 
 const marker = "child: " // the start of each answer
 
-// TestChild is the main program of a child process. It is not a test.
+// TestChild is the main function of a child process, and not a test.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -78,7 +78,7 @@ type child struct {
 	filter, update bson.D // of the prepared fenced write
 }
 
-// serve executes orders until its input ends.
+// serve executes orders until the input ends.
 func (c *child) serve(ctx context.Context) {
 	for in := json.NewDecoder(os.Stdin); ; {
 		var o order
@@ -196,7 +196,6 @@ func (r *relative) signal(s os.Signal) { _ = r.cmd.Process.Signal(s) } // the ch
 
 func (r *relative) kill() { r.signal(os.Kill) }
 
-// tell sends an order without waiting for the answer.
 func (r *relative) tell(o order) {
 	r.t.Helper()
 	if err := r.orders.Encode(o); err != nil {
@@ -204,7 +203,6 @@ func (r *relative) tell(o order) {
 	}
 }
 
-// hear returns the next answer.
 func (r *relative) hear() answer {
 	r.t.Helper()
 	select {
@@ -228,9 +226,9 @@ func (r *relative) ask(o order) answer {
 // processed lists the deployments for tests that stop or kill child processes.
 var processed = named("embedded", "standalone", "replicaset")
 
-// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write. Another process
-// takes over and writes. When the first holder resumes, its guard is lost and its context ends. Its
-// fenced write matches no document. Its release changes nothing.
+// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write. Another
+// process takes over and writes. When the stopped holder continues, its guard is lost and
+// its context ends. Its fenced write matches no document, and its release changes nothing.
 func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

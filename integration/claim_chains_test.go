@@ -18,7 +18,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// eventKeys returns keys*each rows. Their keys alternate, and their _id is a serial number.
+// eventKeys returns keys*each rows. Their keys alternate, and their _ids are serial
+// numbers.
 func eventKeys(keys, each int) []any {
 	var docs []any
 	for i := range keys * each {
@@ -32,8 +33,8 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
 	assert.Value(coll.InsertMany(t.Context(), docs))(t)
 }
 
-// chains reports the rows that are handled out of order, or at the same time as another row with
-// the same key.
+// chains records each row that is handled out of order or at the same time as another row
+// with its key.
 type chains struct {
 	mu   sync.Mutex // guards the fields below
 	busy map[string]bool
@@ -63,8 +64,8 @@ func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
 	return nil
 }
 
-// runChains runs three processes until n rows are done. It checks the order of the rows of each
-// key.
+// runChains runs three processes until n rows are done. It checks the order of the rows of
+// each key.
 func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim.Config) {
 	t.Helper()
 	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
@@ -82,7 +83,7 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 	}
 }
 
-// Three processes handle the rows of each key in order, one at a time.
+// Three processes handle the rows of each key in order, one row at a time.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset", "mongos"), func(t *testing.T, w *world) {
@@ -92,9 +93,9 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// New returns an error that names Key if the server cannot have the unique index. The embedded
-// server has no partial indexes. In a sharded collection, only the shard key can have a unique
-// index.
+// If the server cannot create the unique index for Config.Key, New returns an error that
+// names Key. The embedded server has no partial indexes. In a sharded collection, only
+// the shard key can have a unique index.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -132,8 +133,9 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// A key with many rows does not slow down a claim. The query for held keys reads only index keys.
-// The query for the first row reads at most the rows of one key and two more, without a sort.
+// A key with many rows does not make a claim slow. The query for held keys reads only an
+// index. The query for the first row reads at most the rows of one key and two more,
+// without a sort.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -174,8 +176,9 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// After an edit by hand, the key of a chain is held by a row that never runs. The chain still
-// continues, and also after the collection is dropped with its indexes.
+// The rows with one key form a chain. If an operator gives this key to a row that never
+// runs, the chain still continues. It also continues after the collection and its indexes
+// are dropped.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

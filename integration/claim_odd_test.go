@@ -7,7 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// hostileClaims returns claims with one invalid value each. No process can end such a claim.
+// Each returned claim contains one invalid value, so no process can end it.
 func hostileClaims() (list []bson.D) {
 	sound := bson.D{field("state", "claimed"), field("slot", "s"), field("slotFence", int64(1)),
 		field("session", bson.NewObjectID()), field("batch", bson.NewObjectID()),

@@ -12,7 +12,8 @@ import (
 	"mongodlm/internal/test/rowstest"
 )
 
-// The stream reports an edit by hand if it makes a row ready or claimed. It reports no other edit.
+// The change stream of a queue reports an edit by hand only if the edit makes a row ready or
+// claimed.
 func TestClaim_Stream_EditsByHand(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

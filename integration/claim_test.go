@@ -21,14 +21,13 @@ import (
 	"mongodlm/internal/test/rowstest"
 )
 
-// job is a row of the tests.
 type job struct {
 	ID int `bson:"_id"`
 	N  int
 }
 
-// rowsOf returns a new collection of rows. Its writes wait for the majority, because a queue reads
-// with read concern majority.
+// rowsOf returns a new collection of rows. Its writes wait for a majority, because a queue
+// reads with read concern majority.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -39,7 +38,7 @@ func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	return client.Database(w.db.Name()).Collection(name, majority)
 }
 
-// claims returns a queue that is closed at the end of the test.
+// claims returns a queue and closes it at the end of the test.
 func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection,
 	cfg claim.Config) *claim.Queue[job] {
 	t.Helper()
@@ -52,7 +51,6 @@ func (w *world) claims(t testing.TB, m *distlock.Manager, coll *mongo.Collection
 	return q
 }
 
-// inState returns the field claim with only a state.
 func inState(state string) bson.E { return field("claim", bson.D{field("state", state)}) }
 
 func jobs(n int) []job {
@@ -63,7 +61,8 @@ func jobs(n int) []job {
 	return list
 }
 
-// The function runs calls Run in the background. The returned function ends Run and waits for it.
+// Run is called in the background. The returned function ends Run and waits until it
+// returns.
 func runs(
 	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
 ) (stop func()) {
@@ -74,8 +73,8 @@ func runs(
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// wantCounts waits until the queue has the given counts. It fails the test if the counts stay the
-// same for limit.
+// wantCounts waits until the queue has the given counts. If the counts do not change for
+// the duration limit, the test fails.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
 	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
@@ -85,7 +84,7 @@ func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want cla
 	}
 }
 
-// The method patient starts a process with long timeouts, which keeps its locks on a slow machine.
+// patient starts a process with long timeouts, so that it keeps its locks on a slow machine.
 func (w *world) patient(t testing.TB) *distlock.Manager {
 	t.Helper()
 	return w.start(t, func(cfg *distlock.Config) {
@@ -111,8 +110,8 @@ func TestClaim_Rows_Conform(t *testing.T) {
 	})
 }
 
-// A row with an invalid claim stays unchanged. It is counted and listed as odd. The other rows are
-// done.
+// If a row has an invalid claim, the queue counts and lists the row as odd and does not
+// change it. All other rows are done.
 func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -162,8 +161,8 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	})
 }
 
-// DoneWith marks a row as done and commits the function's writes, or does neither. After an error
-// of DoneWith the attempt has failed, even if the handler returns nil.
+// DoneWith commits the writes of its function and marks the row as done, or does neither.
+// If DoneWith returns an error, the attempt has failed, even if the handler returns nil.
 func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -211,8 +210,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// A validator of the collection refuses the beginning or the end of some claims. All other rows are
-// done.
+// If a validator of the collection refuses the claims of some rows or the ends of these
+// claims, all other rows are still done.
 func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -238,7 +237,7 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// The claim of a row ends even if the text of its failure does not fit into the row.
+// If the text of a failure does not fit into the row, the claim of the row still ends.
 func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -281,7 +280,8 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
 }
 
-// Dead rows can be listed with their errors, retried and deleted. No other row changes.
+// Admin lists dead rows with their errors, retries them and deletes them, and changes no
+// other row.
 func TestClaim_Admin_DeadRows(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -348,8 +348,8 @@ func TestClaim_Insert_EachKeyOnce(t *testing.T) {
 	})
 }
 
-// The queries of a claim read no done rows and do not sort, even if the collection has another
-// index on the same field.
+// The queries of a claim read no done rows and do not sort, even if the collection has
+// another index on the same field.
 func TestClaim_Order_HasItsIndex(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -385,8 +385,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// One process is killed and another is stopped while they handle rows. A third process then handles
-// each of these rows once.
+// If one process is killed and another is stopped while they handle rows, a third process
+// handles each of these rows once.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

@@ -14,15 +14,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// lockBusy is the error code of a command that has waited too long for a lock of MongoDB's lock
-// manager.
+// lockBusy is the error code of a command that waits too long for MongoDB's lock manager.
 const lockBusy = 46
 
-// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock. This
-// manager and distlock respect each other's locks:
+// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock.
+// This lock manager and distlock respect each other's locks:
 //   - createDatabase waits while distlock holds the lock of the database or has waiters for it.
-//   - MongoDB's manager gets the lock after the release. It leaves distlock's fields unchanged.
-//   - Afterwards distlock can acquire the lock.
+//   - After the release MongoDB's lock manager acquires the lock. It keeps distlock's fields.
+//   - After that distlock can acquire the lock again.
 func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
@@ -74,8 +73,8 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	})
 }
 
-// meetTheOther waits until createDatabase returns. It logs the lock document if MongoDB's manager
-// holds the lock. It writes nothing.
+// meetTheOther waits until createDatabase returns. It only reads, and logs the lock document
+// while MongoDB's lock manager holds the lock.
 func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	t.Helper()
 	for {
@@ -95,7 +94,7 @@ func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	}
 }
 
-// createDatabase sends the command by which a mongos creates a database.
+// createDatabase sends the command with which a mongos creates a database.
 func (w *world) createDatabase(ctx context.Context, name string) error {
 	return w.d.app.Database("admin").RunCommand(ctx, bson.D{
 		field("_configsvrCreateDatabase", name),
@@ -109,8 +108,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// On a config server New refuses a takeover time above fifteen minutes, because MongoDB's manager
-// takes over after fifteen minutes.
+// On a config server, New refuses a takeover time above fifteen minutes, because MongoDB's
+// lock manager takes a lock over after fifteen minutes.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

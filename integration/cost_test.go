@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The number of commands is small:
+// The operations send few commands:
 //   - An uncontended TryLock, a Release and a renewal send one command each. A renewal on the
 //     embedded server sends two.
 //   - A TryLock of a held lock sends two commands to a mongod, three to a mongos, and four to the
@@ -66,12 +66,12 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 	sent.reset()
 }
 
-// large lists the deployments for tests with many documents. The embedded server is too slow for
-// them.
+// large lists the deployments for tests with many documents. The embedded server is too slow
+// for them.
 var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
 
-// holdMany starts a process that holds count locks. sent counts its commands. The locks are not
-// released at the end, to save time.
+// holdMany starts a process that holds count locks. sent counts its commands. At the end the
+// process does not release the locks, to save time.
 func (w *world) holdMany(t testing.TB, count int, sent *counter) (
 	*distlock.Manager, []*distlock.TryGuard) {
 	t.Helper()
@@ -107,8 +107,8 @@ func pretend(op fault.Op) fault.Hook {
 	}
 }
 
-// acquireMany inserts the documents of the locks with the numbers first to last-1. Then it acquires
-// these locks in parallel, with one command each.
+// acquireMany inserts the documents of the locks with the numbers first to last-1. It then
+// acquires these locks in parallel, with one command each.
 func (w *world) acquireMany(
 	t testing.TB, m *distlock.Manager, first, last int,
 ) []*distlock.TryGuard {

@@ -43,7 +43,6 @@ type deployment struct {
 	slots chan struct{} // limits the parallel tests; made by start
 }
 
-// embeddedAtOnce returns how many tests may use the embedded server at a time.
 func embeddedAtOnce() int {
 	if effort.Race {
 		return 4
@@ -61,11 +60,11 @@ var deployments = []*deployment{
 	{name: "uri", most: 4, setUp: connectURI},
 }
 
-// setUpLimit bounds the start of a deployment, independently of the test that starts it.
+// setUpLimit bounds the start of a deployment.
 const setUpLimit = 2 * time.Minute
 
-// startAll starts all deployments before the first test. A later start would delay the heartbeats
-// of running tests.
+// startAll starts all deployments before the first test. A later start would delay the
+// heartbeats of running tests.
 var startAll = sync.OnceFunc(func() {
 	var started sync.WaitGroup
 	for _, d := range deployments {
@@ -77,8 +76,8 @@ var startAll = sync.OnceFunc(func() {
 	}
 })
 
-// get starts the deployment at the first call. It returns an error if the deployment is not
-// available.
+// get starts the deployment at the first call. If the deployment is not available, get
+// returns the reason.
 func (d *deployment) get() error {
 	d.start.Do(func() {
 		d.slots = make(chan struct{}, d.most)
@@ -95,7 +94,6 @@ func (d *deployment) get() error {
 	return d.absent
 }
 
-// close disconnects the clients and stops the started servers.
 func (d *deployment) close(ctx context.Context) error {
 	var errs []error
 	if d.drop && d.app != nil {
@@ -121,7 +119,6 @@ func startEmbedded(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// mongod returns a setUp function that starts mongods with opts.
 func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
 	return func(ctx context.Context, d *deployment) error {
 		p, err := mongodtest.Find(ctx)
@@ -141,7 +138,7 @@ func mongod(opts mongodtest.Options) func(context.Context, *deployment) error {
 	}
 }
 
-// ownCluster starts the tests' sharded cluster once: two shards and a mongos.
+// ownCluster starts a sharded cluster at the first call: two shards and a mongos.
 var ownCluster = sync.OnceValues(func() (*mongodtest.Cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), setUpLimit)
 	defer cancel()
@@ -210,17 +207,16 @@ func connectURI(ctx context.Context, d *deployment) error {
 	return nil
 }
 
-// codeConfigServerRefuses is the error code of a config server that refuses to create a database.
 const codeConfigServerRefuses = 14037
 
-// broken is the error of a deployment that should start but does not. It fails the tests. Any other
-// error skips them.
+// broken is the error of a deployment that should start but does not. Such an error fails
+// the tests. Any other error of a deployment skips the tests.
 type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// inTurn runs a test on these deployments, one after the other. It is for tests with a high load.
-// The caller must not be a parallel test.
+// inTurn runs a test on the deployments one after the other, for tests with a high load. The
+// caller must not be a parallel test.
 func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, d := range these {
@@ -228,8 +224,8 @@ func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)
 	}
 }
 
-// forEach runs a test on all available deployments in parallel. The test should spend most of its
-// time waiting.
+// forEach runs a test on all available deployments in parallel. A test that uses forEach
+// should mostly wait.
 func forEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	forThese(t, deployments, test)
@@ -257,7 +253,7 @@ func named(names ...string) []*deployment {
 	return found
 }
 
-// The method need starts the deployment. If it cannot, it fails or skips the test.
+// need starts the deployment. If it is not available, need fails or skips the test.
 func (d *deployment) need(t testing.TB) {
 	t.Helper()
 	startAll()
@@ -288,17 +284,17 @@ func summary() string {
 	return "integration: " + strings.Join(parts, "; ")
 }
 
-// pace is the slowness of this machine, from 1 (usual) to 4. The function paced multiplies a time
-// by pace.
+// pace is the slowness of this machine, from 1 (usual) to 4. Calls of paced multiply a
+// duration by it.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// The constant usual is the time of one write to the embedded server at pace 1. It was measured
-// with the race detector on two mostly idle cores.
+// Duration of one write to the embedded server at pace 1, with the race detector on two
+// mostly idle cores.
 const usual = 12 * time.Millisecond
 
-// measurePace sets pace. It measures the time of writes to the embedded server.
+// measurePace sets pace from the time of writes to the embedded server.
 func measurePace(ctx context.Context, client *mongo.Client) error {
 	const writes = 40
 	db := client.Database(databaseName())

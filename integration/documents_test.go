@@ -12,14 +12,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A dead is a lock whose holder is dead.
 type dead struct {
 	name    string
 	process string
 }
 
-// plantCondemned plants a lock whose holder is condemned, so that it can be taken over immediately.
-// It plants the lock before the ping, because other processes delete a ping without a lock.
+// plantCondemned plants a lock whose holder is condemned, so that the lock can be taken over
+// at once. It plants the lock before the ping, because other processes delete a ping without
+// a lock.
 func (w *world) plantCondemned(t testing.TB) dead {
 	t.Helper()
 	d := dead{name: w.name("balancer"), process: w.name("dead:1:1700000000:x")}
@@ -37,7 +37,8 @@ func (w *world) plantCondemned(t testing.TB) dead {
 	return d
 }
 
-// wantGuard checks that a guard matches the lock document, and releases it.
+// wantGuard checks that a guard agrees with the lock document, and then releases the
+// guard.
 func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuard, err error) {
 	t.Helper()
 	assert.Must(t, err)
@@ -59,7 +60,6 @@ func wantNoGuard(t testing.TB, g *distlock.TryGuard, err error) {
 	}
 }
 
-// wantFreed waits until a lock has no holder.
 func (w *world) wantFreed(t testing.TB, name string) {
 	t.Helper()
 	eventually(t, freeLimit, "the lock is free", func() bool {

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A failure is one setting of the fail point and its effect on a command.
+// A failure is a setting of the server's fail point, and its effect on a command.
 type failure struct {
 	name  string
 	data  bson.D
@@ -51,9 +51,9 @@ var failures = []failure{
 		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
 }
 
-// E1, E5 to E7, I1 to I3, I7 to I9: Each operation has a correct outcome if the server fails its
-// command. The cases run one after the other, because a server has only one fail point for
-// commands.
+// E1, E5 to E7, I1 to I3, I7 to I9: If the server fails one command of an operation, the
+// operation still ends with a correct outcome. The cases run one after the other, because
+// a server has one fail point for commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -83,8 +83,8 @@ type failing struct {
 	point bson.D
 }
 
-// split sends pings by a second client. A fail point can then select the pings, or all other
-// commands.
+// split sends pings with a second client, so that a fail point can select the pings or all
+// other commands.
 type split struct {
 	catalog.Catalog
 	beat catalog.Catalog
@@ -98,8 +98,9 @@ func (w *world) failing(t *testing.T) *failing {
 	t.Helper()
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
 	open := func(name string) catalog.Catalog {
-		// The client polls the state of the server, because a stream would report only changes.
-		// Like the client of mongocatalog.Dial, it does not retry when the server is overloaded.
+		// The client polls the state of the server. Monitoring by a stream would report
+		// only changes. Like the client of mongocatalog.Dial, the client does not retry
+		// if the server is overloaded.
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
 			SetMaxAdaptiveRetries(0).
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
@@ -117,8 +118,8 @@ func (w *world) failing(t *testing.T) *failing {
 	return p
 }
 
-// fail makes the server fail the command of the next operation op. The function over switches the
-// fail point off and checks that the server failed exactly one command.
+// fail makes the server fail the command of the next operation op. The returned function
+// switches the fail point off and checks that the server failed exactly one command.
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
 	command, app := commandOf(op), p.app
@@ -138,7 +139,7 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	}
 }
 
-// commandOf returns the name of the command by which an operation writes.
+// commandOf returns the name of the command with which an operation writes.
 func commandOf(op fault.Op) string {
 	if op == fault.Release {
 		return "update" // for a lock without waiters
@@ -146,8 +147,7 @@ func commandOf(op fault.Op) string {
 	return "findAndModify"
 }
 
-// The method before is the hook of the store. It sets the fail point before the operation that is
-// to fail.
+// This hook of the store sets the fail point before the operation that must fail.
 func (p *failing) before(ctx context.Context, call fault.Call, apply func() error) error {
 	p.mu.Lock()
 	strikes := call.Op == p.op
@@ -164,7 +164,7 @@ func (p *failing) before(ctx context.Context, call fault.Call, apply func() erro
 	return apply()
 }
 
-// entered switches the fail point off. It returns how many commands have failed at the fail point.
+// entered switches the fail point off and returns the number of commands that failed.
 func (p *failing) entered(t *testing.T) int64 {
 	t.Helper()
 	raw, err := p.w.d.app.Database("admin").RunCommand(t.Context(),
@@ -177,7 +177,7 @@ func (p *failing) entered(t *testing.T) int64 {
 	return n
 }
 
-// lockName acquires and releases a new lock. It returns the lock's name and fence.
+// lockName acquires and releases a new lock. It returns the lock's name and its fence.
 func (p *failing) lockName(t *testing.T) (string, int64) {
 	t.Helper()
 	p.next++

@@ -13,8 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Hello reports whether transactions, change streams and pipeline updates work in a database. In
-// database config of a replica set, transactions and change streams do not work.
+// Hello reports correctly whether transactions, change streams and pipeline updates work in
+// a database. In the database named config of a replica set, transactions and change streams
+// do not work.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -56,7 +57,7 @@ func wantFeatures(t *testing.T, w *world, db *mongo.Database) {
 	}
 }
 
-// transaction writes a document in a transaction and removes it again.
+// transaction writes a document in a transaction and then removes it.
 func transaction(ctx context.Context, db *mongo.Database, id string) error {
 	work := db.Collection("distlock_it_work")
 	if _, err := work.DeleteMany(ctx, byID(id)); err != nil { // the collection need not exist

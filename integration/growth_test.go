@@ -25,7 +25,7 @@ import (
 var freeNames = flag.Int("freenames", 2000,
 	"how many free lock documents stand beside those that TestQueries_FreeNames_CostNothing reads")
 
-// A tape records the commands of a client. The function explained returns their plans.
+// A tape records the commands of a client.
 type tape struct {
 	mu       sync.Mutex // guards commands
 	commands []bson.D
@@ -56,7 +56,7 @@ func (p *tape) monitor() *event.CommandMonitor {
 	}}
 }
 
-// take returns the commands since the last call.
+// take returns the commands since the previous call of take.
 func (p *tape) take() []bson.D {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,16 +65,16 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// A collection may have many free locks. They do not change how many keys and documents a command
-// reads. The test has 2,000 free locks (flag -freenames) that the process held last.
+// Free locks in the collection do not change how many keys and documents a command reads.
+// The process of the test held these locks last. The flag -freenames sets their number.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
 	})
 }
 
-// Free locks do not change how much a command reads, even with the strict Stable API. This API
-// permits no sparse index and no text index.
+// With the strict Stable API, free locks do not change how many keys and documents a
+// command reads. This API forbids sparse indexes and text indexes.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
@@ -85,8 +85,8 @@ func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	})
 }
 
-// Free locks do not change how much a command reads, even with the sparse indexes of an earlier
-// version.
+// With the sparse indexes of an earlier version, free locks do not change how many keys and
+// documents a command reads.
 func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
 		own := w.elsewhere(t, databaseName())
@@ -99,8 +99,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// wantNoGrowth checks that each command reads as many keys and documents with many free locks as
-// with few. The client of the test has the options opts.
+// wantNoGrowth checks that each command reads as many keys and documents with many free
+// locks as with few. opts are the options of the client.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape
@@ -143,8 +143,8 @@ func (w *world) plantFree(t *testing.T, names string, n int) {
 	}
 }
 
-// examined runs every operation of a store. For each operation it returns the numbers of keys and
-// documents that the commands read.
+// examined runs each operation of a store. For each operation it returns the numbers of keys
+// and documents that its commands read.
 func (w *world) examined(
 	t *testing.T, c *mongocatalog.Catalog, client *mongo.Client, sent *tape,
 ) map[string][]int64 {
@@ -168,7 +168,7 @@ func (w *world) examined(
 	return costs
 }
 
-// explained returns the plan of a command with execution statistics.
+// explained returns the plan of a command with its execution statistics.
 func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw) {
 	t.Helper()
 	question := bson.D{field("explain", command), field("verbosity", "executionStats")}
@@ -176,7 +176,7 @@ func explained(t testing.TB, db *mongo.Database, command bson.D) (plan bson.Raw)
 	return plan
 }
 
-// total adds up the values of a key at any depth of a document.
+// total adds up the values of a key at all depths of a document.
 func total(doc bson.Raw, key string) int64 {
 	elements, err := doc.Elements()
 	if err != nil {
@@ -204,8 +204,8 @@ type operation struct {
 	run  func(ctx context.Context) error
 }
 
-// operations plants documents, and returns the store's operations on these documents. It leaves out
-// Ping, which finds its document by _id.
+// operations plants documents and returns the store's operations on them. It omits Ping,
+// which finds its document by _id.
 func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	t.Helper()
 	me, other := w.name("p"), w.name("other")
@@ -294,7 +294,8 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	}
 }
 
-// freed returns the lock document with state 0. A manager without queues frees a lock in this way.
+// freed returns a copy of a lock document with state 0. All other fields keep their
+// values.
 func freed(raw bson.Raw) bson.D {
 	var doc bson.D
 	_ = bson.Unmarshal(raw, &doc) // valid, because the server sent the document

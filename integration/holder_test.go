@@ -12,14 +12,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// unhurriedTakeover sets times for processes whose pings may be delayed by many other commands.
+// unhurriedTakeover sets times for processes whose pings many other commands may delay.
 func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
 }
 
-// The heartbeat does not use the application's connection pool. A guard stays valid for longer than
-// Takeover - Margin while an unanswered command uses the only connection of the pool.
+// The heartbeat does not use the connection pool of the application. So a guard stays
+// valid even if an unanswered command occupies the only connection of that pool.
 func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

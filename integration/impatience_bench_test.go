@@ -25,7 +25,7 @@ var impatientFor = flag.Duration("impatientfor", 5*time.Second,
 	"how long each row of BenchmarkImpatience runs")
 
 // An impatience counts the calls of nine callers in three processes. Each call has a random
-// deadline and holds the lock for 4 ms.
+// deadline, and holds the lock for 4 ms if it succeeds.
 type impatience struct {
 	longest              time.Duration // the longest deadline
 	turns, unknown, two  atomic.Int64
@@ -57,7 +57,7 @@ func (i *impatience) run(each func(ctx context.Context, process int)) {
 	all.Wait()
 }
 
-// failed counts a failed call if its outcome is unknown or its error is not documented.
+// failed counts errors that mean an unknown outcome, and undocumented errors.
 func (i *impatience) failed(err error) {
 	if errors.Is(err, distlock.ErrOutcomeUnknown) {
 		i.unknown.Add(1)
@@ -68,9 +68,9 @@ func (i *impatience) failed(err error) {
 	}
 }
 
-// BenchmarkImpatience counts the turns of callers with short deadlines. For comparison it measures
-// a simple program that polls a document every 20 ms. The benchmark fails if two callers hold the
-// lock at the same time.
+// BenchmarkImpatience counts the successful calls of callers with short deadlines. For
+// comparison it runs a simple program that polls a document every 20 ms. The benchmark fails
+// if two callers hold the lock at the same time.
 func BenchmarkImpatience(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -111,7 +111,7 @@ func BenchmarkImpatience(b *testing.B) {
 	}
 }
 
-// operations returns the number of commands of all processes by operation.
+// operations returns the number of commands of all processes, by kind.
 func operations(ms []*distlock.Manager) map[string]int64 {
 	all := map[string]int64{}
 	for _, m := range ms {

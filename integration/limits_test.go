@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// InTransaction returns when its context ends, even if the server has stopped answering. It does
-// not wait for the abort.
+// If the server stops answering during a transaction, InTransaction returns when its context
+// ends, without waiting for the abort.
 func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {
@@ -48,7 +48,7 @@ func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 }
 
 // D7, G11: If the server cannot be reached or never answers, New returns an error within the
-// command timeout. The error contains the host but not the password.
+// command timeout. The error contains the host, but not the password.
 func TestNew_NoServerOrNoAnswer_SaysSoInTime(t *testing.T) {
 	t.Parallel()
 	silent := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t) // the system accepts connections

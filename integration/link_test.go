@@ -25,7 +25,6 @@ type link struct {
 	conns   map[net.Conn]bool
 }
 
-// A linkState is the state of a link.
 type linkState int
 
 const (
@@ -35,7 +34,7 @@ const (
 	silent             // connections stay open, sent data is lost
 )
 
-// newLink starts a link to target. The link is closed at the end of the test.
+// newLink starts a link to target. The end of the test closes the link.
 func newLink(t testing.TB, target string) *link {
 	t.Helper()
 	listener := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -50,8 +49,8 @@ func newLink(t testing.TB, target string) *link {
 	return l
 }
 
-// through returns a link to the deployment's primary. It skips the test if the connection string
-// has several hosts, a user, or another scheme than mongodb.
+// through returns a link to the deployment's primary. It skips the test if the connection
+// string cannot be used through a proxy.
 func (d *deployment) through(t testing.TB) *link {
 	t.Helper()
 	u := assert.Value(url.Parse(d.uri))(t)
@@ -66,7 +65,6 @@ func (d *deployment) through(t testing.TB) *link {
 	return newLink(t, target)
 }
 
-// uri returns a connection string through the link.
 func (l *link) uri() string {
 	return "mongodb://" + l.listener.Addr().String() + "/?directConnection=true"
 }
@@ -84,13 +82,12 @@ func (l *link) set(state linkState) {
 	}
 }
 
-// mend makes the link pass messages again. Replies that were held back are lost.
+// mend makes the link work again. Replies that the link held back are lost.
 func (l *link) mend() {
 	l.set(cut)
 	l.set(passing)
 }
 
-// heldBack returns the number of held back replies.
 func (l *link) heldBack() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,8 +123,8 @@ func (l *link) serve() {
 	}
 }
 
-// carry copies data from one connection to the other until one of them ends. It waits while the
-// link is in one of the states.
+// carry copies data from one connection to another until either ends. While the link has
+// one of the given states, carry waits.
 func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
 	for data := make([]byte, 64<<10); ; {
 		n, err := from.Read(data)
@@ -140,8 +137,8 @@ func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
 	}
 }
 
-// pass waits while the link is in one of these states. It returns false if sent data is lost,
-// because the link is cut or was silent.
+// pass waits while the link has one of the given states. It returns false if data is
+// lost, because the link is cut or was silent.
 func (l *link) pass(states ...linkState) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

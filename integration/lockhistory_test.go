@@ -20,13 +20,14 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The method past returns a Log of the history in the world's database. The caller closes it.
+// The returned Log uses the world's database. The caller must close the Log.
 func (w *world) past(t testing.TB, client *mongo.Client, o history.Options) *history.Log {
 	t.Helper()
 	return assert.Value(history.New(client, w.db.Name(), o))(t)
 }
 
-// read returns the kinds and fences of the entries, and the ids of malformed documents.
+// read returns the kinds and fences of the entries that match q, and the ids of malformed
+// documents.
 func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string) {
 	t.Helper()
 	all, bad, err := history.Read(t.Context(), w.d.app, w.db.Name(), q)
@@ -40,8 +41,8 @@ func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string
 	return entries, malformed
 }
 
-// happen lets a Log observe n events with the fences 1 to n, at equal intervals. The last event has
-// the present time.
+// happen makes a Log observe n events with the fences 1 to n, at equal intervals. The last
+// event has the present time.
 func happen(past *history.Log, name string, n int, between time.Duration) {
 	now := time.Now()
 	for i := range n {
@@ -51,8 +52,8 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 	}
 }
 
-// Read returns entries newest first. With a limit or an age it omits the oldest. It returns the
-// malformed documents separately.
+// Read returns entries newest first. With a limit or an age, it omits the oldest entries. It
+// returns malformed documents separately.
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -88,8 +89,9 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// The first entry creates a TTL index with the age Keep. If the server refuses the index, the Log
-// keeps only the newest 1,000 entries. Documents without a date stay.
+// The first entry of a Log creates a TTL index with the age Options.Keep. If the server
+// refuses the index, the Log keeps only the newest 1,000 entries. Documents without a
+// date are not removed.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -126,8 +128,8 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
-// The server removes entries older than Keep. A Log with another Keep leaves the index unchanged,
-// logs this once, and records its entries.
+// The server removes entries older than Keep. A Log with another Keep does not change the
+// index, logs this once, and still records its entries.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -154,8 +156,8 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// If the reply to an insert is lost, the Log inserts the entries again. Each entry exists only
-// once.
+// If the reply to an insert is lost, the Log inserts the entries again, and each entry
+// exists once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

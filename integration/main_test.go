@@ -37,7 +37,7 @@ func run(m *testing.M) int {
 	if code != 0 {
 		return code
 	}
-	// Neither our code nor the embedded server leaves a goroutine behind.
+	// Neither this module nor the embedded server leaves a goroutine behind.
 	if err := goleak.Find(); err != nil {
 		fmt.Println(err)
 		return 1

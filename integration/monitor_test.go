@@ -52,7 +52,7 @@ func (c *counter) total() int {
 	return n
 }
 
-// writes counts the commands that change a document.
+// writes returns the number of commands that change a document.
 func (c *counter) writes() int {
 	n := 0
 	for command, count := range c.all() {
@@ -66,7 +66,7 @@ func (c *counter) writes() int {
 
 func (c *counter) String() string { return fmt.Sprint(c.all()) }
 
-// counted starts a process and counts its commands, except heartbeats.
+// counted starts a process and counts its commands, except its pings.
 func (w *world) counted(
 	t testing.TB, sent *counter, times func(*distlock.Config),
 ) *distlock.Manager {
@@ -80,7 +80,8 @@ func (w *world) counted(
 	})
 }
 
-// The function slow sets a long ping interval, a long takeover time, and a constant poll interval.
+// A slow process has a long ping interval, a long takeover time and a constant poll
+// interval.
 func slow(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
 	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute

@@ -16,15 +16,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// calm sets times with which no process is taken for dead, even on a slow machine.
+// calm sets long times, so that no living process counts as dead on a slow machine.
 func calm(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover = paced(time.Second), time.Minute
 	cfg.Margin, cfg.MaxWatchGap = 0, 0 // the defaults
 	cfg.CommandTimeout = 20 * time.Second
 }
 
-// wantTurns releases g, and then the guard of each waiter. It checks that the waiters acquire in
-// order and that the fences rise.
+// wantTurns releases g and then the guard of each waiter. It checks that the waiters acquire
+// the lock in order, with rising fences.
 func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	t.Helper()
 	last := g.Fence()
@@ -41,8 +41,8 @@ func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	wantReleased(t, g)
 }
 
-// The locks collection is dropped by hand, together with the queue entries of three waiters. The
-// holder's Release returns ErrLockLost. The waiters acquire the lock.
+// If an operator drops the collection of locks, the queue entries of three waiters are lost
+// too. The holder's Release returns ErrLockLost, and all waiters acquire the lock.
 func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "replicaset"), func(t *testing.T, shared *world) {
@@ -97,8 +97,9 @@ func (w *world) keepAll(other *world) {
 	}
 }
 
-// Waiters receive their grants although the server fails the commands of their change streams. The
-// test must not be parallel, because a server has only one fail point for commands.
+// If the change streams of waiters fail in the server, the waiters still find their
+// grants. The test must not be parallel, because a server has one fail point for
+// commands.
 func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		for _, c := range []struct {
@@ -149,8 +150,8 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	})
 }
 
-// The primary steps down while three callers wait. They acquire the lock in order. The new primary
-// has the same queue.
+// If the primary steps down while three callers wait, they acquire the lock in order,
+// because the new primary has the same queue.
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		name := w.name("balancer")

@@ -13,10 +13,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// turnLimit bounds the wait for a grant. Usually the grant comes within a poll interval.
+// turnLimit is the time limit of a test for a grant, which usually takes a poll interval.
 const turnLimit = 60 * time.Second
 
-// A turn is the result of a call of Lock in the background.
 type turn struct {
 	guard *distlock.TryGuard
 	err   error
@@ -24,8 +23,8 @@ type turn struct {
 
 var labels atomic.Int64 // the number of the latest waiter
 
-// queue calls Lock in the background. It returns when the caller is queued. The call ends with the
-// test.
+// queue calls Lock in the background and returns when the caller is queued. The end of the
+// test ends the call.
 func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option,
 ) <-chan turn {
 	t.Helper()
@@ -76,8 +75,9 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// Database config of a replica set has no change streams and no transactions. Waiters find their
-// grants by reading the lock documents. LockInTransaction returns ErrNoTransactions.
+// The database named config of a replica set has no change streams and no transactions.
+// There, waiters find their grants by reading the lock documents, and LockInTransaction
+// returns ErrNoTransactions.
 func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {

@@ -26,8 +26,9 @@ var leastFeatures = []role.Feature{
 	role.Locks, role.Lines, role.Transactions, role.History, role.Listings, role.Breaking,
 }
 
-// leastUser starts a replica set with users. It returns the connection string of a user with one
-// role. The function allow replaces the role's privileges in database distlock.
+// leastUser starts a replica set with users. It returns the connection string of a user
+// with one role. The returned function replaces the privileges of that role in the
+// database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
@@ -39,14 +40,15 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 		doc[0].Key = "updateRole"
 		d.command(doc)
 		for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-			// The next process must create the indexes again, for which it needs the privilege.
+			// The next process must create the indexes again, and needs the privilege to
+			// do so.
 			assert.Must(t, d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()))
 		}
 	}
 }
 
-// The function life uses every allowed feature once, as one process. It returns the errors and the
-// logged warnings.
+// One process uses each allowed feature once. The result lists the errors and the logged
+// warnings.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string
@@ -137,7 +139,7 @@ func inLine(t *testing.T, m *distlock.Manager) error {
 	return <-done
 }
 
-// A user with the privileges that package role lists gets no error and no warning. If one action is
+// A user with the privileges of package role gets no error and no warning. If one action is
 // missing, a message names the action and its collection.
 func TestRole_OnARealServer_IsEnoughAndTheLeast(t *testing.T) {
 	uri, allow := leastUser(t)

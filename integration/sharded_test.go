@@ -20,12 +20,13 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// broadcast are the operations that may query several shards. HeldOrFree and Snapshots query the
-// shards of the given names. The others search all locks or all pings.
+// broadcast lists the operations that may query several shards. HeldOrFree and Snapshots
+// query the shards of the given names. The other listed operations search all locks or
+// all pings.
 var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
-// With sharded locks and pings, every command goes to one shard. The exceptions are the operations
-// in broadcast.
+// If locks and pings are sharded, a command queries one shard. Only the operations in
+// broadcast may query several shards.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -95,7 +96,8 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// shardOf returns the number of the shard that has a document. It reads from the shards directly.
+// shardOf returns the number of the shard that stores a document. It reads from the
+// shards directly.
 func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()
 	for i, s := range w.d.over.Shards {
@@ -127,8 +129,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// A held lock survives when the primary of its shard steps down, or is killed and restarted. Then
-// its waiters acquire the lock in order, and the fence rises.
+// If the primary of a lock's shard steps down, or is killed and restarted, the lock stays
+// held. After the release, the waiters acquire the lock in order, with rising fences.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
@@ -156,8 +158,8 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	})
 }
 
-// When a chunk moves to another shard, a held lock and its queue stay unchanged. Then the waiters
-// acquire the lock in order.
+// If the chunk of a held lock moves to another shard, the lock and its queue do not change.
+// After the release the waiters acquire the lock in order.
 func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
@@ -178,8 +180,8 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another. The returned function
-// moves them back.
+// moveChunks moves all chunks of locks and pings from one shard to another. The returned
+// function moves them back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")

@@ -18,15 +18,15 @@ import (
 	"mongodlm/singleton"
 )
 
-// The store of loops and schedules passes its conformance suite on a server.
+// The store of loops and schedules passes its conformance suite on each deployment.
 func TestSingletonStore_Conforms(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		if w.d.own == "config" || w.d.name == "uri" {
 			t.Skip("the suite needs separate databases")
 		}
-		// The cases share two databases, which are emptied after each case, because a new database
-		// per case is slow on a replica set.
+		// The cases share two databases and empty them, because a replica set creates
+		// databases slowly.
 		free := make(chan *mongo.Database, 2)
 		for i := range cap(free) {
 			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), i),
@@ -57,7 +57,7 @@ func singletonStore(t testing.TB, db *mongo.Database) singleton.Store {
 	return assert.Value(singleton.NewStore(db))(t)
 }
 
-// A loop without a Store keeps its records in the database of its Manager.
+// A loop without a Store keeps its records in the database of the loop's Manager.
 func TestSingleton_NoStore_IsThatOfTheManager(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -18,7 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// robbed makes another process the holder of the lock, as a takeover would.
+// robbed makes another process the holder of the lock, as a takeover does.
 func (w *world) robbed(t testing.TB, g *distlock.TryGuard) {
 	t.Helper()
 	_, err := w.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
@@ -36,8 +36,8 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// The writes of InTransaction exist if and only if the lock was held at the commit. With sharded
-// locks, the lock and the data are on different shards.
+// InTransaction commits its writes if and only if the lock is held at the commit. If locks
+// are sharded, the lock and the data are on different shards.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -128,7 +128,7 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 // transacting lists the deployments that have transactions in the database of the tests.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
-// transact runs work in a transaction. The driver may run it several times.
+// transact runs work in a transaction. The driver may run work several times.
 func transact(ctx context.Context, client *mongo.Client, work func(context.Context) error) error {
 	s, err := client.StartSession()
 	if err != nil {
@@ -140,8 +140,8 @@ func transact(ctx context.Context, client *mongo.Client, work func(context.Conte
 	return err
 }
 
-// transactor starts a process. It returns the process and its client for transactions. pool is the
-// maximum number of connections, and 0 means no limit.
+// transactor starts a process and returns it with its client. pool is the maximum number of
+// connections; 0 means no limit.
 func (w *world) transactor(t testing.TB, pool uint64) (*mongo.Client, *distlock.Manager) {
 	t.Helper()
 	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMaxPoolSize(pool))
@@ -152,7 +152,8 @@ func (w *world) transactor(t testing.TB, pool uint64) (*mongo.Client, *distlock.
 	return client, m
 }
 
-// together runs users in parallel. Each user calls use once per round.
+// together starts the given number of users in parallel. Each user calls the given
+// function once per round.
 func (w *world) together(t *testing.T, users, rounds int, use func(context.Context, int) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*turnLimit)
@@ -171,8 +172,9 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 	running.Wait()
 }
 
-// Transactions and guards of one lock exclude each other. A counter that is read and written under
-// the lock, without a transaction, loses no update. Pools of one or two connections are enough.
+// Transactions and guards of one lock exclude each other. Each of them reads and writes a
+// counter outside of any transaction, and no update is lost. A pool of one or two
+// connections is enough.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -217,8 +219,8 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	})
 }
 
-// While a transaction holds the lock, no guard can acquire it. After the commit or the abort, a
-// guard acquires it.
+// While a transaction holds the lock, no caller can acquire a guard. After the commit or
+// the abort, a waiting caller acquires its guard.
 func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -268,8 +270,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
 			}
 			wantReleased(t, g)
-			// TryLock timed out, and may still acquire the lock. The process then releases the
-			// lock.
+			// A TryLock that timed out may still acquire the lock later. In that case its
+			// process releases the lock.
 			eventually(t, freeLimit, c.name+": the lock is free", func() bool {
 				l := w.lock(t, name)
 				return !l.Held && len(l.Waiters) == 0
@@ -278,8 +280,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	})
 }
 
-// If the lock is held, LockInTransaction waits for the release. With WaitAtMost(0) it returns an
-// error that names the holder.
+// If a guard holds the lock, LockInTransaction waits for the release. With WaitAtMost(0) it
+// returns an error that names the holder.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -314,8 +316,8 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	})
 }
 
-// The snapshot of a transaction may show the lock as held after its release. The driver soon runs
-// the transaction again, and the second run acquires the lock.
+// The snapshot of a transaction may still show a released lock as held. In that case the
+// driver soon runs the transaction again, and the second run acquires the lock.
 func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {

@@ -27,8 +27,9 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting measures the cost of waiting in a queue. Times are multiples of a least write:
-// the median time of a durable update of one small document on the same server.
+// BenchmarkWaiting measures the cost of waiting in a queue. It reports times as multiples of
+// a least write, which is the median time of a durable update of one small document on the
+// same server.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -44,7 +45,6 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// part runs the function measure as one row of a benchmark.
 func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
 	b.Run(name, func(b *testing.B) {
 		for b.Loop() {
@@ -83,7 +83,8 @@ func quantile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)-1, len(took)*percent/100)]
 }
 
-// contenders starts processes with the default configuration. Each process has its own client.
+// contenders starts processes with the default configuration. Each process has a separate
+// client.
 func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*distlock.Manager) {
 	b.Helper()
 	for range processes {
@@ -95,15 +96,14 @@ func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*d
 	return all
 }
 
-// A grab is a guard that a call of Lock has returned.
 type grab struct {
 	guard *distlock.TryGuard
 	at    time.Time
 	by    int
 }
 
-// timeHandOvers measures the time from the call of Release to the return of the next Lock. waiters
-// is the number of queued callers.
+// timeHandOvers measures the time from the call of Release to the return of the next Lock,
+// with the given number of waiters.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
@@ -170,9 +170,9 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
-// row reports times as multiples of a least write, and the number of commands per hand-over. It
-// reports getMores separately, because a change stream sends a getMore each second, even without
-// events.
+// row reports times as multiples of a least write, and the number of commands per hand-over.
+// It reports getMores separately, because a change stream sends a getMore each second, even
+// without events.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()
@@ -192,8 +192,8 @@ func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, cou
 	b.Logf("%d hand-overs: %v", rounds, counts)
 }
 
-// timeContention lets sixteen processes compete for a lock. Each acquires the lock, releases it
-// immediately, and begins again.
+// timeContention lets sixteen processes compete for a lock. Each process repeatedly
+// acquires the lock and releases it at once.
 func (w *world) timeContention(b *testing.B) {
 	const processes = 16
 	var sent counter
@@ -245,7 +245,8 @@ func (w *world) timeContention(b *testing.B) {
 		spent.Round(time.Second), float64(total)/spent.Seconds())
 }
 
-// countIdle compares the commands of 1,000 idle waiters of twenty locks with those of one waiter.
+// countIdle compares the number of commands of 1,000 idle waiters of twenty locks with
+// the number of commands of one waiter.
 func (w *world) countIdle(b *testing.B) {
 	holder := w.start(b, slow)
 	var rates []float64
@@ -270,8 +271,8 @@ func (w *world) countIdle(b *testing.B) {
 	b.Logf("one waiter: %v; 1,000 of 20 locks: %v", all[0], all[1])
 }
 
-// settledDown waits until the waiters send few commands. An idle process sends at most seven in
-// 4*PollMax: four queries, two getMores of a stream and a snapshot.
+// settledDown waits until the waiters send few commands. An idle process sends at most seven
+// commands in 4*PollMax: four queries, two getMores of a stream and a snapshot.
 func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	t.Helper()
 	eventually(t, time.Minute, "the waiters send few commands", func() bool {
@@ -284,8 +285,8 @@ func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	})
 }
 
-// crowd makes many callers of m wait for locks that holder holds. It returns when all callers are
-// queued. The function leave ends the calls and releases the locks.
+// crowd makes many callers of m wait for locks that holder holds, and returns when all
+// are queued. The returned function ends the calls and releases the locks.
 func (w *world) crowd(
 	t testing.TB, holder, m *distlock.Manager, waiters, locks int,
 ) (leave func()) {
@@ -307,7 +308,7 @@ func (w *world) crowd(
 			})
 		}
 		leave := func() { cancel(); calls.Wait() }
-		t.Cleanup(leave) // they use t, so they must end before the test
+		t.Cleanup(leave) // the calls use t, so they must end before the test
 		groups = append(groups, leave)
 	}
 	eventually(t, 3*time.Minute, "all callers are queued", func() bool {
@@ -323,7 +324,7 @@ func (w *world) crowd(
 	}
 }
 
-// waitersOf counts the queued waiters of the locks whose names have the given prefix.
+// waitersOf counts the waiters of all locks whose names have the given prefix.
 func (w *world) waitersOf(t testing.TB, prefix string) int {
 	t.Helper()
 	filter := byID(bson.D{field("$regex", "^"+w.name(prefix))})

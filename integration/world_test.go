@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// A world is the part of a deployment that one test uses: a separate database, or unique names in a
-// shared database.
+// A world is the part of a deployment that one test uses: a separate database, or unique
+// names in a shared database.
 type world struct {
 	d      *deployment
 	db     *mongo.Database
@@ -34,7 +34,6 @@ type world struct {
 	kept []*distlock.TryGuard
 }
 
-// open makes the world of one test.
 func (d *deployment) open(t testing.TB) *world {
 	t.Helper()
 	d.need(t)
@@ -75,8 +74,8 @@ func (w *world) clean(ctx context.Context) error {
 // name returns a lock name or process id that no other test uses.
 func (w *world) name(s string) string { return w.prefix + s }
 
-// config returns the configuration of a process. The margin is small, so that holders keep their
-// locks on a loaded machine.
+// config returns the configuration of a process. The margin is small, so that holders keep
+// their locks on a loaded machine.
 func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
@@ -86,7 +85,7 @@ func (w *world) config() distlock.Config {
 	}
 }
 
-// start starts a process and closes it at the end of the test.
+// start starts a process. The end of the test closes it.
 func (w *world) start(t testing.TB, change func(*distlock.Config)) *distlock.Manager {
 	t.Helper()
 	m := w.startUnclosed(t, change)
@@ -107,8 +106,8 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 	return newManager(t, cfg)
 }
 
-// newManager starts a process. If the server answers too late, it tries again for up to five
-// minutes.
+// newManager starts a process. If the server answers too late, newManager tries again for up
+// to five minutes.
 func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	t.Helper()
 	m, err := distlock.New(t.Context(), cfg)
@@ -122,7 +121,7 @@ func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	return m
 }
 
-// try calls TryLock and keeps the guard reachable until the end of the test.
+// try calls TryLock, and keeps the guard reachable until the end of the test.
 func (w *world) try(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option) (
 	*distlock.TryGuard, error) {
 	t.Helper()
@@ -140,7 +139,8 @@ func (w *world) mustTry(t testing.TB, m *distlock.Manager, name string) *distloc
 	return g
 }
 
-// wait calls Lock for at most 90 seconds. It keeps the guard reachable until the end of the test.
+// wait calls Lock for at most 90 seconds, and keeps the guard reachable until the end of the
+// test.
 func (w *world) wait(t testing.TB, m *distlock.Manager, name string) *distlock.TryGuard {
 	t.Helper()
 	g, err := m.Lock(name).Lock(t.Context(), distlock.WaitAtMost(90*time.Second))
@@ -157,7 +157,6 @@ func (w *world) keep(g *distlock.TryGuard) {
 	w.kept = append(w.kept, g)
 }
 
-// document returns a stored document, or nil if it does not exist.
 func (w *world) document(t testing.TB, collection, id string) bson.Raw {
 	t.Helper()
 	raw, err := w.db.Collection(collection).FindOne(t.Context(), byID(id)).Raw()
@@ -189,14 +188,14 @@ func (w *world) plant(t testing.TB, collection string, doc bson.D) {
 	}
 }
 
-// now returns the server's time.
 func (w *world) now(t testing.TB) time.Time {
 	t.Helper()
 	raw := assert.Value(w.db.RunCommand(t.Context(), bson.D{{Key: "isMaster", Value: 1}}).Raw())(t)
 	return raw.Lookup("localTime").Time()
 }
 
-// untouched calls the function do, and checks that this changes no byte of a lock document.
+// untouched calls the given function, and checks that it does not change a byte of the
+// lock document.
 func (w *world) untouched(t testing.TB, name string, do func()) {
 	t.Helper()
 	before := w.document(t, catalog.LocksCollection, name)
@@ -211,8 +210,8 @@ func set(fields ...bson.E) bson.D { return bson.D{field("$set", bson.D(fields))}
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// eventually waits until cond returns true. The pauses between its calls grow, because most
-// conditions send commands to the server.
+// eventually waits until the condition is true. The pauses between its checks grow,
+// because most conditions send commands to the server.
 func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for begun := time.Now(); !cond(); {
@@ -228,21 +227,20 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
-// standstill is the longest time for which a test waits without progress.
 const standstill = 10 * time.Minute
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
-// monitored is a tape or a counter of a client's commands.
 type monitored interface{ monitor() *event.CommandMonitor }
 
-// client returns a new client of the deployment. sent records or counts its commands.
+// client returns a new client of the deployment. The given monitor records or counts the
+// commands of the client.
 func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
 }
 
-// privateClient returns a client that is disconnected at the end of the test.
+// privateClient returns a client and disconnects it at the end of the test.
 func privateClient(t testing.TB, opts *options.ClientOptions) *mongo.Client {
 	t.Helper()
 	client := assert.Value(mongo.Connect(opts))(t)

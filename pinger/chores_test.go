@@ -37,8 +37,8 @@ func (b *bundle) plantLock(
 	return s
 }
 
-// The first two prunings, one interval apart, delete old pings. Later prunings are rare. Young
-// pings and those of holders stay (SERVER-1880).
+// Old pings are deleted by the first two prunings, which are one interval apart. Later
+// prunings are rare. Young pings and the pings of holders stay (SERVER-1880).
 func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
@@ -66,8 +66,8 @@ func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	})
 }
 
-// One wrong reading of the server's clock deletes no ping of a living process. Either the pruner's
-// reading is days ahead, or the ping's is days behind.
+// One wrong reading of the server's clock deletes no ping of a living process. Either the
+// reading of the pruner is days ahead, or the reading in the ping is days behind.
 func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 					}
 					return apply()
 				})
-				ping := func(i int) { // of another process
+				ping := func(i int) { // pings for another process
 					skew := time.Duration(0)
 					if !pruners && i%5 == 1 {
 						skew = -5 * 24 * time.Hour
@@ -127,7 +127,7 @@ func TestChores_Hang_PingsComeOnTime(t *testing.T) {
 // acquisition and no queued release.
 func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
-		b.owner.mu.Lock() // so that the first chores find the sessions with their owners
+		b.owner.mu.Lock() // the first Reap waits until all sessions have their owners
 		guard := b.plantLock(t, "guard", "process-1", 1, 10)
 		attempt := b.plantLock(t, "attempt", "process-1", 1, 11)
 		b.plantLock(t, "ghost", "process-1", 1, 12)
@@ -149,7 +149,6 @@ func TestReap_ReleasesGhostsOnly(t *testing.T) {
 	})
 }
 
-// plantPlace queues a waiter of a process for an existing lock.
 func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session {
 	t.Helper()
 	r := catalog.Request{
@@ -160,8 +159,9 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 	return r.Session
 }
 
-// Within a ping interval, Reap removes a queue entry that belongs to no acquisition of the process.
-// It keeps all other entries. It costs one read per ping, for any number of guards.
+// Within a ping interval, Reap removes a queue entry that belongs to no acquisition of
+// the process, and keeps all other entries. Reap costs one read per ping, for any number
+// of guards.
 func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock()
@@ -238,7 +238,7 @@ func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// New refuses a configuration that cannot work.
+// New returns an error for an invalid configuration.
 func TestNew_BadConfig(t *testing.T) {
 	t.Parallel()
 	b := &bundle{owner: &owner{}}

@@ -26,7 +26,7 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		s := b.plantLock(t, "a", "process-1", 1, 1)
 		b.owner.mu.Lock()
-		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper away
+		b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // so Reap does not release s
 		b.owner.mu.Unlock()
 		b.store.Set(fault.Refusing(fault.Release))
 		b.p.ReleaseLater(s, b.p.Last())
@@ -45,9 +45,9 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
-// Each pinger has its own list of releases. An entry never reaches the pinger of another cluster.
-// In mongos, the pingers of all clusters shared one list, and dropped an entry that matched nothing
-// in their own cluster.
+// Each pinger has its own queue of releases, and sends no release to another cluster. In
+// mongos, the pingers of all clusters shared one queue. Each of them dropped an entry
+// that matched nothing in its own cluster.
 func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 			b.start(t)
 			defer b.close(t)
 			b.owner.mu.Lock()
-			b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // keep the reaper away
+			b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // so Reap does not release s
 			b.owner.mu.Unlock()
 		}
 		one.store.Set(fault.Refusing(fault.Release))
@@ -82,8 +82,8 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 	})
 }
 
-// Close tries the late releases once more, and removes the ping. Its error names the locks that
-// stay held.
+// Close tries the queued releases once more, and removes the ping document. Its error
+// names the locks that stay held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.start(t)
@@ -103,8 +103,8 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	})
 }
 
-// If the outcome of removing the ping document is unknown, Close tries once more. It reports no
-// error.
+// If the outcome of removing the ping document is unknown, Close tries once more and
+// returns no error.
 func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, applied := range []bool{false, true} {
@@ -129,9 +129,9 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// Method Doubt records that a command with an unknown outcome was sent under a process id. If that
-// id was given up, Close reports that the command may still acquire a lock. If a twin uses that id,
-// such a lock belongs to the twin, and Close reports nothing.
+// A doubt is a command whose outcome is unknown, so it may still acquire a lock. If the
+// process has given up the id of that command, Close returns ErrUnknownOutcome. If a twin
+// uses that id, the lock belongs to the twin, and Close returns nil.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
@@ -145,7 +145,7 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before, atClose func(*testing.T, *bundle)
-		late            bool // the doubt is raised when the id was given up already
+		late            bool // Doubt is called after the id was given up
 		want            error
 	}{
 		"nothing happened":              {},
@@ -188,7 +188,8 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
-// The pinger keeps no reference to a term that is over, even if it found a ghost in that term.
+// The pinger keeps no reference to a term that is over, even if Reap found a ghost in
+// that term.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		var away atomic.Bool
@@ -201,7 +202,7 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 		b.plantLock(t, "ghost", "process-1", 1, 12)
 		b.start(t)
 		defer b.close(t)
-		synctest.Wait() // its release was tried, and is queued
+		synctest.Wait() // the release of the ghost has failed and is queued
 		first := weak.Make(b.p.Last())
 		away.Store(true)
 		time.Sleep(hold + time.Second)
@@ -223,11 +224,11 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	})
 }
 
-// At most 16 releases are sent at a time. If the server is away, few are sent, and all sessions
-// stay queued.
+// At most 16 releases are sent at a time. If the server is unavailable, few releases are
+// sent, and all sessions stay queued.
 func TestReleaseSoon_Crowd_FewCommands(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
-		synctest.Wait() // the chores of the first ping
+		synctest.Wait() // waits for the chores of the first ping
 		var now, most, sent atomic.Int32
 		var away atomic.Bool
 		b.store.Set(fault.On(fault.Release, func(apply func() error) error {

@@ -13,10 +13,10 @@ import (
 	"mongodlm/pinger"
 )
 
-// twin sends a ping under the first id of the process, as a copy of the process would.
+// twin sends a ping with the first id of the process, as a copy of the process would.
 func (b *bundle) twin(t *testing.T, n int64) error {
 	t.Helper()
-	local := time.Now().Add(-time.Hour) // its clock differs
+	local := time.Now().Add(-time.Hour) // the twin's clock differs
 	_, err := b.mem.Ping(context.Background(),
 		catalog.Heartbeat{Process: "process-1", Seq: n, Local: local})
 	return err
@@ -27,7 +27,6 @@ func (b *bundle) ping(t *testing.T) {
 	assert.Must(t, b.p.Ping(t.Context()))
 }
 
-// seq returns the number in the ping document of the first id.
 func (b *bundle) seq(t *testing.T) int64 {
 	t.Helper()
 	p, bad := catalog.ParsePing(b.mem.Document(catalog.PingsCollection, "process-1"))
@@ -77,7 +76,7 @@ func TestLockPinger_LostPings_NumbersRise(t *testing.T) { // I7
 	}
 }
 
-// A ping that arrives twice counts once, whichever reply returns.
+// A ping request that arrives twice counts as one ping.
 func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) { // D14
 	t.Parallel()
 	b := setup(t, nil)
@@ -87,7 +86,7 @@ func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) { // D14
 		}
 		return apply()
 	})
-	for range 3 { // the first is the insertion
+	for range 3 { // the first ping inserts the document
 		b.ping(t)
 	}
 	if err := b.p.Last().Err(); err != nil || b.seq(t) != 3 || b.p.Last().Process() != "process-1" {
@@ -95,8 +94,8 @@ func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) { // D14
 	}
 }
 
-// If two processes have one id, the second to ping gives the id up. It does not remove the ping
-// document, not even when it closes.
+// If two processes have one id, the second one to ping gives the id up. It never removes
+// the ping document, even when it closes.
 func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, H2
 	t.Parallel()
 	t.Run("the twin", func(t *testing.T) {
@@ -119,7 +118,7 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 		assert.Must(t, b.twin(t, 2))
 		document := b.mem.Document(catalog.PingsCollection, "process-1")
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Subject == "process-2" { // no new term: Close finds the twin's term
+			if call.Subject == "process-2" { // no new term begins, so Last stays the ended term
 				return fault.Refused(call.Op)
 			}
 			return apply()
@@ -146,20 +145,21 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 		}
 		b.store.Set(nil)
 		assert.Must(t, b.twin(t, 2))
-		b.ping(t) // its number is larger
+		b.ping(t) // this ping has a larger number than the ping of the twin
 		if err := term.Err(); !errors.Is(err, catalog.ErrTwin) || b.seq(t) != 2 {
 			t.Errorf("own term: %v, want ErrTwin; seq %d, want the twin's 2", err, b.seq(t))
 		}
 	})
 }
 
-// A process with many unanswered pings keeps its id if the store has its last acknowledged ping, or
-// one of the last 63 pings that it sent. Otherwise it gives the id up.
+// After many unanswered pings, a process keeps its id if the store contains its last
+// acknowledged ping or one of its last 63 sent pings. Otherwise the process gives the id
+// up.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100
 	for name, c := range map[string]struct {
-		carriedOut int // of the many
+		carriedOut int // index of the ping that is carried out; -1 for none
 		kept       bool
 	}{
 		"none": {-1, true}, "the last": {many - 1, true}, "a late one": {many - 63, true},
@@ -190,8 +190,8 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	}
 }
 
-// A process whose ping document was removed gives up its id. It also removes the document that its
-// next ping has created.
+// A process whose ping document was removed gives up its id. It also removes the document
+// that its next ping creates.
 func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) { // F12
 	t.Parallel()
 	b := setup(t, nil)

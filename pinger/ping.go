@@ -12,31 +12,33 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A beat is the present process id and the state of its ping document.
+// A beat is the current process id and the state of its ping document.
 type beat struct {
-	id      *identity // nil before the first one
-	process string    // of id
+	id      *identity // nil before the first id
+	process string    // process id in id; empty before the first id
 	sent    int64     // number of the last ping that was sent; no number is sent twice
 	known   bool      // a ping was acknowledged, so the document exists
 	failing bool      // a series of failed pings lasts
-	// The field local of the ping document must be one of the times in mine: the send times of the
-	// last acknowledged ping and of all later pings.
+	// mine contains the send times of the last acknowledged ping and of all later pings.
+	// The field local of the ping document must contain one of these times.
 	mine []time.Time
 }
 
-// mostMine limits beat.mine. When mine is full, the oldest time after the acknowledged one is
-// dropped. If the document has a dropped time, the process assumes a twin.
+// mostMine is the maximum length of beat.mine. When mine is full, the oldest time after
+// the acknowledged ping is dropped. If the document contains a dropped time, the process
+// assumes a twin.
 const mostMine = 64
 
 // errRemoved reports that a ping has created the ping document again after its removal.
 var errRemoved = errors.New("it was removed")
 
-// Ping sends one ping. It renews the term, begins a new term, or ends the term. It sends one
-// command, or up to three when the process takes a new id. The loop calls Ping. A test or a
-// scheduler may call it instead of the loop, but never concurrently with it.
+// Ping sends one ping. It renews the term, begins a new term, or ends the term. It sends
+// one command, or up to three when the process takes a new id. The ping loop calls Ping.
+// A test or a scheduler may call Ping instead of the loop, but never concurrently with
+// it.
 //
-// Errors are those of [catalog.Pings.Ping]. After an error the term is unchanged, unless the
-// process id has ended.
+// Errors: those of [catalog.Pings.Ping]. After an error the term is unchanged, unless the
+// process id was given up.
 func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
@@ -72,14 +74,14 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pingLimit())
 	defer cancel()
-	sent := p.clock.Now() // before the call: the request may arrive more than once (R3)
+	sent := p.clock.Now() // before the first send of the request (R3)
 	p.beat.sent++
 	heartbeat := catalog.Heartbeat{
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall, Mine: slices.Clone(p.beat.mine),
 		Takeover: p.cfg.Takeover, Interval: p.cfg.Interval,
 	}
 	if len(p.beat.mine) == mostMine {
-		p.beat.mine = slices.Delete(p.beat.mine, 1, 2) // the first is the acknowledged one
+		p.beat.mine = slices.Delete(p.beat.mine, 1, 2) // the first is the acknowledged ping
 	}
 	p.beat.mine = append(p.beat.mine, sent.Wall)
 	reply, err := p.cfg.Store.Ping(ctx, heartbeat)
@@ -118,7 +120,7 @@ func (p *LockPinger) verdict(reply catalog.Pinged, err error) error {
 		return fmt.Errorf("%w: %w, ping %d was answered with seq %d",
 			ErrForked, catalog.ErrTwin, p.beat.sent, reply.Seq)
 	case reply.Inserted && p.beat.known:
-		return fmt.Errorf("%w: %w, ping %d made it anew", ErrForked, errRemoved, p.beat.sent)
+		return fmt.Errorf("%w: %w, ping %d recreated it", ErrForked, errRemoved, p.beat.sent)
 	}
 	return nil
 }
@@ -134,12 +136,12 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 		p.log.Info().Str("process", t.Process()).AnErr("before", old.Err()).Msg("a new term begins")
 	}
 	p.cfg.Owner.TermBegan(t)
-	p.releaseAgain() // some releases waited for a term
+	p.releaseAgain() // some releases wait for a term
 	return t
 }
 
-// giveUpProcess ends the use of the process id. It ends the term, so all guards are lost. The next
-// ping uses a new id.
+// giveUpProcess gives up the process id. It ends the term, so all guards are lost. The
+// next ping uses a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
@@ -151,7 +153,7 @@ func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	}
 	old := p.beat
 	old.id.giveUp(cause)
-	p.releaseAgain() // or forget the releases, if there is a twin
+	p.releaseAgain() // drops the releases if there is a twin
 	p.beat = beat{failing: old.failing}
 	if errors.Is(cause, errRemoved) {
 		// The last ping created the ping document again, under the old id. This process sends no further
@@ -172,12 +174,12 @@ func (p *LockPinger) pingLimit() time.Duration {
 	return min(p.cfg.Limit, max(p.cfg.Interval, left/2))
 }
 
-// noteLateness records the delay of the ping loop. The loop is late when the process was paused or
-// starved. noteLateness logs one warning per episode.
+// noteLateness records the delay of the ping loop. The loop is late when the process was
+// paused or starved. noteLateness logs a warning for the first late ping of a series.
 func (p *LockPinger) noteLateness(due clock.Reading) {
 	late := p.clock.Now().Mono - due.Mono
 	p.stats.lateness.Store(int64(late))
-	if int64(late) > p.stats.maxLate.Load() { // only the ping loop writes it
+	if int64(late) > p.stats.maxLate.Load() { // only the ping loop writes maxLate
 		p.stats.maxLate.Store(int64(late))
 	}
 	switch {

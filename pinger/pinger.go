@@ -16,20 +16,23 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// An Owner knows the locks of the pinger's process. The pinger's goroutines call its methods
-// without holding the pinger's mutexes. The methods must not block for long.
+// An Owner knows the locks of the pinger's process. The pinger's goroutines call the
+// methods without holding a mutex of the pinger. The methods must not block for long.
 type Owner interface {
 	// TermBegan is called with every new term, before the next ping.
 	TermBegan(t *Term)
-	// Sweep is called after an acknowledged ping of term t, before the sessions in the store are read.
-	// Sweep releases the guards that callers have dropped, and returns the sessions of the guards that
-	// are trusted under t. The pinger calls the returned function after the last call of Owns.
+	// Sweep is called after an acknowledged ping of term t, before the pinger reads the
+	// sessions in the store. Sweep releases the guards that callers have dropped, and
+	// returns the sessions of the guards that are trusted under t. The pinger calls swept
+	// after its last call of Owns.
 	Sweep(t *Term) (guarded []catalog.Session, swept func())
-	// Owns reports whether an attempt or an unreleased guard has the session, or had it at any time
-	// since Sweep. It is called after Sweep and before swept.
+	// Owns reports whether a pending acquisition or an unreleased guard has the session ts, or
+	// had it at any time since the call of Sweep. The pinger calls Owns between Sweep and the
+	// function swept that Sweep returned.
 	Owns(ts bson.ObjectID) bool
-	// Vanished is called for a session that Sweep returned, if the store did not contain it. The
-	// store's answer may have been stale, so the owner reads the lock before it ends a guard.
+	// Vanished is called for a session that Sweep returned, if the store did not contain
+	// it. The reply of the store may be stale, so the owner must read the lock before it
+	// ends a guard.
 	Vanished(ctx context.Context, s catalog.Session)
 	// ReleaseInStore tries once to remove a holder or waiter from its lock. If the removal grants
 	// the lock to waiters of this process, ReleaseInStore notifies them. Errors: those of
@@ -37,15 +40,17 @@ type Owner interface {
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
-// Told receives the events of the pinger. The pinger's goroutines call its methods, which must not
-// block, because a ping waits for them.
+// Told receives the events of the pinger. Its methods must not block, because a ping
+// waits for them.
 type Told interface {
-	// Pinged reports a ping. took is its round trip, and late is the delay of the ping loop. err is
-	// nil if the ping was acknowledged.
+	// Pinged reports a ping. The argument took is the round trip of the ping, and late is
+	// the delay of the ping loop. If the ping was acknowledged, err is nil.
 	Pinged(process string, took, late time.Duration, err error)
-	// Over reports that the process id has ended. A new id replaces it.
+	// Over reports that the process id was given up. The next ping uses a new id.
 	Over(process string, cause error)
-	// ReleasedLate reports that a late release is done.
+	// ReleasedLate reports a late release: the session is no longer in its lock. A
+	// release is late if an earlier try failed, or if the acquisition had an unknown
+	// outcome.
 	ReleasedLate(s catalog.Session)
 }
 
@@ -64,19 +69,20 @@ type Config struct {
 	// Margin is a part of Takeover. The process trusts its locks for Takeover - Margin after the
 	// send of an acknowledged ping.
 	Margin time.Duration
-	// Limit bounds one command; default 5 s.
+	// Limit is the time limit of one command; default 5 s.
 	Limit time.Duration
 	// PruneAge is the age at which the ping of a process without a lock is deleted; default 4 days.
 	PruneAge time.Duration
 	// PruneEvery is the mean time between two prunings; default 1 h. Each time varies by up to
 	// half.
 	PruneEvery time.Duration
-	// PruneLocks also deletes the documents of free locks that were not acquired for PruneAge.
+	// PruneLocks makes the pinger delete the documents of free locks that were not acquired
+	// for PruneAge.
 	PruneLocks bool
 	Logger     zerolog.Logger
 	// Told receives the events. It may be nil.
 	Told Told
-	// Jitter returns a number in [0, 1); default [clock.Chance].
+	// Jitter returns a random number in [0, 1); default [clock.Chance].
 	Jitter func() float64
 }
 
@@ -95,8 +101,8 @@ func (c Config) withDefaults(by clock.Clock) Config {
 	return c
 }
 
-// A LockPinger keeps one process alive in lockpings. [New] makes it, and [LockPinger.Start] starts
-// it. It is safe for concurrent use.
+// A LockPinger sends the pings of one process. [New] makes it, and [LockPinger.Start]
+// starts it. It is safe for concurrent use, except for [LockPinger.Ping].
 type LockPinger struct {
 	cfg   Config
 	clock clock.Clock
@@ -114,17 +120,17 @@ type LockPinger struct {
 	mu      sync.Mutex         // guards doubted
 	doubted map[*identity]bool // see Doubt
 
-	chores   chan chore // from the ping loop to the chore loop: a ping was acknowledged
+	chores   chan chore // from the ping loop to the chore loop
 	stopOnce sync.Once
 	stopping context.Context // ends when Close begins
 	stop     context.CancelFunc
-	pinging  context.Context // of pings and releases; ends with the context of Close
+	pinging  context.Context // for pings and releases; ends with the context of Close
 	hangUp   context.CancelFunc
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger without starting it. The pinger uses the clock that ctx carries. It does not
-// keep ctx.
+// New makes a pinger without starting it. The pinger uses the clock that ctx carries, and
+// does not keep ctx.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -181,15 +187,16 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns the time of the first acknowledged ping after the last failed one, by the
-// monotonic clock. ok is false if the last ping failed. A contender calls Steady before it judges
-// the pings of other processes, to check that the server accepts pings.
+// Steady returns the time of the first acknowledgement after the last failed ping, by the
+// monotonic clock. ok is false if the last ping failed, or if no ping was sent yet. A
+// contender calls Steady before it judges the pings of other processes, to check that the
+// server accepts pings.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
 }
 
-// Server returns the server's last answer to Hello.
+// Server returns the server's last reply to Hello.
 func (p *LockPinger) Server() catalog.Server {
 	if s := p.server.Load(); s != nil {
 		return *s
@@ -197,36 +204,41 @@ func (p *LockPinger) Server() catalog.Server {
 	return catalog.Server{}
 }
 
-// SetServer records an answer to Hello. The first call must precede Start.
+// SetServer records a reply to Hello. The first call must precede Start.
 func (p *LockPinger) SetServer(s catalog.Server) {
 	if old := p.server.Swap(&s); old != nil && old.Primary != s.Primary {
 		p.log.Info().Str("before", old.Primary).Str("now", s.Primary).Msg("another primary")
 	}
 }
 
-// Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
-// document. The caller must first release the locks of the process. ctx bounds all steps. The error
-// names the locks that could not be released. Close is idempotent.
+// Close stops the loops, tries the remaining releases once more, ends the term and
+// removes the ping document. The caller must first release the locks of the process. The
+// context ctx bounds all steps. The error names the locks that could not be released. A
+// second call returns nil immediately.
 //
-// If the term is already over, Close first sends a ping to find a twin. The locks of a twin must
-// stay held.
+// If the term is over, a twin may have pinged under the same process id. Close then sends
+// a ping, which detects a twin. Close does not release the locks of a twin. If the term
+// is still over after this ping, Close does not remove the ping document.
 //
-// Close waits for a ping in progress. If it did not, the server could apply the ping after the
+// Close waits for a ping in progress. Otherwise the server could apply the ping after the
 // removal and create the document again.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
 	p.stopOnce.Do(func() { first = true; p.stop() })
+	if !first {
+		return nil
+	}
 	defer context.AfterFunc(ctx, p.hangUp)()
 	p.loops.Wait()
-	if !first || p.Last() == nil {
+	if p.Last() == nil {
 		return nil
 	}
 	proof := error(nil)
 	settled, pinged := p.settle(ctx)
-	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // a twin may exist by now
+	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin
 		proof = p.Ping(ctx)
 	}
-	if ctx.Err() == nil { // else no time is left for another try
+	if ctx.Err() == nil { // otherwise no time is left for a try
 		p.releaseAgain()
 	}
 	p.queue.drain()
@@ -235,10 +247,10 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	alone := t.Err() == nil
 	t.end(ErrStopped)
 	if !settled {
-		err = errors.Join(err, fmt.Errorf("pinger: what an acquisition of unknown outcome takes stays "+
-			"held until it is taken over: %w", catalog.ErrUnknownOutcome))
+		err = errors.Join(err, fmt.Errorf("pinger: a lock acquired with an unknown outcome stays held "+
+			"until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
-	if !alone { // a twin may continue with the document
+	if !alone { // the document may belong to a twin
 		return errors.Join(err, proof)
 	}
 	if failed := p.removePing(ctx, t.Process()); failed != nil {
@@ -247,8 +259,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	return err
 }
 
-// removePing removes the ping document of this process. If the outcome is unknown, for example over
-// a broken connection, it tries once more.
+// removePing removes the ping document of this process. If the outcome is unknown, it
+// tries once more.
 func (p *LockPinger) removePing(ctx context.Context, process string) error {
 	err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
@@ -277,8 +289,9 @@ func (p *LockPinger) pingLoop() {
 	}
 }
 
-// untilNext returns the pause before the next ping: the interval, plus or minus a tenth. After a
-// failure the pause is at most 0.5 s. It doubles with every further failure, up to the interval.
+// untilNext returns the pause before the next ping: the interval, plus or minus a tenth.
+// After the first failure the pause is 0.5 s, or a quarter of the interval if that is
+// less. It doubles with every further failure, up to the interval.
 func (p *LockPinger) untilNext(failures int) time.Duration {
 	if failures == 0 {
 		return p.Jitter(p.cfg.Interval, 0.1)
@@ -295,8 +308,9 @@ func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
 }
 
-// guarded runs one step and reports whether it succeeded. It recovers from a panic in the step, and
-// logs and counts it. In mongos 1.8 such a panic ended the ping thread.
+// The method guarded runs one step and reports whether it succeeded. It recovers from a
+// panic in the step, logs the panic and counts it. In mongos 1.8 a panic ended the ping
+// thread.
 func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {

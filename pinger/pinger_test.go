@@ -33,7 +33,7 @@ const (
 	hold     = takeover - margin
 )
 
-// owner is the table of a process's guards. Tests set its sessions.
+// owner is an Owner with sessions that the test sets.
 type owner struct {
 	mu       sync.Mutex // guards the fields
 	terms    []*pinger.Term
@@ -81,13 +81,12 @@ type bundle struct {
 	skew  *atomic.Int64 // of the server's clock
 }
 
-// setup returns a pinger over a store in memory, which is not started yet.
+// setup returns a pinger with a store in memory. The pinger is not started.
 func setup(t *testing.T, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	return setupBy(t, clock.System(), change)
 }
 
-// setupBy is setup with a given clock.
 func setupBy(t *testing.T, by clock.Clock, change func(*pinger.Config)) *bundle {
 	t.Helper()
 	skew := new(atomic.Int64)
@@ -175,7 +174,7 @@ func TestLockPinger_Pings_OncePerInterval(t *testing.T) {
 	})
 }
 
-// The deadline counts from the send of the acknowledged ping, however late the reply is.
+// The deadline counts from the send of the acknowledged ping, even if the reply is late.
 func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) { // R3
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +195,8 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) { // R3
 	})
 }
 
-// A ping whose reply comes after the deadline does not revive the term, but begins a new term.
+// A ping whose reply comes after the deadline begins a new term. It does not revive the
+// old one.
 func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 	})
 }
 
-// A term without an acknowledged ping is over at the hold time, even before a timer has fired. It
-// stays over when the server is back.
+// A term ends after the hold time without an acknowledged ping, even if no timer has
+// fired yet. It stays over when the server is available again.
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()
@@ -240,7 +240,8 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 	})
 }
 
-// If anything else has changed the ping document, the process gives up its id and takes a new one.
+// If a ping finds that another writer has changed the ping document, the process gives up
+// its id and takes a new one.
 func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) { // A12, F17, H2
 	t.Parallel()
 	for name, harm := range map[string]func(b *bundle){
@@ -295,11 +296,11 @@ func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	}
 }
 
-// A panic in one ping is logged, and the next ping follows. (In mongos a panic ended the ping
-// thread.)
+// A panic in one ping is logged, and the next ping follows. In mongos a panic ended the
+// ping thread.
 func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) { // H16
 	whileItPings(t, func(t *testing.T, b *bundle) {
-		var panics atomic.Int32 // of the chores, which begin with the first ping, and of pings
+		var panics atomic.Int32 // in chores and in pings
 		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if panics.Add(1) <= 3 {
 				panic("on purpose in " + string(call.Op))
@@ -315,7 +316,8 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) { // H16
 	})
 }
 
-// The pinger measures the delay of its loop, for example in a process that was paused.
+// The pinger measures the delay of its own loop, for example after a pause of the
+// process.
 func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -323,7 +325,7 @@ func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 		b := setupBy(t, late, nil)
 		b.start(t)
 		defer b.close(t)
-		synctest.Wait() // the loop sleeps now
+		synctest.Wait() // the ping loop sleeps now
 		late.by(2 * time.Minute)
 		time.Sleep(3 * interval)
 		synctest.Wait()
@@ -333,8 +335,8 @@ func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 	})
 }
 
-// lateClock is the clock of a machine that was stopped. Its monotonic clock continued, but its
-// timers did not.
+// lateClock is the clock of a machine that was stopped. While the machine was stopped,
+// the monotonic clock continued and the timers did not.
 type lateClock struct {
 	clock.Clock
 	mu    sync.Mutex

@@ -16,32 +16,32 @@ import (
 // many waiters are canceled together.
 const releaseParallel = 16
 
-// A releaseQueue holds the sessions that are removed from their locks in the background: sessions
-// of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. Each removal
-// is tried immediately. After a failure the reaper repeats it. mongos has had such a list since
-// 2.0, but could lose its entries at a shutdown.
+// A releaseQueue holds the sessions that are removed from their locks in the background:
+// sessions of abandoned calls, of failed releases, and of acquisitions with an unknown
+// outcome. The pinger tries each removal immediately. After a failure the reaper repeats
+// it. mongos 2.0 and later have a similar queue, which can lose entries at a shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release
 	trying  int        // number of entries with a goroutine
 	idle    *sync.Cond // signals that trying is 0
 	closed  bool
-	running chan struct{} // one element for each command
+	running chan struct{} // one element for each running command
 }
 
 // A release is one entry of the queue. The queue's mu guards the fields.
 type release struct {
 	term   *Term // term of the session; nil before the first term
-	ghost  bool  // a ping of term found the session, and the process does not know it
+	ghost  bool  // Reap found the session in term, and the process does not own it
 	late   bool
 	maybe  bool // the session may never have been in its lock
 	trying bool // a goroutine waits for its command or sends it
-	due    bool // unset if the goroutine must send no command, because the server is away
+	due    bool // false if the goroutine must send no command, because the server is away
 	err    error
 }
 
 // errSkipped is the result of a try that sent no command.
-var errSkipped = errors.New("the server is away")
+var errSkipped = errors.New("the server is unavailable")
 
 func (q *releaseQueue) has(s catalog.Session) bool {
 	q.mu.Lock()
@@ -49,7 +49,8 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-// sessions returns all sessions of the queue in order, and those without a try in progress.
+// sessions returns all sessions of the queue in order, and the sessions without a try in
+// progress.
 func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -72,10 +73,11 @@ func (q *releaseQueue) drain() {
 	q.closed = true
 }
 
-// ReleaseSoon removes the session of an abandoned call from its lock, in the background. The
-// session may hold the lock or wait for it. The first try begins immediately. Further tries follow
-// each read of the reaper, and Close tries once more. At most 16 commands run at a time. t is the
-// term of the session, see [LockPinger.Releasing]. ReleaseSoon does no I/O and never blocks.
+// ReleaseSoon removes the session of an abandoned call from its lock, in the background.
+// The session may hold the lock or wait for it. The first try begins immediately. Further
+// tries follow each read of the reaper, and Close tries once more. At most 16 commands
+// run at a time. The argument t is the term of the session, see [LockPinger.Releasing].
+// ReleaseSoon does no I/O and never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, t *Term) { p.enlist(s, release{term: t}) }
 
 // ReleaseLater does the same as ReleaseSoon, after a failed release or an acquisition with an
@@ -84,9 +86,9 @@ func (p *LockPinger) ReleaseLater(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, term: t})
 }
 
-// ReleaseDoubtful does the same as ReleaseLater, after an acquisition that was not answered in
-// time. The session may never have been in its lock. When a read of the reaper does not contain the
-// session, the queue drops it.
+// ReleaseDoubtful is ReleaseLater for a session whose acquisition was not answered in time.
+// The lock document may not contain the session. The queue drops the session once the reaper
+// has read the document without it.
 func (p *LockPinger) ReleaseDoubtful(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, maybe: true, term: t})
 }
@@ -105,13 +107,13 @@ func (p *LockPinger) enlist(s catalog.Session, r release) {
 	}
 }
 
-// releaseAgain retries every session of the queue.
 func (p *LockPinger) releaseAgain() {
 	all, _ := p.queue.sessions()
 	p.retry(all...)
 }
 
-// retry starts a try for each of the sessions that is in the queue and has no try in progress.
+// retry starts a try for each given session that is in the queue and has no try in
+// progress.
 func (p *LockPinger) retry(sessions ...catalog.Session) {
 	q := &p.queue
 	q.mu.Lock()
@@ -131,9 +133,10 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 	}
 }
 
-// release makes one try to remove a session from its lock. It sends no command if another try has
-// just found the server unavailable. It drops a session that this process must not release: the
-// session of a twin, or a ghost after the end of its term. The reaper finds such a ghost again.
+// release makes one try to remove a session from its lock. It sends no command if another
+// try has just found the server unavailable. It drops a session that this process must
+// not release: the session of a twin, or a ghost after the end of its term. The reaper
+// finds that ghost again.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
@@ -158,7 +161,8 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
 }
 
-// tried records the result of a try. A session that is not in its lock counts as released.
+// The method tried records the result of a try. A session that is not in its lock counts
+// as released.
 func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool) {
 	q, late := &p.queue, false
 	q.mu.Lock()
@@ -184,9 +188,9 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the given sessions after a read of the reaper. The argument stored has the
-// sessions that the read found. If a session may never have been in its lock, and the read did not
-// find it, checkReleases drops it instead.
+// checkReleases retries the given releases after a read of the reaper. The argument
+// stored contains the sessions that the read found. If a session may never have been in
+// its lock, and the read did not find it, its release is dropped.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()
@@ -213,7 +217,8 @@ func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
 	}
 }
 
-// left returns an error that names the locks that may still be held, or nil.
+// The method left returns an error that names the locks that may still be held. If the
+// queue is empty, it returns nil.
 func (p *LockPinger) left() (err error) {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()

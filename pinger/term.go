@@ -11,23 +11,25 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The causes of a term's end. Every cause matches exactly one of these.
+// The causes of the end of a term. Each cause matches exactly one of these errors.
 var (
 	// ErrLapsed means that no ping was acknowledged for the hold time.
 	ErrLapsed = errors.New("no ping was acknowledged in time")
 	// ErrCondemned means that a contender declared the process dead.
 	ErrCondemned = errors.New("the process was condemned by a contender")
-	// ErrForked means that the ping document differs from the last ping of this process. A twin
-	// with the same process id has pinged, or an operator edited or removed the document.
+	// ErrForked means that the ping document differs from the last ping of this process.
+	// A twin has pinged under the same process id, or an operator edited or removed the
+	// document.
 	ErrForked = errors.New("the ping document was changed by somebody else")
 	// ErrStopped means that the pinger was closed.
 	ErrStopped = errors.New("the pinger was closed")
 )
 
-// An identity is one process id of this process. All terms under the id share it.
+// An identity is the current process id of this process, or an id that was given up. All
+// terms with the same id share one identity.
 type identity struct {
 	process string
-	used    context.Context // ends with the id, with the reason as its cause
+	used    context.Context // ends when the id is given up; its cause is the reason
 	giveUp  context.CancelCauseFunc
 }
 
@@ -37,8 +39,8 @@ func newIdentity(process string) *identity {
 	return id
 }
 
-// twins reports whether the id ended because of a twin. The sessions of the id then belong to the
-// twin.
+// twins reports whether the id was given up because of a twin. The sessions of the id
+// then belong to the twin.
 func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
 
 // A Term is a period in which a process may trust its locks; see the package comment. It is safe
@@ -70,7 +72,8 @@ func (t *Term) Err() error {
 	return t.over
 }
 
-// Left returns the rest of the term: the hold time minus Age, or 0 once the term is over.
+// Left returns the remaining time of the term: the hold time minus Age, or 0 once the
+// term is over.
 func (t *Term) Left() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,8 +85,8 @@ func (t *Term) Left() time.Duration {
 	return t.hold - clock.HolderElapsed(t.sent, now)
 }
 
-// Age returns the time since the last acknowledged ping was sent: the larger of the times by the
-// monotonic and the wall clock.
+// Age returns the time since the send of the last acknowledged ping. It is the larger of
+// the times by the monotonic clock and by the wall clock.
 func (t *Term) Age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +101,9 @@ func (t *Term) Deadline() time.Time {
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew extends the term until the hold time has passed since the ping was sent. It returns false
-// if the term is over, because a term that has ended is never renewed (R4 in docs/safety.md).
+// renew extends the term until the hold time has passed since the send of a ping. It
+// returns false if the term is over, because a term that has ended is never renewed (R4
+// in docs/safety.md).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,23 +138,25 @@ func (t *Term) finish(cause error) {
 }
 
 var errUnproven = errors.New(
-	"it waits for an acknowledged ping, since a twin may have the lock by now")
+	"it waits for an acknowledged ping, because a twin may hold the lock by now")
 
-// Releasing returns a context in which a session of term t may now be removed from its lock. A twin
-// is a copy of this process, and holds locks by copies of its sessions. Only a ping detects a twin.
-// So these rules apply:
+// Releasing returns a context for the removal of a session of term t from its lock, or an
+// error if the removal must not be sent now. A twin is a copy of this process, and holds
+// locks by copies of its sessions. Only a ping detects a twin. So these rules apply:
 //
-//   - While a term of the same process id is trusted, the release may be sent. That term began with
-//     an acknowledged ping, so no twin had pinged before.
-//   - If the id ended because of a twin, its sessions belong to the twin. The error matches
-//     [catalog.ErrTwin]. The context of a release that was already sent ends.
-//   - If the process was condemned, the release may be sent. All later pings under the id fail,
-//     also those of a twin. The process was silent for the takeover time, so all guards under the
-//     id are lost.
-//   - If the ping document was removed or cannot be read, the release may be sent. A twin that
-//     closed has released its locks. A twin that runs takes a new id at its next ping.
-//   - Otherwise the term is over by the clock. The error means that the release must wait for the
-//     reply to the next ping.
+//   - While a term of the same process id lasts, the release may be sent. That term began
+//     with an acknowledged ping, so no twin had pinged before.
+//   - If the id was given up because of a twin, its sessions belong to the twin. The
+//     error matches [catalog.ErrTwin]. The context of a release that was already sent
+//     ends.
+//   - If the process was condemned, the release may be sent. All later pings under the id
+//     fail, also those of a twin. The process was silent for the takeover time, so all
+//     guards under the id are lost.
+//   - If the ping document was removed or cannot be read, the release may be sent. A twin
+//     that closed has released its locks. A twin that runs takes a new id at its next
+//     ping.
+//   - If t is nil, or if the term is over by the clock, the release must wait for the
+//     next acknowledged ping. Releasing returns an error.
 func (p *LockPinger) Releasing(ctx context.Context, t *Term) (
 	context.Context, context.CancelFunc, error,
 ) {

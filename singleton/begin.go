@@ -11,30 +11,35 @@ import (
 	"mongodlm/distlock"
 )
 
-// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin. Either the latest
-// slot has already begun, or the settings stop the schedule.
+// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin. Either no slot
+// has become due after the latest one, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
-// beginTries is the number of tries of BeginSlot when a store does not answer.
+// beginTries is the maximum number of tries in one call of BeginSlot.
 const beginTries = 3
 
-// LatestSlot returns the latest slot that is later than last and not later than now. If last is
-// zero, every slot counts as later. Errors: [ErrNotDue]; [ErrBadSchedule].
+// LatestSlot returns the latest slot in the period after last, up to and including now. If
+// last is zero, the period begins about eight years before now. If the period has no slot,
+// the error is [ErrNotDue]. Other errors: [ErrBadSchedule]; [ErrBadArgument] if s is nil.
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
 	}
 	for back := time.Second; last.IsZero() && back < longest; back *= 2 {
-		if first, err := next(s, now.Add(-back)); err == nil && !first.After(now) {
+		first, err := next(s, now.Add(-back))
+		switch {
+		case errors.Is(err, ErrBadSchedule):
+			return time.Time{}, err
+		case err == nil && !first.After(now):
 			last = now.Add(-back)
 		}
 	}
 	if last.IsZero() {
-		return last, fmt.Errorf("%w: none in ten years", ErrNotDue)
+		return last, fmt.Errorf("%w: the last eight years have none", ErrNotDue)
 	}
 	slots, _, err := due(s, last, now, 1)
 	if errors.Is(err, ErrNeverFires) || err == nil && len(slots) == 0 {
-		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue,
+		return time.Time{}, fmt.Errorf("%w: the slot of %s has already begun", ErrNotDue,
 			last.Format(time.RFC3339Nano))
 	}
 	if err != nil {
@@ -43,27 +48,32 @@ func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	return slots[0], nil
 }
 
-// A BegunSlot is a slot that [BeginSlot] has started. Call End once.
+// A BegunSlot is a slot that [BeginSlot] has begun. The caller must call End once.
 type BegunSlot struct {
 	Time time.Time // the time of the slot, in UTC
 
 	r    *runner
 	t    *tenure
-	over func(error) // reports the slot's end
+	over func(error) // reports the slot's end to the metrics
 }
 
-// BeginSlot begins a slot under guard, which the caller has just acquired from m. It is for
-// programs with a scheduler; other programs call [RunSlots]. The record has the name of the guard.
-// No slot begins twice.
+// BeginSlot begins a slot under the lock of guard. It is for programs with their own
+// scheduler. Other programs call [RunSlots]. The caller must have acquired guard from m
+// immediately before the call. The name of the lock is also the name of the record. No slot
+// begins twice.
 //
-// The function choose returns the slot to begin, as [LatestSlot] does. It is called with the time
-// of the latest slot, or zero if there was none, and with the server's clock. It must return a slot
-// that is later than the latest one.
+// BeginSlot calls the function choose to select a slot, for example with [LatestSlot]. The
+// first argument of the function is the time of the latest slot, or zero if there is none.
+// The second argument is the server's time. The function must return a slot after the latest
+// one.
 //
-// BeginSlot returns when ctx ends. Errors: the error of choose; [ErrNotDue]; the errors of
-// [RunSlots]. BeginSlot tries three times if the store does not answer the write that begins the
-// slot. After a failure of BeginSlot, the record may name a slot as running although no process
-// runs the slot. Each try sends three commands.
+// BeginSlot returns when ctx ends. If the store does not answer the write that begins the
+// slot, BeginSlot makes up to three tries. Each try sends three commands, and one more for a
+// new name. After an error of BeginSlot, the record may show the slot as running although no
+// process runs it.
+//
+// Errors: the error of the function choose; [ErrNotDue]; the errors of [RunSlots]; the error
+// of guard if the lock is lost.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -81,12 +91,12 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	for range beginTries {
 		if slot, err = r.begin(within, t, slot, choose); err == nil {
 			if err = guard.Err(); err != nil {
-				break // another holder may run the next slot
+				break // the lock is lost: another holder may run the next slot
 			}
 			return &BegunSlot{Time: slot, r: r, t: t, over: r.beginRound()}, nil
 		}
 		if slot.IsZero() {
-			break // the slot was not tried
+			break // no slot was written
 		}
 	}
 	if ctx.Err() != nil {
@@ -95,8 +105,10 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
-// begin makes one try to begin a slot, and returns the slot. If it returns an error and zero,
-// BeginSlot must not try again. The argument tried is the slot of an earlier try, or zero.
+// begin makes one try to begin a slot. The argument tried is the slot of an earlier try, or
+// zero. If begin returns an error with a slot, the write of the slot may have been applied,
+// and BeginSlot tries again. If begin returns an error with the zero time, BeginSlot returns
+// the error.
 func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
 	if err := r.enter(ctx, t); err != nil {
@@ -117,7 +129,7 @@ func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 		return time.Time{}, err
 	}
 	if slot = slot.Truncate(time.Millisecond); !slot.After(rec.Slot) {
-		return time.Time{}, fmt.Errorf("%w: that of %s was begun", ErrNotDue,
+		return time.Time{}, fmt.Errorf("%w: the slot of %s has already begun", ErrNotDue,
 			rec.Slot.Format(time.RFC3339Nano))
 	}
 	if rec.State == Running {
@@ -139,8 +151,9 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	}
 }
 
-// End records the end of the slot, and its error if err is not nil. It does not release the guard.
-// If another holder has started a slot, End does not change the record. It sends one command.
+// End records the end of the slot. If err is not nil, the slot has failed with this error.
+// End does not release the guard. If another holder has written its fence into the record,
+// End returns [ErrStale] and changes nothing. It sends one command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
 	took := b.r.clock.Now().Mono - b.t.read.Mono

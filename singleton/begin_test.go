@@ -15,8 +15,6 @@ func hourly(last, now time.Time) (time.Time, error) {
 	return singleton.LatestSlot(singleton.Every(time.Hour), last, now)
 }
 
-// begin acquires the lock, begins a slot, ends the slot with the given error, and releases the
-// lock.
 func (p *process) begin(choose func(last, now time.Time) (time.Time, error), over error) (
 	time.Time, error) {
 	p.w.t.Helper()
@@ -31,8 +29,8 @@ func (p *process) begin(choose func(last, now time.Time) (time.Time, error), ove
 	return slot.Time, slot.End(over)
 }
 
-// If many callers begin a slot, one of them succeeds. The next slot begins an hour later. No slot
-// begins while the settings stop the schedule.
+// If several processes call BeginSlot for the same slot, exactly one of them begins the
+// slot.
 func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ps := []*process{w.start(0), w.start(time.Hour), w.start(-time.Hour)}
@@ -69,7 +67,8 @@ func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	})
 }
 
-// Exactly one of two calls of BeginSlot begins the slot, whichever reply is lost.
+// If the reply to a command is lost, exactly one of two calls of BeginSlot begins the
+// slot.
 func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	for lost := range 4 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -89,8 +88,7 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	}
 }
 
-// BeginSlot reports why no slot begins: the schedule never fires, the choice fails or is not later
-// than the last slot, or an argument is missing.
+// If no slot may begin, the errors of BeginSlot and LatestSlot give the reason.
 func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -110,5 +108,8 @@ func TestBeginSlot_NothingToBegin_SaysWhy(t *testing.T) {
 		wantErr(t, err, singleton.ErrBadArgument)
 		_, err = singleton.LatestSlot(nil, time.Time{}, time.Now())
 		wantErr(t, err, singleton.ErrBadArgument)
+		still := nextFunc(func(t time.Time) time.Time { return t })
+		_, err = singleton.LatestSlot(still, time.Time{}, time.Now())
+		wantErr(t, err, singleton.ErrBadSchedule)
 	})
 }

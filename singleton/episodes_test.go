@@ -19,13 +19,11 @@ import (
 	"mongodlm/singleton"
 )
 
-// rounds records the times at which rounds begin.
 type rounds struct {
 	mu sync.Mutex // guards the field at
 	at []time.Time
 }
 
-// note is a round that only records its time.
 func (r *rounds) note(context.Context, *distlock.TryGuard) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,7 +37,7 @@ func (r *rounds) all() []time.Time {
 	return slices.Clone(r.at)
 }
 
-// Loops and schedules read malformed settings again after at most 10 s.
+// After a repair of malformed settings, a round begins within 10 s.
 func TestRun_SettingsRepaired_RoundWithinTenSeconds(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		w.settings("a", e("stopped", "yes"))
@@ -83,7 +81,8 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	}
 }
 
-// If the end of a round could not be recorded, it is recorded when the store answers again.
+// If the store does not answer at the end of a round, the end is recorded soon after the
+// store answers again.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -102,7 +101,7 @@ func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	}
 }
 
-// A store that does not answer is logged once per outage.
+// An outage of the store is logged once.
 func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -121,8 +120,8 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	})
 }
 
-// A loop does not change the record of a schedule with the same name, even if its first command
-// gets no reply.
+// A loop does not change the record of a schedule with the same name, even if a command
+// fails.
 func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		doc := bson.D{e("_id", "a"), e("fence", int64(0)), e("kind", "slots"),
@@ -166,8 +165,8 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// When a process is stopped, it records the end of its round, even if two commands to the store get
-// no reply. It stops within 20 s.
+// A process is stopped during an outage of the store. It still tries to record the end of
+// its round, and stops within 20 s.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int
@@ -199,7 +198,6 @@ func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	}
 }
 
-// wantShutdown waits for the end of all runs, and fails if it takes long.
 func (p *process) wantShutdown(t *testing.T) {
 	t.Helper()
 	begun := time.Now()
@@ -209,7 +207,8 @@ func (p *process) wantShutdown(t *testing.T) {
 	}
 }
 
-// A process whose turn is over queues again only after its last round is recorded.
+// When the turn of a process is over, it records the end of its last round before it queues
+// again.
 func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -8,37 +8,40 @@ import (
 	"mongodlm/catalog"
 )
 
-// Errors of running.
+// The errors of this package.
 var (
-	// ErrBadArgument is returned, before any I/O, when an argument is out of bounds. The text names
-	// the argument and its bounds.
+	// ErrBadArgument is returned before any I/O if an argument is not valid. Its text names
+	// the argument and the problem. RunNow and ForgetFuture first read the record, and also
+	// return ErrBadArgument if the record has the wrong kind.
 	ErrBadArgument = errors.New("singleton: bad argument")
-	// ErrNeverFires is returned by RunSlots when the schedule has no further slot: its Next returns
-	// the zero time. RunSlots also checks this at its beginning, before any I/O.
+	// ErrNeverFires is returned by RunSlots if the schedule has no further slot. Then the
+	// method Next of the schedule returns the zero time. RunSlots also checks this before any
+	// I/O.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
-	// ErrBadSchedule is returned by RunSlots when Next breaks a rule of [Schedule], or when far too
-	// many slots are due.
+	// ErrBadSchedule is returned by RunSlots and LatestSlot if the schedule violates a rule of
+	// [Schedule], or if far too many slots are due.
 	ErrBadSchedule = errors.New("singleton: bad schedule")
-	// ErrStale is returned by a Store when a record has a larger fence than the change. Run and
-	// RunSlots return it when that happens while this process holds the lock. Then the locks were
-	// set back, for example by the restore of a backup, and the records were not.
+	// ErrStale is returned by a Store if the fence of the record is larger than the fence of
+	// the change. Run and RunSlots return it only if this process still holds the lock. In
+	// this case the locks were reset and the records were not, for example when a backup was
+	// restored.
 	ErrStale = errors.New("singleton: the record carries a newer fence")
 	// ErrChanged is returned by a Store if the record does not have the revision that the change
 	// requires.
-	ErrChanged = errors.New("singleton: the record is not as it was read")
-	// ErrPanic is matched by *PanicError.
+	ErrChanged = errors.New("singleton: the record has changed since it was read")
+	// ErrPanic is matched by every *PanicError.
 	ErrPanic = errors.New("singleton: panic")
-	// ErrShutdown is the cause of a round's context when Drain has passed since the end of Run's
-	// context.
-	ErrShutdown = errors.New("singleton: the time to drain is over")
+	// ErrShutdown is the cause of a round's context if the context ended at the end of the
+	// drain time. The drain time is Loop.Drain or Slots.Drain.
+	ErrShutdown = errors.New("singleton: the drain time has passed")
 )
 
-// A MalformedError names a document of settings or singletons that cannot be parsed, and the bad
-// field.
+// A MalformedError reports a settings document or a record that cannot be parsed. It names
+// the document and the field.
 type MalformedError = catalog.MalformedError
 
-// A PanicError is the error of a round that panicked. The record has the error's text, and the loop
-// continues.
+// A PanicError is the error of a round that panicked. The text of the error is stored in the
+// record, and the loop continues.
 type PanicError struct {
 	Value any    // the argument of panic
 	Stack string // the stack of the goroutine
@@ -61,7 +64,7 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadArgument, fmt.Sprintf(format, args...))
 }
 
-// orDefault sets d to def if it is zero. It returns an error if d is negative.
+// orDefault sets *d to def if it is zero. It returns an error if *d is negative.
 func orDefault(what string, d *time.Duration, def time.Duration) error {
 	if *d < 0 {
 		return bad("%s is negative (%v); leave it out for %v", what, *d, def)

@@ -10,7 +10,7 @@ import (
 
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// number reads a whole number from any numeric type.
+// number converts a value of any numeric type. If v is not a whole number, ok is false.
 func number(v bson.RawValue) (n int64, ok bool) {
 	switch v.Type {
 	case bson.TypeInt32:
@@ -31,7 +31,7 @@ func kindOf(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// fields reads a document and keeps the first problem.
+// fields reads the fields of a document. It stores the first error.
 type fields struct {
 	raw        bson.Raw
 	collection string
@@ -75,7 +75,7 @@ func (f fields) err() error {
 
 func (f fields) lookup(field string) bson.RawValue { return f.raw.Lookup(field) }
 
-// The methods below read fields that may be missing.
+// The methods below return the zero value for a missing field.
 
 func (f fields) text(field string) string {
 	v := f.lookup(field)

@@ -10,60 +10,70 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Loop runs a function once per interval, in one of the processes that have a Loop of this name.
-// The zero value of an optional field means its default.
+// A Loop describes a function that runs at an interval, in one of several processes. All
+// these processes must have a Loop with the same name. An optional field with the zero value
+// has its default.
 type Loop struct {
-	// Name is the name of the lock, of the settings and of the record. Required.
-	Name string
-	// Store keeps the settings and the record. By default they are in the database of the locks.
-	// RunNow needs a Store.
-	Store Store
-	// Every is the time from the beginning of a round to the beginning of the next, at least 1 ms.
-	// The next round follows immediately if a round takes longer. Required.
-	Every time.Duration
-	// Jitter is the maximum of the random time that is added to Every. Default zero.
-	Jitter time.Duration
-	// Do runs a round. Its context ends when the lock is lost, or when Drain has passed since the
-	// end of Run's context. Do must return then, because Run waits for it. Protected resources
-	// check the fence of guard. A round fails if Do returns an error or panics; the loop continues.
+	// Name is the name of the lock, and the _id of the settings document and the record.
 	// Required.
+	Name string
+	// Store is the store of the settings and the record. The default is a store in the
+	// database of the locks. RunNow requires a Store.
+	Store Store
+	// Every is the time from the beginning of a round to the beginning of the next, at
+	// least 1 ms. If a round takes longer, the next round follows immediately. Required.
+	Every time.Duration
+	// Jitter is the maximum of a random time. This time is added to each interval, and to each
+	// pause after a failure. Default zero.
+	Jitter time.Duration
+	// Do is the function that runs a round. Its context ends if the lock is lost, if the
+	// Manager is closed, or if Drain has passed since the end of Run's context. The function
+	// must return then, because Run waits for it. Pass the fence of the guard to the resources
+	// that the function writes to. If the function returns an error or panics, the round fails
+	// and the loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
-	// Turn is the number of rounds after which a process releases the lock to the next process.
-	// Default 0: it keeps the lock.
+	// Turn is the number of rounds after which a process releases the lock to the next
+	// process. By default a process keeps the lock.
 	Turn int
-	// Why is the lock's reason. Default "runs the loop".
+	// Why is the reason text in the lock document, see [distlock.Why]. Default "runs the
+	// loop".
 	Why string
-	// BackOff is the longest pause after failed rounds. The first pause is as long as Every, and each
-	// further failure doubles it. Default ten times Every.
+	// BackOff is the longest pause after a failed round. After the first failure the pause is
+	// as long as Every. Each further failure doubles the pause. Default ten times Every.
 	BackOff time.Duration
-	// Drain is the time for which a round may continue after the end of Run's context. Default 30 s.
+	// Drain is the time from the end of Run's context to the end of the round's context.
+	// Default 30 s.
 	Drain time.Duration
-	// Zone is the time zone of the active window. Default UTC, so that all processes use the same
-	// zone. mongos used the time zone of its machine, which is time.Local.
+	// Zone is the time zone of the active window in the settings. The default is UTC, so that
+	// all processes use the same zone. mongos uses the time zone of its machine, which is
+	// time.Local.
 	Zone *time.Location
 }
 
-// Run runs a Loop until ctx ends. It queues for the lock, and runs rounds while it holds the lock,
-// as mongos' balancer did from 3.4 on. When ctx ends, Run waits for the present round, releases the
-// lock and returns nil.
+// Run runs a Loop until ctx ends. It queues for the lock, and runs rounds while it holds the
+// lock, like the balancer of MongoDB 3.4 and later. When ctx ends, Run waits for the current
+// round, releases the lock and returns nil.
 //
-// At most one round of a name runs under a trusted guard at any instant, under the assumptions of
-// package distlock. A holder records the time of the next round, and a new holder keeps that time.
-// If the previous holder died in a round, the new holder counts the interval from the beginning of
-// that round. So restarts do not make rounds more frequent.
+// Under the assumptions of package distlock, at any instant at most one round of a name has
+// a guard whose Err is nil. The holder records the due time of the next round, and a new
+// holder keeps that time. If the previous holder died in a round, the next round is due one
+// interval after the beginning of that round. So restarts do not make rounds more frequent.
 //
-// Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
-// be parsed, Run reads them again after 10 s, or after one interval if that is less. [List] returns
-// the record.
+// Run reads the settings before each round, see [ParseSettings]. If they stop the round or
+// cannot be parsed, Run reads them again after 10 s, or after one interval if the interval
+// is shorter. [List] returns the settings and the record.
 //
-// Commands: three a round, one when the settings stop the round, two more for a new holder, and one
-// a minute during a longer pause, to find requests of [Loop.RunNow].
+// Run sends three commands for a round, one command if the settings stop the round, and up
+// to two more for a new holder. If the next round is more than a minute away, Run sends one
+// command a minute to find requests of [Loop.RunNow].
+//
+// Run does not return the error of a round. It records the error, and logs it with the
+// Manager's logger. If the store does not answer, Run tries again. The pauses between these
+// tries double from 1 s to 30 s.
 //
 // Errors: [ErrBadArgument] before any I/O; the errors that end a wait for the lock, such as
-// distlock.ErrClosed; [ErrStale]; a *MalformedError of the record; a missing privilege; a release
-// that failed. Run does not return a round's error. It records the error and logs it with the
-// Manager's logger. When a store does not answer, Run tries again after pauses that double from 1 s
-// to 30 s.
+// distlock.ErrClosed; [ErrStale]; a *MalformedError if the record cannot be parsed; a
+// *distlock.PrivilegeError; the error of a failed release.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain,
 		zone: l.Zone}
@@ -142,8 +152,8 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	return 0, l.end(r, t)
 }
 
-// end records the end of the last round. It does nothing if the record does not name this round as
-// running.
+// end records the end of the last round. If an earlier try has recorded this end, end does
+// nothing.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
 		err = r.change(t, t.ending, "ended")
@@ -153,21 +163,21 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first returns the due time of a new holder's first round. That is the recorded time. If the last
-// round has no recorded end, it is one interval after the beginning of that round.
+// first returns the due time of a new holder's first round. It is the recorded time. If the
+// latest round has no recorded end, it is one interval after the beginning of that round.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {
 		due = rec.Begun.Add(l.Every)
 	}
-	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // no process of this Loop wrote that time
+	if due.After(rec.seen.Add(l.BackOff + l.Jitter)) { // the Loop or the server's clock was changed
 		return rec.seen
 	}
 	return due
 }
 
-// pause returns the pause after a failed round. failures is the number of failed rounds immediately
-// before it.
+// pause returns the pause after a failed round. The argument failures is the number of
+// consecutive failures before that round.
 func (l *Loop) pause(failures int64) time.Duration {
 	pause := l.Every
 	for ; failures > 0 && pause < l.BackOff; failures-- {

@@ -16,8 +16,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// One of five processes runs the loop every interval, with three commands per round. The others
-// send nothing for the loop.
+// One of five processes runs the loop every interval, and sends three commands for a round.
 func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -50,7 +49,7 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 			t.Errorf("%d rounds on %d processes with %d commands, want 62, 1, 180", len(begun), len(on),
 				commands)
 		}
-		for _, p := range ps { // a process that waits for its turn is no queue that stands still
+		for _, p := range ps { // a process that waits for its turn is not a blocked waiter
 			if s := p.Stats(); s.OldestWait != 0 {
 				t.Errorf("a follower has waited for %v", s.OldestWait)
 			}
@@ -63,7 +62,7 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
-// If Turn is 2, the processes take turns after every two rounds. A round still begins every
+// If Turn is 2, the processes take turns after two rounds, and a round still begins every
 // interval.
 func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -122,8 +121,8 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	})
 }
 
-// A failure is recorded and doubles the pause, up to BackOff. A success resets the pause. A panic
-// is a failure.
+// A failed round doubles the pause, up to BackOff, and a success resets the pause. A
+// panic is a failure.
 func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		fail := []any{"", "boom", "boom", errors.New("panic"), "boom", "", ""}
@@ -161,8 +160,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// When its context ends, Run waits for the current round. After Drain it ends the context of the
-// round, and still waits. No other process runs a round before that round ends.
+// When its context ends, Run waits for the current round, even after Drain has passed. No
+// other process begins a round before the current round ends.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -194,8 +193,8 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 	})
 }
 
-// The context of a round ends when its lock is lost. The next holder's round begins later, and late
-// writes of the old holder are refused.
+// If the holder is cut off, the context of its round ends before the next holder's round
+// begins. Late writes of the old holder are refused.
 func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -214,7 +213,7 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 			}
 			return nil
 		}))
-		a.cut(func() time.Duration { return 20 * time.Minute }) // then the next process holds
+		a.cut(func() time.Duration { return 20 * time.Minute }) // by then the next process holds the lock
 		time.Sleep(2 * takeoverTime)
 		a.heal()
 		time.Sleep(time.Minute)
@@ -228,12 +227,11 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	})
 }
 
-// Restarts do not make rounds more frequent. A new holder begins its round when the previous holder
-// would have begun it.
+// Restarts do not make rounds more frequent.
 func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rounds := 0
-		for range 29 { // a restart a minute
+		for range 29 { // one restart a minute
 			p := w.start(0)
 			p.loop(looping(10*time.Minute, func(context.Context, *distlock.TryGuard) error {
 				rounds++
@@ -247,8 +245,8 @@ func TestRun_Restart_KeepsTheInterval(t *testing.T) {
 	})
 }
 
-// No round begins while the settings stop the loop, outside of the window, or with malformed
-// settings. The record names the malformed field.
+// No round begins while the settings stop the loop, do not permit the time of day, or are
+// malformed.
 func TestRun_Settings_StopRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) { // the test begins at midnight
 		var r rounds
@@ -294,7 +292,7 @@ func TestRun_Settings_StopRounds(t *testing.T) {
 	})
 }
 
-// Arguments are checked before any I/O, and the error names the argument.
+// Run checks its arguments before any I/O. The error names the wrong argument.
 func TestRun_BadArguments_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
@@ -315,7 +313,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 			"Do":      good(func(l *singleton.Loop) { l.Do = nil }),
 			"BackOff": good(func(l *singleton.Loop) { l.BackOff = time.Millisecond }),
 			"Drain":   good(func(l *singleton.Loop) { l.Drain = -1 }),
-			// Sums with these durations would overflow.
+			// The sums of these durations overflow.
 			"Every is":   good(func(l *singleton.Loop) { l.Every = endless / 5 }),
 			", Jitter 2": good(func(l *singleton.Loop) { l.Jitter = endless }),
 			"BackOff 2":  good(func(l *singleton.Loop) { l.BackOff = endless }),
@@ -340,8 +338,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 	})
 }
 
-// Run returns a permanent error: a damaged record, a record of another kind, a record with a newer
-// fence than the lock, or a closed Manager.
+// Run returns a permanent error, for example for a damaged record or a closed Manager.
 func TestRun_Hopeless_Returns(t *testing.T) {
 	loop := func(p *process) error { return <-p.runs(singleton.KindLoop, time.Second, nothing) }
 	withRecord := func(name string, test func(t *testing.T, w *world, err error), fields ...bson.E) {

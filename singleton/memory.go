@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A MemoryStore is a store in memory, for tests and for programs of one process. Make it with
-// [NewMemoryStore].
+// A MemoryStore is a [Store] in memory, for tests and for programs with one process.
+// [NewMemoryStore] returns a MemoryStore.
 type MemoryStore struct {
 	now func() time.Time
 
@@ -25,8 +25,8 @@ type MemoryStore struct {
 
 var _ Store = (*MemoryStore)(nil)
 
-// NewMemoryStore returns an empty store. The argument now is a function that serves as the server's
-// clock. If it is nil, the clock of the machine does.
+// NewMemoryStore returns an empty store. The parameter is a function that returns the
+// server's time. If the parameter is nil, the store uses the clock of the machine.
 func NewMemoryStore(now func() time.Time) *MemoryStore {
 	if now == nil {
 		system := clock.System()
@@ -35,8 +35,8 @@ func NewMemoryStore(now func() time.Time) *MemoryStore {
 	return &MemoryStore{now: now, settings: map[string]bson.Raw{}, records: map[string]bson.D{}}
 }
 
-// Put writes a document into settings or singletons, as an operator would. It replaces a document
-// with the same _id, which must be a string.
+// Put stores a document in [SettingsCollection] or [RecordsCollection]. It replaces a
+// document with the same _id. The _id must be a string.
 func (s *MemoryStore) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *MemoryStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	}
 	rev, ok := number(raw.Lookup("rev"))
 	if !ok && raw.Lookup("rev").Type != 0 {
-		return nil, fmt.Errorf("cannot raise the field rev of %q, which is no number", c.Name)
+		return nil, fmt.Errorf("cannot raise the field rev of %q, which is not a number", c.Name)
 	}
 	doc = slices.Clone(doc)
 	set := func(field string, value any) {

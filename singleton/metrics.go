@@ -2,7 +2,6 @@ package singleton
 
 import "mongodlm/internal/metrics"
 
-// told returns the observer that receives the metrics of rounds.
 func (r *runner) told() metrics.Observer { return metrics.Of(r.manager.Config().Observer) }
 
 func (r *runner) labels() []string { return []string{string(r.kind), r.name} }

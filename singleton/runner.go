@@ -17,24 +17,25 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// Pauses between readings and tries.
 const (
-	lookAgain  = 10 * time.Second // between two readings of settings that stop rounds, as in mongos
-	resync     = time.Minute      // between two readings of the server's clock by a schedule
-	firstPause = time.Second      // after the first failure of a store; later pauses double
+	lookAgain  = 10 * time.Second // between two reads of settings that stop rounds, as in mongos
+	resync     = time.Minute      // between two reads of the record by an idle holder
+	firstPause = time.Second      // after the first failure of a store; doubles after each failure
 	mostPause  = 30 * time.Second
 )
 
-// endTries is the number of tries to record the end of a round after the end of Run's context.
+// endTries is the maximum number of tries to record the end of a round after the end of
+// Run's context.
 const endTries = 3
 
-// longest is the maximum of a duration in an argument.
+// longest is the maximum duration in an argument.
 const longest = 10 * 366 * 24 * time.Hour
 
 const defaultDrain = 30 * time.Second
 
-// A runner is the common part of loops and schedules. It acquires the lock of its name. While it
-// holds the lock, it calls pass, which runs a round or slot that is due.
+// A runner is the common part of loops and schedules. It acquires the lock. While it holds
+// the lock, it calls the function pass again and again. If a round is due, this function
+// runs the round.
 type runner struct {
 	manager *distlock.Manager
 	store   Store
@@ -47,11 +48,11 @@ type runner struct {
 	zone    *time.Location
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
 
-	stopped string // the last logged reason why rounds are stopped
-	ahead   bool   // the runner has logged that the latest slot is ahead of the server's clock
+	stopped string // the last logged reason for stopped rounds
+	ahead   bool   // noteAhead has logged that the latest slot is ahead
 }
 
-// check checks the fields that loops and schedules have in common, and sets their defaults.
+// check validates the common fields and sets their defaults.
 func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	switch {
 	case ctx == nil:
@@ -82,22 +83,22 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 // A tenure is a period in which this process holds the lock.
 type tenure struct {
 	guard   *distlock.TryGuard
-	rec     Status // the record as this process last read or wrote it
-	entered bool   // rec is known
+	rec     Status // the record after the last read or write
+	entered bool   // rec is valid
 	read    clock.Reading
 	told    string // the last logged reason why no round begins
 	open    bool   // the end of the last round is not recorded yet
 	over    bool   // Turn rounds have run
 
-	ran *outcome // the last slot that ran here; nil for a loop
+	ran *outcome // the last slot of this tenure; nil for a loop
 
-	planned bool          // loop: due is known; slots: their schedule is the one in the record
-	due     time.Duration // when the next round is due, by the monotonic clock of this process
-	ending  bson.D        // the fields for the end of the last round, while open is set
-	rounds  int           // the number of rounds in this tenure
+	planned bool          // loop: due is set; schedule: it is compared with the record
+	due     time.Duration // loop: when the next round is due, by the process's monotonic clock
+	ending  bson.D        // loop: the fields that record the end of the last round
+	rounds  int           // loop: the number of rounds in this tenure
 }
 
-// run acquires the lock again and again until ctx ends or an error is permanent.
+// run acquires the lock repeatedly, until ctx ends or an error is permanent.
 func (r *runner) run(ctx context.Context) error {
 	defer metrics.StandsBy(r.told(), string(r.kind), r.name)()
 	r.told().Sampled(metrics.Zeros(r.labels(), metrics.Begun, metrics.Rounds)...)
@@ -114,14 +115,15 @@ func (r *runner) run(ctx context.Context) error {
 			err = nil
 		}
 		cancel(nil)
-		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // lost during acquisition
+		if err != nil && !errors.Is(err, distlock.ErrLockLost) { // after a loss, run acquires again
 			return fmt.Errorf("singleton: %s %q: %w", r.kind, catalog.Printable(r.name, 200), err)
 		}
 	}
 	return nil
 }
 
-// hold calls pass until the lock is lost or ctx ends. It always releases the lock.
+// hold calls the function pass until the lock is lost, ctx ends, the turn is over, or an
+// error is permanent. It always releases the lock.
 func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	defer func() {
 		if released := t.guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
@@ -148,8 +150,8 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 		case hopeless(err):
 			return err
 		case errors.Is(err, ErrStale):
-			if t.guard.Verify(either) == nil { // else the guard is lost, or will be
-				return fmt.Errorf("%w; remove the document from %s, if the locks were set back on purpose",
+			if t.guard.Verify(either) == nil { // otherwise another process may hold the lock
+				return fmt.Errorf("%w; remove the document from %s, if the locks were reset on purpose",
 					err, RecordsCollection)
 			}
 			wait = pause
@@ -177,14 +179,15 @@ func hopeless(err error) bool {
 		errors.As(err, &denied) || errors.As(err, &malformed) && !unreadable(err)
 }
 
-// unreadable reports whether the settings cannot be parsed.
+// unreadable reports whether err is a parse error of the settings.
 func unreadable(err error) bool {
 	var malformed *MalformedError
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs the error that prevents a round, once an episode. If the error is in the settings, note
-// writes it into the record, so that [List] returns it.
+// note logs an error that prevents a round. It logs a repeated error only once, until a
+// round begins. If the error is a parse error of the settings, note also writes it into the
+// record, so that [List] returns it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -201,9 +204,9 @@ func (r *runner) note(t *tenure, err error) {
 	}
 }
 
-// change updates the record under the guard's fence, within CommandTimeout. It continues after the
-// end of Run's context, because the end of a round must be recorded. If another holder has written
-// its fence, the record stays unchanged.
+// change writes fields of the record under the guard's fence, within CommandTimeout. It
+// continues after the end of Run's context, because the end of a round must be recorded.
+// If a later holder has written its fence, the record stays unchanged.
 func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
 		Change{Rev: t.rec.rev, Dates: dates, Set: set})
@@ -226,8 +229,8 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) error {
 	return err
 }
 
-// enter reads the record and writes the fence into it. From then on no earlier holder can change
-// the record. Each tenure begins with this change.
+// enter writes the fence into the record and reads the record. After that, no earlier
+// holder can change the record. Each tenure begins with enter.
 func (r *runner) enter(ctx context.Context, t *tenure) error {
 	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -245,21 +248,22 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	}
 	if t.rec.Kind != r.kind {
 		return &MalformedError{Collection: RecordsCollection, ID: r.name, Field: "kind",
-			Problem: fmt.Sprintf("is %q, not %q: the name is another one's; choose another name",
+			Problem: fmt.Sprintf("is %q, not %q: the name is already in use; choose another name",
 				t.rec.Kind, r.kind)}
 	}
 	t.entered = true
 	return nil
 }
 
-// now returns the server's clock, computed from its last reading and the time since then. The
-// result is late by at most a round trip, and never early.
+// now estimates the server's time, from the last read of the record and the time since that
+// read. The estimate is late by at most a round trip, and never early, if the server's clock
+// has not stepped.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }
 
-// noteAhead logs, once an episode, that the latest slot is later than the server's clock by more
-// than a minute.
+// noteAhead logs that the latest slot is more than a minute ahead of the server's clock. It
+// logs this only once while the slot is ahead.
 func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
@@ -271,7 +275,6 @@ func (r *runner) noteAhead(t *tenure) {
 	r.ahead = ahead > resync
 }
 
-// A call of may reads the settings and reports whether they permit a round now.
 func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -291,12 +294,13 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work calls do, which runs a round. The context of the round ends when the lock is lost, or when
-// Drain has passed since the end of ctx. A panic becomes an error. If the lock is already lost,
-// work returns false and does not call do.
+// work calls the given function, which runs a round. The context of the round ends if the
+// lock is lost, or if Drain has passed since the end of ctx. If the function panics, work
+// returns a *PanicError. If the lock is lost before the call, work does not call the
+// function and returns false.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
-	// Close of the Manager waits for do before it releases the lock.
+	// Manager.Close waits for the round, and then releases the lock.
 	defer r.manager.Internal(leading.Key{}).Use(t.guard)()
 	if t.guard.Err() != nil {
 		return false, nil

@@ -12,26 +12,32 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNeverRan is returned by RunNow and ForgetFuture if no process has run the name yet.
+// ErrNeverRan is returned by RunNow and ForgetFuture if no process has run a loop or
+// schedule with this name.
 var ErrNeverRan = errors.New("singleton: no process has run it")
 
-// RunNow requests one more round of the loop with this name, in any process. It uses the fields
-// Name and Store. The round begins after the present round, as soon as the settings permit a round.
-// Several requests before it begins cause one round. The round does not wait for the pause after
-// failures. The next round is due one interval later.
+// RunNow requests an additional round of the loop with the name l.Name. The process that
+// holds the lock runs this round. RunNow uses only the fields Name and Store. The round
+// begins after the current round, as soon as the settings permit a round. It does not wait
+// for the pause after failures. The next regular round is due one interval after the
+// additional round. Several requests before the additional round cause only one round.
 //
-// The process that holds the lock reads the request within a minute, or at the end of its round.
-// RunNow does not wait for the round. If no process runs the loop, the request waits for the next
-// process.
+// The holder reads the request within a minute, or at the end of its current round. RunNow
+// does not wait for the round. If no process runs the loop, the next holder reads the
+// request.
 //
-// Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store, after which the request may be
-// stored; [ErrChanged] if the record changed during every try. Two commands.
+// RunNow sends two commands. If the holder changes the record between the two commands,
+// RunNow tries again, up to five times in all.
+//
+// Errors: [ErrBadArgument]; [ErrNeverRan]; [ErrChanged] if the record changed during every
+// try; the errors of the store. After an error of the store, the request may be stored.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow requests a slot of the schedule with this name, as soon as the settings permit a slot; see
-// [Loop.RunNow]. The slot's Time is the time of its beginning, by the server's clock. If a slot of
-// the schedule is due by then, that slot answers the request. Afterwards the schedule continues
-// with its next slot.
+// RunNow requests an additional slot of the schedule with the name s.Name, see
+// [Loop.RunNow]. The slot begins as soon as the settings permit a slot. The field Slot.Time
+// is the server's time at the beginning of the slot. If a slot of the schedule is due at
+// that time, it runs instead of the additional slot. Afterwards the schedule continues with
+// its next slot.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
 func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {
@@ -56,13 +62,15 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
 }
 
-// ForgetFuture repairs the record of a schedule after the server's clock was ahead. Call it when
-// the server's clock is right. If the latest slot is later than that clock, ForgetFuture sets it to
-// the present time and returns true. A slot that began too early begins again at its time. A
-// running holder reads the repaired record within a minute. Three commands.
+// ForgetFuture repairs the record of a schedule after the server's clock was ahead. Call it
+// when the server's clock is right again. If the latest slot is after the server's time,
+// ForgetFuture sets the latest slot to the server's time and returns true. A slot that began
+// too early then begins again at its time. A running holder reads the repaired record within
+// a minute. ForgetFuture sends up to three commands.
 //
-// Errors: ErrBadArgument; [ErrNeverRan]; the errors of the store; [ErrChanged] or [ErrStale] if the
-// holder changes the record at the same time. Call it again after these two.
+// Errors: [ErrBadArgument]; [ErrNeverRan]; the errors of the store; [ErrChanged] or
+// [ErrStale] if the holder changes the record at the same time. After [ErrChanged] or
+// [ErrStale], call ForgetFuture again.
 func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	if ctx == nil || store == nil || name == "" {
 		return false, bad("the context or the Store is nil, or the name is empty")
@@ -74,7 +82,8 @@ func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	if rec.Kind != KindSlots {
 		return false, bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, KindSlots)
 	}
-	// This change sets no field. Its reply has the server's clock.
+	// This change updates only the fence, the revision and the field "seen". The reply
+	// contains the server's time.
 	raw, err := store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev})
 	if err == nil {
 		rec, err = parseRecord(raw)
@@ -100,18 +109,19 @@ func recordOf(ctx context.Context, store Store, name string) (Status, error) {
 	return Status{}, fmt.Errorf("%w: %q", ErrNeverRan, catalog.Printable(name, 200))
 }
 
-// asked reports whether RunNow has requested a round since the latest round began.
+// asked reports whether RunNow has requested a round after the beginning of the latest
+// round.
 func (s Status) asked() bool { return s.asks > s.answered }
 
-// RunsKept is the number of latest rounds that a record keeps.
+// RunsKept is the maximum number of past rounds in a record.
 const RunsKept = 20
 
-// A PastRun is one round of a loop, or one attempt of a slot. Its times are of the server's clock,
-// with an error of at most a round trip.
+// A PastRun is one round of a loop, or one attempt of a slot. Begun and Ended are by the
+// server's clock, accurate to a round trip.
 type PastRun struct {
 	State   State     // Running, Done, Failed or Interrupted
 	Process string    // the process that began the round
-	Fence   int64     // the fence of that process's lock
+	Fence   int64     // the fence of the process's lock
 	Slot    time.Time // the time of a slot; zero for a loop
 	Attempt int64     // the attempt of a slot; zero for a loop
 	Begun   time.Time
@@ -120,14 +130,15 @@ type PastRun struct {
 	Error   string
 }
 
-// beginning returns the field "runs" with one more round, which begins now.
+// beginning returns the field "runs" with an additional round that begins now.
 func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 	return written(append(interrupted(t.rec.Runs), PastRun{State: Running,
 		Process: t.guard.Process(), Fence: t.guard.Fence(), Slot: slot, Attempt: int64(attempt),
 		Begun: r.now(t)}))
 }
 
-// interrupted returns a copy of runs. If the last round is Running, it is Interrupted in the copy.
+// interrupted returns a copy of the given rounds. If the last round has the state Running,
+// its state in the copy is Interrupted.
 func interrupted(runs []PastRun) []PastRun {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -136,7 +147,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// over returns the field "runs" with the end of the last round.
+// over returns the field "runs" in which the last round has ended.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {
@@ -147,7 +158,7 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	return written(runs)
 }
 
-// written returns the field "runs" with the latest RunsKept rounds.
+// written returns the field "runs" with the latest rounds, at most RunsKept.
 func written(runs []PastRun) bson.E {
 	list := bson.A{}
 	for _, run := range runs[max(0, len(runs)-RunsKept):] {
@@ -168,7 +179,6 @@ func written(runs []PastRun) bson.E {
 	return e("runs", list)
 }
 
-// runs parses the field "runs".
 func (f fields) runs() (runs []PastRun) {
 	v := f.lookup("runs")
 	if v.Type == 0 {
@@ -181,7 +191,7 @@ func (f fields) runs() (runs []PastRun) {
 	}
 	values, err := list.Values()
 	if err != nil || len(values) > 10*RunsKept {
-		f.fail("runs", "cannot be read, or is longer than a process writes it")
+		f.fail("runs", "cannot be read, or is longer than any process writes it")
 		return nil
 	}
 	for i, value := range values {

@@ -15,8 +15,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// RunNow of a loop starts one round within a minute, however often it is called. The process with
-// the lock runs it. The interval counts from that round.
+// Several calls of RunNow start exactly one round, within a minute.
 func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -59,8 +58,8 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	})
 }
 
-// A round that is requested while another round runs begins after it, even if the process of the
-// other round dies.
+// If RunNow is called during a round, the requested round begins after that round, even
+// if the process of that round dies.
 func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -114,7 +113,7 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	})
 }
 
-// RunNow of a schedule begins an additional slot. The other slots keep their times.
+// RunNow of a schedule begins an additional slot. The regular slots keep their times.
 func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -149,8 +148,8 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	})
 }
 
-// RunNow returns an error for a name without a record, a name of another kind, an empty name, and a
-// missing Store.
+// RunNow returns an error if the name has no record, if the record has another kind, or if
+// an argument is missing.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})
@@ -168,7 +167,7 @@ func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	})
 }
 
-// The status has the latest rounds, with their times, their process and their error.
+// A Status contains the latest RunsKept rounds, with their times, process and error.
 func TestStatus_Runs_TheLatestTwenty(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var begun atomic.Int64

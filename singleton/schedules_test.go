@@ -16,8 +16,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// If the server's clock was a month ahead for two minutes, the schedule stops and logs it once.
-// ForgetFuture repairs the record.
+// If the server's clock was ahead, RunSlots logs this once, and ForgetFuture repairs the
+// record.
 func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		step := w.steps()
@@ -48,8 +48,8 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// A slot is recorded as interrupted after MaxAttempts (by default 5) of its processes have died.
-// The schedule then continues.
+// If the process of a slot dies in each of MaxAttempts attempts, the slot is recorded as
+// Interrupted. The schedule then continues.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
 		inBubbleSub(t, fmt.Sprint("at most ", most), func(t *testing.T, w *world) {
@@ -88,8 +88,8 @@ func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-// A changed schedule does not run slots from the time before the change. A schedule that did not
-// change runs the slots that it missed.
+// After a change of the schedule, slots of the new schedule that are before the change do
+// not run.
 func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	for _, c := range []struct {
 		then time.Duration
@@ -117,7 +117,7 @@ func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	}
 }
 
-// ForgetFuture refuses a loop and a record that does not exist.
+// ForgetFuture returns an error if the name belongs to a loop, or if it has no record.
 func TestForgetFuture_OthersThanSchedules_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := singleton.ForgetFuture(t.Context(), w.store, "a")

@@ -9,29 +9,32 @@ import (
 	"mongodlm/catalog"
 )
 
-// Settings are the parsed document of a name in distlock_settings. They are zero without a
-// document: rounds may begin at any time.
+// Settings are the settings of one loop or schedule, parsed from its document in
+// distlock_settings. The zero value permits rounds at any time. If there is no document, the
+// settings are the zero value.
 type Settings struct {
-	// Stopped is the pause switch. While it is set, no round begins.
+	// Stopped prevents new rounds. A running round continues.
 	Stopped bool
-	// Window bounds the time of day when rounds may begin; nil means any time.
+	// Window is the time of day in which rounds may begin. If it is nil, they may begin
+	// at any time.
 	Window *Window
 }
 
-// A Window is a period of each day, from Start to just before Stop. It includes midnight when Stop
-// is smaller than Start.
+// A Window is a part of each day, from Start to just before Stop. If Stop is less than
+// Start, the Window includes midnight.
 type Window struct {
-	Start, Stop time.Duration // since midnight, never equal
+	Start, Stop time.Duration // since midnight; not equal
 }
 
-// ParseSettings parses a document of settings, in the shape of the balancer's document of mongos:
+// ParseSettings parses a document of distlock_settings. The format is that of the
+// balancer's settings in mongos:
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
-// It also reads the field "mode" of MongoDB 3.4. The modes "off" and "autoSplitOnly" stop rounds as
-// "stopped" does, and the mode "full" does not. ParseSettings ignores other fields. It returns the
-// zero Settings if raw is nil, as for a missing document. Error: a *MalformedError that names the
-// field.
+// ParseSettings also reads the field "mode" of MongoDB 3.4. The modes "off" and
+// "autoSplitOnly" stop rounds, as "stopped" does. The mode "full" permits rounds.
+// ParseSettings ignores other fields. If raw is nil, it returns the zero Settings. Error:
+// a *MalformedError that names the field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
 	if raw == nil {
 		return Settings{}, nil
@@ -66,12 +69,12 @@ func (f fields) window() *Window {
 	return w
 }
 
-// timeOfDay reads "6:00" or "06:00".
+// timeOfDay parses a time such as "6:00" or "06:00".
 func (f fields) timeOfDay(field string) time.Duration {
 	v := f.lookup(field)
 	text, ok := v.StringValueOK()
 	if !ok {
-		f.fail(field, `must be a text like "23:00", not %s`, kindOf(v))
+		f.fail(field, `must be a string like "23:00", not %s`, kindOf(v))
 		return 0
 	}
 	at, err := time.Parse("15:04", text)
@@ -81,8 +84,8 @@ func (f fields) timeOfDay(field string) time.Duration {
 	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
-// MayRun reports whether a round may begin at time now, and the reason if not. The window applies
-// in the time zone of now.
+// MayRun reports whether a round may begin at the given time. If no round may begin, the
+// second result is the reason. The window is in the time zone of the given time.
 func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	switch {
 	case s.Stopped:

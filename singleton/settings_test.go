@@ -11,7 +11,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// ParseSettings accepts every shape that mongos accepted. An error names the field.
+// ParseSettings accepts every format that mongos accepts. Its error names the malformed
+// field.
 func TestParseSettings(t *testing.T) {
 	t.Parallel()
 	window := func(start, stop any) bson.E {

@@ -9,91 +9,106 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed selects the missed slots that run. A slot is missed if it does not begin when it is due,
-// because no process runs, the settings stop the schedule, an earlier slot takes too long, or the
-// holder is dead.
+// Missed is a rule that determines which missed slots run. A slot is missed if it does not
+// begin at its time. For example, no process runs, the settings stop the schedule, an
+// earlier slot takes too long, or the holder is dead.
 type Missed int
 
 // The values of Missed.
 const (
 	// RunOnce runs only the latest missed slot, however old it is.
 	RunOnce Missed = iota
-	// Skip runs only the latest missed slot, and only within Grace.
+	// Skip runs only the latest missed slot, and only if the slot is late by at most Grace.
 	Skip
-	// RunAll runs the missed slots, the oldest first. It runs at most MostMissed of them, the latest
-	// ones.
+	// RunAll runs the missed slots, the oldest first. If more than MostMissed slots were
+	// missed, it runs only the latest MostMissed slots.
 	RunAll
 )
 
-// A Slot is one time of a schedule, as Do receives it.
+// A Slot is one time of a schedule. It is the argument of Slots.Do.
 type Slot struct {
-	// Time is the time in the schedule, not the time of the run.
+	// Time is the time in the schedule, not the time at which the slot runs.
 	Time time.Time
-	// Attempt is 1, or more when processes died in this slot; see Slots.Rerun.
+	// Attempt is the number of this attempt, 1 for the first. It is larger than 1 only with
+	// Slots.Rerun.
 	Attempt int
-	// Missed is the number of slots before this one that did not run, counted up to 10,000.
+	// Missed is the number of slots that were missed between the latest recorded slot and this
+	// slot. It is at most 10,000.
 	Missed int
-	// Guard is the guard of the lock. Protected resources check its fence.
+	// Guard is the guard of the lock. Pass its fence to the resources that the slot writes to.
 	Guard *distlock.TryGuard
 }
 
-// Slots runs a function once for each slot of a schedule, in one of the processes that run the
-// Slots of this name. The zero value of an optional field means its default.
+// Slots describes a function that runs once for each slot of a schedule, in one of several
+// processes. All these processes must have Slots with the same name. An optional field with
+// the zero value has its default.
 type Slots struct {
-	// Name is the name of the lock, of the settings and of the record. Required.
+	// Name is the name of the lock, and the _id of the settings document and the record.
+	// Required.
 	Name string
-	// Store keeps the settings and the record. By default they are in the database of the locks.
-	// RunNow needs a Store.
+	// Store is the store of the settings and the record. The default is a store in the
+	// database of the locks. RunNow requires a Store.
 	Store Store
-	// Schedule returns the times of the slots, the same for all processes. Required.
+	// Schedule computes the times of the slots. It must be the same in all processes.
+	// Required.
 	Schedule Schedule
-	// Zone is the time zone of the argument of Schedule.Next, and of the active window. Default
-	// UTC, so that all processes use the same zone.
+	// Zone is the time zone of the argument of Schedule.Next, and of the active window in the
+	// settings. The default is UTC, so that all processes use the same zone.
 	Zone *time.Location
-	// Do does the work of a slot, see Loop.Do. Required.
+	// Do is the function that runs a slot. The rules of Loop.Do apply. Required.
 	Do func(ctx context.Context, slot Slot) error
-	// Missed selects the missed slots that run. Default RunOnce.
+	// Missed is the rule for missed slots. Default RunOnce.
 	Missed Missed
-	// Grace is the maximum delay of a slot that Skip runs. Default 1 min.
+	// Grace is the longest delay with which a slot still runs if Missed is Skip. Default 1
+	// min.
 	Grace time.Duration
-	// MostMissed is the maximum number of slots that RunAll runs, 1 to 10,000. Default 100.
+	// MostMissed is the maximum number of missed slots that RunAll runs, 1 to 10,000. Default
+	// 100.
 	MostMissed int
-	// Rerun repeats a slot in which a process died, up to MaxAttempts attempts. Without Rerun, and
-	// after the last attempt, the slot is recorded as Interrupted.
+	// If Rerun is true, a slot runs again if its process died, up to MaxAttempts attempts.
+	// Otherwise, or after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
 	// MaxAttempts is the maximum number of attempts of a slot with Rerun. Default 5.
 	MaxAttempts int
-	// Drain is the time for which a slot may continue after the end of RunSlots' context. Default
-	// 30 s.
+	// Drain is the time from the end of RunSlots' context to the end of the slot's
+	// context. Default 30 s.
 	Drain time.Duration
 }
 
-// RunSlots runs Slots until ctx ends. One process holds the lock, from slot to slot, as with [Run].
+// RunSlots runs the slots of a schedule until ctx ends. One process holds the lock, also
+// between slots, as with [Run].
 //
-// No slot begins twice, even if the lock fails. The record has the time of the latest slot. The
-// holder advances that time by a compare-and-set under its fence before it calls Do. The write of a
-// former holder does not match. The clock of the server, which is the primary in a replica set,
-// determines when a slot is due. If that clock steps back, slots are late, and no slot is repeated.
-// If that clock steps ahead, slots are early.
+// Without Rerun, no slot begins twice, even if the lock fails. The record stores the time of
+// the latest slot. Before a slot runs, the holder advances that time by a compare-and-set
+// under its fence. So a late write of a former holder changes nothing. The server's clock
+// determines when a slot is due. In a replica set this is the clock of the primary. If that
+// clock steps back, slots are late, and no slot is repeated. If that clock steps ahead,
+// slots are early.
 //
-// If the process dies in a slot, or is cut off until another process evicts it, the next holder
-// records the slot as Interrupted. The work may be complete. With Rerun the next holder repeats the
-// slot instead, until an attempt returns or MaxAttempts is reached. Each attempt has a larger
-// fence. A slot whose Do returns an error or panics is recorded as Failed, and is not repeated.
+// If a process dies in a slot, or is cut off until another process evicts it, the next
+// holder records the slot as Interrupted. The work of the slot may be complete. With Rerun,
+// the next holder runs the slot again instead, until an attempt returns or MaxAttempts is
+// reached. Each attempt has a larger fence. If a slot returns an error or panics, it is
+// recorded as Failed and does not run again.
 //
-// A slot does not run if it was due before the first run of the name, or before the first run after
-// a change of the schedule. Daylight saving depends on the schedule: a schedule of robfig/cron has
-// no slot in an hour that a day skips, and two in an hour that a day repeats. A job of 02:30 does
-// not run on one day of the year, and runs twice on another.
+// A new schedule does not run slots that were due before its first run. This also applies
+// after a change of the schedule. Daylight saving depends on the schedule. For example, a
+// schedule of robfig/cron has no slots in an hour that is skipped, and has each slot twice
+// in an hour that is repeated. So a job at 02:30 may not run on one day of the year, and may
+// run twice on another day.
 //
-// If the server's clock was ahead, the latest slot may be in the future. No slot begins before that
-// time, and RunSlots logs a difference of more than a minute. [ForgetFuture] repairs the record.
+// If the server's clock was ahead, the time of the latest slot may be in the future. No slot
+// begins before that time. RunSlots logs a difference of more than a minute. [ForgetFuture]
+// repairs the record.
 //
-// A slot that the settings stop is missed. The store, the settings and the errors are those of
-// [Run]. Further errors are [ErrNeverFires] and [ErrBadSchedule].
+// A slot that is due while the settings stop the schedule is missed. RunSlots uses the store
+// and reads the settings as [Run] does.
 //
-// Commands: three a slot, one a minute without a slot, one every 10 s while the settings stop a
-// slot, four more for a new holder.
+// RunSlots sends three commands for a slot, and up to four more for a new holder. Between
+// slots it sends one command a minute. While the settings stop a due slot, it sends one
+// command every 10 s.
+//
+// Errors: the errors of [Run]; [ErrNeverFires]; [ErrBadSchedule].
 func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	r := &runner{store: s.Store, name: s.Name, kind: KindSlots, drain: s.Drain, zone: s.Zone}
 	if err := r.check(ctx, m); err != nil {
@@ -153,7 +168,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 		t.planned = true
 		next := s.Schedule.Next(t.rec.Slot.In(r.zone))
 		if !t.rec.Next.IsZero() && !t.rec.Next.Equal(next) && !t.rec.Slot.After(t.rec.seen) {
-			r.log.Info().Time("was", t.rec.Next).Time("next", next).Msg("the schedule is a new one")
+			r.log.Info().Time("was", t.rec.Next).Time("next", next).Msg("the schedule has changed")
 			return 0, s.countFromNow(r, t)
 		}
 	}
@@ -179,13 +194,13 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
 }
 
-// countFromNow sets the time of the latest slot to the present time. Earlier slots do not run.
+// countFromNow sets the latest slot to the server's time, so that earlier slots do not
+// run.
 func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	from := t.rec.seen
 	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})
 }
 
-// most returns the maximum number of due slots to run.
 func (s *Slots) most() int {
 	if s.Missed == RunAll {
 		return s.MostMissed
@@ -193,7 +208,7 @@ func (s *Slots) most() int {
 	return 1
 }
 
-// unfinished handles a slot that has started and has no recorded end.
+// unfinished handles a slot that has begun but has no recorded end.
 func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	rec := t.rec
 	mine := rec.runFence == t.guard.Fence()
@@ -201,7 +216,7 @@ func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Dura
 	switch {
 	case mine && t.ran != nil && t.ran.slot.Equal(rec.Slot) && t.ran.attempt == rec.Attempt:
 		return 0, s.end(r, t, *t.ran) // the slot ran, but its end could not be recorded
-	case mine: // the reply to its beginning was lost: the slot has not run
+	case mine: // the reply to the write that began the slot was lost
 		if ctx.Err() != nil || t.guard.Err() != nil {
 			return 0, nil
 		}
@@ -222,7 +237,7 @@ func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Dura
 	return 0, s.begin(ctx, r, t, slot)
 }
 
-// begin advances the record to a slot and runs the slot.
+// begin records a slot as the latest slot, and runs it.
 func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	if ctx.Err() != nil || t.guard.Err() != nil {
 		return nil
@@ -237,7 +252,7 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 	return s.run(ctx, r, t, slot)
 }
 
-// run does the work of a slot that has started, and records the slot's end.
+// run runs a slot whose beginning is recorded, and then records its end.
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
 	began, err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
@@ -259,8 +274,7 @@ func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
 	return err
 }
 
-// skip records that n slots do not run. It advances the record to the last of them, at the given
-// time.
+// skip records n missed slots. The parameter to is the time of the last of these slots.
 func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
 	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
 	return r.change(t, bson.D{

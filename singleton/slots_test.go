@@ -13,14 +13,13 @@ import (
 	"mongodlm/singleton"
 )
 
-// The method nothing runs a slot, and only records it.
 func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
 	j.note(s)
 	return nil
 }
 
-// Five processes with different clocks run a schedule. Each slot runs once, when it is due by the
-// server's clock.
+// Each slot runs once, when it is due by the server's clock, although the clocks of the
+// processes differ.
 func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -47,7 +46,7 @@ func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	})
 }
 
-// A schedule sends one command per minute between slots, and three per slot.
+// RunSlots sends one command a minute between slots, and three commands for each slot.
 func TestRunSlots_Commands(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -70,7 +69,7 @@ func TestRunSlots_Commands(t *testing.T) {
 	})
 }
 
-// Of several missed slots, one runs, none runs or all run, as configured.
+// Slots.Missed determines how many of the missed slots run.
 func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	type s = singleton.Slots
 	for name, c := range map[string]struct {
@@ -103,8 +102,8 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	}
 }
 
-// A slot whose process died is recorded as interrupted. With Rerun it begins again, with a larger
-// fence and the next attempt number.
+// If the process of a slot dies, the slot is recorded as Interrupted. With Rerun the slot
+// begins again instead, with a larger fence.
 func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprintf("rerun %v", rerun), func(t *testing.T, w *world) {
@@ -145,8 +144,8 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	}
 }
 
-// A slot runs once and is recorded as done, whichever reply is lost, and whether or not the command
-// was applied.
+// If the reply to one command is lost, a slot still runs exactly once and is recorded as
+// Done.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -164,8 +163,8 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// A slot that fails or panics counts as run. Slots that are due during another slot, or while the
-// settings stop the schedule, are missed.
+// A slot that fails does not run again. Slots that are due during another slot, or while
+// the settings stop the schedule, are missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -218,8 +217,7 @@ type nextFunc func(time.Time) time.Time
 
 func (f nextFunc) Next(t time.Time) time.Time { return f(t) }
 
-// RunSlots refuses a schedule that never fires or whose times do not rise. It returns after the
-// last slot of a schedule.
+// RunSlots refuses a schedule without slots, and a schedule whose times do not increase.
 func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal

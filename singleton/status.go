@@ -7,63 +7,66 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Kind states whether a record belongs to a loop or to a schedule.
+// A Kind is the kind of a record: a loop or a schedule.
 type Kind string
 
-// The kinds.
+// The kinds of a record.
 const (
 	KindLoop  Kind = "loop"
 	KindSlots Kind = "slots"
 )
 
-// State is the state of the latest round.
+// A State is the state of a round.
 type State string
 
-// The states.
+// The states of a round.
 const (
-	// Waiting means that no round has started yet.
+	// Waiting means that no round has begun yet.
 	Waiting State = ""
-	// Running means that the round has begun and no end is recorded. It still runs, or its process
-	// has died.
+	// Running means that the round has begun and no end is recorded. Either the round
+	// still runs, or its process has died.
 	Running State = "running"
-	// Done means that the round returned without an error. Failed means that it returned an error or
-	// panicked.
+	// Done means that the round returned without an error. Failed means that the round
+	// returned an error or panicked.
 	Done   State = "done"
 	Failed State = "failed"
-	// Interrupted means that a later holder found the slot Running and did not run it again.
+	// Interrupted means that a later holder found the round without a recorded end.
 	Interrupted State = "interrupted"
-	// Skipped means that the slot was missed and does not run.
+	// Skipped means that the slot was missed and will not run.
 	Skipped State = "skipped"
 )
 
-// A Status is the state of a loop or a schedule. All times are of the server's clock.
+// A Status is the state of a loop or a schedule. All its times are times of the server's
+// clock.
 type Status struct {
 	Name    string
 	Kind    Kind
 	Process string // the process that holds, or last held, the lock
-	Fence   int64  // the fence of that process's lock
+	Fence   int64  // the fence of the process's lock
 	State   State
-	// Slot is the latest slot that has started or was skipped, or the time from which slots count.
-	// It is zero for a loop.
+	// Slot is the time of the latest slot that has begun or was skipped. Before the first
+	// slot, it is the time after which slots run. For a loop it is zero.
 	Slot time.Time
-	// Attempt is the number of attempts at that slot. It exceeds one only with Slots.Rerun.
+	// Attempt is the number of attempts at the latest slot. It is larger than 1 only with
+	// Slots.Rerun.
 	Attempt int64
 	Begun   time.Time // the beginning of the latest round; zero without one
 	Ended   time.Time // the end of the latest finished round
-	// Next is the due time of the next round. It is unknown while a round runs.
+	// Next is the due time of the next round. It is not valid while a round runs. If
+	// [BegunSlot.End] recorded the latest round, Next is zero.
 	Next      time.Time
 	Rounds    int64     // finished rounds
-	Failures  int64     // the latest failed rounds, without a success between them
-	Missed    int64     // slots that were not run
+	Failures  int64     // consecutive failed rounds up to the latest round
+	Missed    int64     // slots that did not run
 	LastError string    // the error of the latest round or of the settings; empty after a success
 	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
-	// Settings are the present settings. If they cannot be parsed, SettingsErr is set, and no round
-	// begins.
+	// Settings are the current settings. If they cannot be parsed, SettingsErr is set and
+	// no round begins.
 	Settings    Settings
 	SettingsErr error
-	// Err is set if the record cannot be parsed. Only Name and the settings are known then, and
-	// Name may be empty.
+	// Err is the error if the record cannot be parsed. Then only Name and the settings are
+	// set, and Name may be empty.
 	Err error
 
 	rev      int64
@@ -73,7 +76,8 @@ type Status struct {
 	answered int64     // the value of "asks" when the latest round began
 }
 
-// List returns all loops and schedules of a store, in the order of names. It sends two commands.
+// List returns the state of each loop and schedule in a store, sorted by name. It sends two
+// commands.
 func List(ctx context.Context, store Store) ([]Status, error) {
 	if ctx == nil || store == nil {
 		return nil, bad("the context or the store is nil")
@@ -98,8 +102,8 @@ func List(ctx context.Context, store Store) ([]Status, error) {
 	return list, nil
 }
 
-// parseRecord parses a document of singletons. Its error is a *MalformedError. With an error it
-// returns only the name.
+// parseRecord parses a record. If the record is malformed, the error is a *MalformedError,
+// and the Status contains only the name.
 func parseRecord(raw bson.Raw) (Status, error) {
 	f := open(RecordsCollection, raw)
 	s := Status{
@@ -117,7 +121,7 @@ func parseRecord(raw bson.Raw) (Status, error) {
 	switch s.State {
 	case Waiting, Running, Done, Failed, Interrupted, Skipped:
 	default:
-		f.fail("state", "is %q, which is none of the states", s.State)
+		f.fail("state", "is %q, which is not a state", s.State)
 	}
 	if s.seen.IsZero() {
 		f.fail("seen", "must be a Date, not missing")

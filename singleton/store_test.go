@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The store in memory passes the same tests as the store in MongoDB. Package integration runs them
-// on servers.
+// The store in memory passes the same tests as the store in MongoDB.
 func TestMemoryStore_Conforms(t *testing.T) {
 	t.Parallel()
 	singletontest.Run(t, func(*testing.T) singletontest.Store {

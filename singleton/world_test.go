@@ -22,7 +22,7 @@ import (
 
 const takeoverTime = locktest.TakeoverTime
 
-// world is one server and its processes, in virtual time.
+// A world is one server and its processes, in virtual time.
 type world struct {
 	*locktest.World
 	t       *testing.T
@@ -45,7 +45,6 @@ func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
 type work = func(context.Context, *distlock.TryGuard) error
 
-// The function nothing is a round that does nothing.
 func nothing(context.Context, *distlock.TryGuard) error { return nil }
 
 func looping(every time.Duration, do work) singleton.Loop {
@@ -56,15 +55,12 @@ func slotting(every time.Duration, do func(context.Context, singleton.Slot) erro
 	return singleton.Slots{Name: "a", Schedule: singleton.Every(every), Do: do}
 }
 
-// The function each runs a test once for loops and once for schedules.
 func each(t *testing.T, name string, test func(t *testing.T, w *world, kind singleton.Kind)) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots} {
 		inBubbleSub(t, string(kind)+" "+name, func(t *testing.T, w *world) { test(t, w, kind) })
 	}
 }
 
-// The method runs starts a loop or a schedule, which ends when the process stops. The error of the
-// loop or schedule is sent to the channel.
 func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan error {
 	l := looping(every, do)
 	s := slotting(every, func(ctx context.Context, s singleton.Slot) error { return do(ctx, s.Guard) })
@@ -80,7 +76,7 @@ func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan
 	return ended
 }
 
-// process is a Manager with its connections to the server and its runs.
+// A process is a Manager with its connections to the server, and its loops and schedules.
 type process struct {
 	*distlock.Manager
 	w     *world
@@ -92,8 +88,8 @@ type process struct {
 	ctx   context.Context
 }
 
-// The method steps gives the store a wrong clock. It returns the error of this clock in
-// nanoseconds, which the test sets.
+// steps replaces the store's clock by a clock that deviates from the real time. The test
+// sets the deviation, in nanoseconds.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -102,7 +98,7 @@ func (w *world) steps() *atomic.Int64 {
 	return &by
 }
 
-// start starts a process whose wall clock is ahead by skew.
+// start starts a process whose wall clock is ahead by the given duration.
 func (w *world) start(skew time.Duration) *process {
 	w.t.Helper()
 	return w.startWith(skew, nil)
@@ -122,9 +118,8 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// cut loses every command of a process until heal is called. Each caller waits for the command
-// timeout. A command to the store is applied after a pause, or never if the pause is negative. The
-// function late returns the pause.
+// Until heal is called, every command of the process times out. The given function returns
+// the time after which the store still applies a write. A negative time means never.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
@@ -138,8 +133,8 @@ func (p *process) cut(late func() time.Duration) {
 	p.store.set(func(ctx context.Context, apply func() error) error {
 		timeUp(ctx)
 		if pause := late(); pause >= 0 {
-			// A timer of zero would run concurrently with other timers. That crashes the race
-			// detector of Go 1.26.
+			// A timer of zero would run concurrently with other timers, which crashes the
+			// race detector of Go 1.26.
 			time.AfterFunc(max(pause, 1), func() { _ = apply() })
 		}
 		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
@@ -164,8 +159,8 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 
 func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
 
-// lose lets the given number of commands pass, and then drops the replies to n commands. If applied
-// is set, these n commands are applied.
+// lose drops the replies to n commands. The parameter first is the number of earlier
+// commands whose replies still arrive. If applied is true, the store applies the n commands.
 func (y *connection) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {
@@ -179,7 +174,7 @@ func (y *connection) lose(first, n int, applied bool) {
 	})
 }
 
-// connection is a process's connection to the store.
+// A connection is a process's connection to the store.
 type connection struct {
 	singleton.Store
 	mu    sync.Mutex
@@ -229,8 +224,6 @@ func (y *connection) Change(ctx context.Context, c singleton.Change) (bson.Raw, 
 	})
 }
 
-// The function through calls the function run inside the hook of a connection, and returns its
-// result.
 func through[T any](ctx context.Context, y *connection, run func() (T, error)) (T, error) {
 	got := make(chan T, 1)
 	err := y.do(ctx, func() error {
@@ -265,7 +258,6 @@ func (w *world) settings(name string, fields ...bson.E) {
 	assert.Must(w.t, w.store.Put(singleton.SettingsCollection, doc))
 }
 
-// status returns the status of the only record.
 func (w *world) status() singleton.Status {
 	w.t.Helper()
 	list, err := singleton.List(w.t.Context(), w.store)
@@ -275,7 +267,7 @@ func (w *world) status() singleton.Status {
 	return list[0]
 }
 
-// journal records the slots in the order of their beginnings.
+// A journal contains the slots in the order in which they began.
 type journal struct {
 	mu      sync.Mutex
 	entries []entry

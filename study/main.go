@@ -1,20 +1,23 @@
-// Command study plays the failures of the lock of mongos, generation by generation, and the lock of
-// this module in the same cases. It needs no server: the store is in memory, and time is virtual.
+// Command study simulates the failures of the lock of mongos, generation by generation,
+// and plays the same cases with the lock of this module. A generation is a range of
+// mongos releases. The command needs no server: the store is in memory, and time is
+// virtual.
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
 //	go run ./study sweep [SWEEP] [flags]
 //
-// Without a CASE the command plays all cases and prints a table of the outcomes. With a CASE it
-// prints the verdict for each generation, the deciding line of the server's source, and the reason.
-// --timeline adds the events. A CASE may also be a part of a name, or the number of a hole.
-// "sources" prints the deciding line of each outcome. "sweep" turns one knob until a generation
-// breaks. docs/study.md is a course. docs/semantics.md explains the holes.
+// Without a CASE the command plays all cases and prints a table of the outcomes. With a
+// CASE it prints the verdict for each generation, the deciding line of the server's
+// source, and the reason. The flag --timeline adds the events. A CASE may also be a part
+// of a name, or the number of a hole. A hole is a known weakness in docs/semantics.md.
+// The command "sources" prints the deciding line of each outcome. The command "sweep"
+// turns one knob of a case until a generation breaks. The file docs/study.md is a course.
 //
-// "TWO for 10m" is the time during which two running processes believed that they were the holder.
-// "idle for 15m" is the longest time during which the lock was wanted and no holder worked. "stale
-// written" counts the writes of a holder that the resource accepted after a write of a newer
-// holder.
+// "TWO for 10m" is the time during which two running processes believed that they were
+// the holder. "idle for 15m" is the longest time during which a process wanted the lock
+// and no holder worked. "stale written" counts the writes of a holder that the resource
+// accepted after a write of a newer holder.
 //
 // The exit code is 0 after success, 1 after a failure, and 2 after a usage error.
 package main
@@ -40,7 +43,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// A call is a command line.
+// A call is a parsed command line.
 type call struct {
 	cases       []study.Case
 	one         bool // the command line names a case
@@ -53,7 +56,7 @@ type call struct {
 	all         bool // the timeline includes pings and polls
 }
 
-// run is the whole program except for the signals. It returns the exit code.
+// run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	c, err := parse(args, errOut)
 	if errors.Is(err, flag.ErrHelp) {
@@ -70,7 +73,6 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return code
 }
 
-// parse reads the arguments. Flags may precede and follow the case.
 func parse(args []string, errOut io.Writer) (*call, error) {
 	c := &call{cases: study.Cases(), generations: study.Generations(), sweeps: study.Sweeps()}
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
@@ -109,7 +111,8 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// fits returns an error if the flags do not fit the rest of the call. Otherwise it sets the knobs.
+// The flags are checked against the rest of the command line. Then the knobs of the
+// command line are set in the case.
 func (c *call) fits(f *flag.FlagSet) (err error) {
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
@@ -128,7 +131,6 @@ func (c *call) fits(f *flag.FlagSet) (err error) {
 	return nil
 }
 
-// word parses an argument that is not a flag.
 func (c *call) word(name string) (err error) {
 	switch {
 	case c.verb == "sweep" && len(c.sweeps) > 1:
@@ -145,7 +147,6 @@ func (c *call) word(name string) (err error) {
 	return err
 }
 
-// play plays the cases and prints the result, or writes the page.
 func (c *call) play(ctx context.Context, out io.Writer) error {
 	if c.verb == "sweep" {
 		return c.sweepAll(ctx, out)
@@ -171,7 +172,8 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// For each sweep, sweepAll prints the settings, and where each generation breaks.
+// sweepAll prints the settings of each sweep, and the value from which each generation
+// breaks.
 func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 	for _, sw := range c.sweeps {
 		fmt.Fprintf(out, "%s: %s (case %s with %s)\n", sw.Name, sw.Title, sw.Case,

@@ -29,8 +29,8 @@ func called(t *testing.T, code int, args []string, texts ...string) string {
 	return out.String()
 }
 
-// A wrong call is refused with a list of the valid names. The program prints no control characters
-// of the call.
+// A wrong command line is refused, and the error lists the valid names. The program
+// prints no control characters of its arguments.
 func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	t.Parallel()
 	called(t, 2, []string{"clock-ahaed"}, "there are dead-holder, clock-ahead")
@@ -71,8 +71,9 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 		"dist_lock_catalog_impl.cpp:244")
 }
 
-// The number of a hole or a part of a name finds its cases. Several cases are printed as a table.
-// If another release is played in place of a generation, the table names the release.
+// The program finds cases by the number of a hole or by a part of a name. It prints
+// several cases as a table. If a single release plays in place of a generation, the table
+// names the release.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")
@@ -92,8 +93,9 @@ func TestRun_SetsKnobs(t *testing.T) {
 		"election=5m"}, "did not happen: finalize slow of A", "did not happen: election")
 }
 
-// A sweep prints its settings, the value from which a generation breaks with the constant that
-// causes it, and the command that plays that value.
+// The output of a sweep contains its settings, the value from which a generation breaks,
+// the constant in the source that explains the value, and a command line that reproduces
+// the failure.
 func TestRun_Sweeps(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "with mirror.clock=LENGTH",
@@ -103,7 +105,8 @@ func TestRun_Sweeps(t *testing.T) {
 		"B.tries=1s, B.clock=-LENGTH", "never")
 }
 
-// Each command in docs/study.md works, and prints the lines that follow it there.
+// Each command line in docs/study.md works, and prints the lines that follow it in the
+// document.
 func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	t.Parallel()
 	if effort.Race {
@@ -134,7 +137,7 @@ func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends the plays, which take long, and no page is written.
+// Ctrl-C ends the plays. The program then writes no page.
 func TestRun_Interrupted_Ends(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,6 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// table prints the cases by generation, in a few words each.
 func (c *call) table(w io.Writer, plays [][]study.Play) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "CASE\tHOLES")
@@ -26,9 +25,9 @@ func (c *call) table(w io.Writer, plays [][]study.Play) {
 	_ = t.Flush() // writes to memory
 }
 
-// verdicts prints the result of each case for each generation: the outcome, when a holder learnt of
-// its loss, the reason, and the deciding source line. A release is printed with the reason of its
-// generation, for comparison.
+// verdicts prints the result of each case for each generation: the outcome, the time when
+// a holder learned of its loss, the reason, and the deciding source line. For a single
+// release it prints the reason of its generation, for comparison.
 func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 	for i, one := range c.cases {
 		if i > 0 {
@@ -72,8 +71,8 @@ func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 	}
 }
 
-// events prints the events of a play in true time. The clock of a process may differ from true
-// time.
+// events prints the events of a play in true time, which may differ from the clock of a
+// process.
 func (c *call) events(w io.Writer, p study.Play, v study.Verdict) {
 	for _, q := range p.Processes {
 		if q.Clock != "" {

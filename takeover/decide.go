@@ -8,20 +8,20 @@ import (
 	"unicode"
 )
 
-// Names of the rules in [Decision.Rule].
 const (
 	ruleWatch     = "watch"
 	ruleWitnesses = "witnesses"
 	ruleCondemned = "condemned"
 )
 
-// Decide returns the verdict on a lock, from the first and the present read of a watch. On the
-// first read both are equal. Decide has no side effects and never panics. With a policy that
-// [Policy.Validate] refuses, it returns Take only for a condemned holder.
+// Decide returns the verdict on a lock, from the first and the present read of a watch.
+// At the first read both are equal. Decide has no side effects and never panics. If
+// [Policy.Validate] returns an error, Decide returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide does the work of Decide. It also gets the last read before the present one. A difference
-// between these two reads restarts the watch, even if the first read equals the present one.
+// decide is Decide with a further argument, the read before the present one. A difference
+// between these two reads restarts the watch, even if the first read of the watch equals
+// the present one.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
@@ -79,17 +79,18 @@ func judge(first, now Evidence, p Policy) judgement {
 	j.roundTrip = minus(replied(now), now.Sent)
 	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
 	if now.HasPing && !now.Server.IsZero() {
-		// A ping is fresh if it is younger than two intervals. A time in the future counts as fresh up to
-		// the tolerance. Freshness decides only between the verdicts Held and Watch.
+		// A ping is fresh if it is younger than two intervals. A ping in the future is
+		// fresh if it is ahead by at most the tolerance. Freshness decides only between
+		// the verdicts Held and Watch.
 		age := now.Server.Sub(now.Ping)
 		j.fresh = age >= -j.tolerance && age < j.intervals(2)
 	}
 	return j
 }
 
-// takeoverTime returns T, the takeover time. It is the longest of the contender's takeover time and
-// the times that the holder has recorded. For a foreign holder it is at least ForeignTakeover, the
-// time that every mongos used.
+// takeoverTime returns T: the longest of the contender's takeover time and the times that
+// the holder has recorded. For a foreign holder, T is at least ForeignTakeover, by
+// default the takeover time of every mongos.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -101,8 +102,8 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	return t
 }
 
-// intervals returns n ping intervals of the holder, but at most T. If the holder's interval is
-// unknown, it uses the contender's interval.
+// intervals returns n ping intervals of the holder, but at most T. If the holder's
+// interval is unknown, the contender's interval counts.
 func (j *judgement) intervals(n time.Duration) time.Duration {
 	d := j.p.PingInterval
 	if j.now.PingInterval > 0 {
@@ -114,11 +115,11 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 	return n * d
 }
 
-// changed returns the first difference between the evidence of two reads, in words, or "". It
-// compares seq because two pings may have the same time, if the server's clock has stopped. It
-// compares local because a second process with the same id has another local time. It compares ts
-// only between reads of the same lock. mongos 2.0 to 3.0 compared process id, ping and ts; 3.2 to
-// 6.0 compared ping and ts.
+// changed describes the first difference between the evidence of two reads, or returns
+// "". It compares seq because two pings may have the same time, if the server's clock has
+// stopped. It compares local because a second process with the same id has another local
+// time. It compares ts only between reads of the same lock. mongos 2.0 to 3.0 compared
+// process id, ping and ts. mongos 3.2 to 6.0 compared ping and ts.
 func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
@@ -145,11 +146,12 @@ func changed(before, now *Evidence) string {
 	return ""
 }
 
-// disturbance returns the reason why the watch must restart, or "". It also returns the read that
-// differs from the present one. These events restart a watch:
+// disturbance returns the reason why the watch must restart, or "". It also returns the
+// earlier read that differs from the present one. These events restart a watch:
 //   - A change of the evidence.
 //   - A new primary, if both reads know the primary. mongos 3.2 and later had this rule.
-//   - A step back of the server's clock. mongos 2.0 counted 0 then, and mongos 3.2 waited.
+//   - A step back of the server's clock. mongos 2.0 counted 0 after a step back, and
+//     mongos 3.2 waited.
 //   - A pause between two reads that is longer than MaxGap. No mongos had this rule.
 func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause string) {
 	for _, before = range []*Evidence{first, last} {
@@ -174,9 +176,10 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 	return first, ""
 }
 
-// restart returns the decision for the first read of a new watch. The verdict is Held if the ping
-// is fresh, or if the holder has pinged since the earlier read, which is the argument before. A
-// ping raises seq. For a foreign holder, which has no seq, the time of the ping counts.
+// restart returns the decision for the first read of a new watch. The verdict is Held if
+// the ping is fresh, or if the holder has pinged since the read before. A higher seq
+// shows a ping. A foreign holder has no seq, so a later time in its ping document shows a
+// ping.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&
@@ -200,10 +203,8 @@ func (j *judgement) restart(before *Evidence, cause string) Decision {
 	return d
 }
 
-// pingAge formats the age of the ping by the server's clock. A ping in the future has age zero.
 func (j *judgement) pingAge() string { return figure(max(j.now.Server.Sub(j.now.Ping), 0)) }
 
-// unchanged describes the watched evidence, the time for which it has been unchanged, and T.
 func (j *judgement) unchanged() string {
 	what := ""
 	switch {
@@ -219,8 +220,8 @@ func (j *judgement) unchanged() string {
 	return what + " " + j.span(j.takeover)
 }
 
-// span describes the time for which the evidence has been unchanged, by each clock, and the
-// required time.
+// span describes the time for which the evidence has been unchanged by each clock, and
+// the time that a takeover needs.
 func (j *judgement) span(need time.Duration) string {
 	server := "unknown"
 	if j.server != unknown {
@@ -230,7 +231,7 @@ func (j *judgement) span(need time.Duration) string {
 		" (contender's clock " + figure(j.own) + ", server's clock " + server + ")"
 }
 
-// The longest texts of other programs in a reason, in characters.
+// Limits for the text of other programs in a reason, in characters.
 const (
 	idLimit   = 200
 	textLimit = 800
@@ -239,7 +240,7 @@ const (
 // printable escapes unprintable characters and cuts the text to limit characters.
 func printable(s string, limit int) string {
 	special := func(r rune) bool { return r < ' ' || r > '~' }
-	if len(s) <= limit && strings.IndexFunc(s, special) < 0 { // nearly always
+	if len(s) <= limit && strings.IndexFunc(s, special) < 0 { // the usual case
 		return s
 	}
 	var b strings.Builder
@@ -258,12 +259,10 @@ func printable(s string, limit int) string {
 	return b.String()
 }
 
-// quoted returns printable text in quotation marks, with escaped inner quotation marks.
 func quoted(s string) string {
 	return `"` + strings.ReplaceAll(printable(s, idLimit), `"`, `\"`) + `"`
 }
 
-// holder returns the process id of the holder in quotation marks.
 func holder(e Evidence) string {
 	if e.Process == "" {
 		return "a holder without a process id"
@@ -286,7 +285,6 @@ func figure(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// instant formats a clock's reading in UTC.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return "unknown"

@@ -48,7 +48,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 	})
 }
 
-// An invalid policy takes no lock, even with a takeover time of zero.
+// If the policy is invalid, Decide takes no lock, even with a takeover time of zero.
 func TestDecide_PolicyNotValid(t *testing.T) {
 	t.Parallel()
 	negative := func(e *takeover.Evidence) { e.Recorded = -1 }
@@ -79,7 +79,7 @@ func TestDecide_NoPingDocument(t *testing.T) { // F14
 			look(0, noPing, long), look(due, noPing, long)),
 		takes("absent, holder recorded a longer time, and it passed", "watch",
 			look(0, noPing, long), look(time.Hour+trip, noPing, long)),
-		// The holder has recorded its takeover time, so it uses this package.
+		// The holder has recorded its takeover time, so it is not foreign.
 		takes("absent, longer foreign takeover time", "watch", look(0, noPing), look(due, noPing)).
 			by(patient),
 		later("absent, and nothing recorded", watched, time.Hour-limit,
@@ -130,8 +130,8 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// If the ping is condemned, a lock of this package is taken at the first read. A lock of a foreign
-// holder is not.
+// If the ping of a distlock process is condemned, its lock is taken at the first read. If
+// the ping of a foreign holder is condemned, its lock is not taken at the first read.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }

@@ -17,9 +17,9 @@ type Evidence struct {
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, or 0
 
-	// Lease is set if the lease of one lock session is watched, and not the ping of a process.
-	// Ping, Local and Seq then describe the last renewal of the lease. PingTakeover is the duration
-	// of the lease.
+	// If Lease is set, the contender watches the lease of one lock session instead of the
+	// ping of a process. Ping, Local and Seq then describe the last renewal of the lease.
+	// PingTakeover is the duration of the lease.
 	Lease bool
 
 	// Ping of the holder
@@ -27,11 +27,11 @@ type Evidence struct {
 	Ping         time.Time     // server's clock at the last ping
 	Local        time.Time     // holder's own clock at the last ping, zero if missing
 	Seq          int64         // number that changes with every ping
-	HasSeq       bool          // false if no process of ours has pinged, see Foreign
+	HasSeq       bool          // false if no process of distlock has pinged, see Foreign
 	PingInterval time.Duration // holder's ping interval, 0 if unknown
 	PingTakeover time.Duration // holder's takeover time from the ping document, 0 if unknown
 	Condemned    string        // the process that condemned the holder, and its reason, or ""
-	Sight        Sight         // record of an earlier contender, never the reader's own
+	Sight        Sight         // record of an earlier contender, never by the reader
 
 	// Clocks of the read
 	Server     time.Time     // server's clock, zero if unknown
@@ -42,19 +42,20 @@ type Evidence struct {
 	LongestGap time.Duration // longest pause between two reads of a watch, set by Observation
 }
 
-// Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock manager. A
-// foreign holder ignores the mark of a condemnation. It has no deadline, and may have the same id
-// after a restart. So a contender watches it for the foreign takeover time, by the watch rule
-// alone, and never writes into its ping document.
+// Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock
+// manager. A foreign holder ignores a condemnation. It has no deadline, and may have the
+// same id after a restart. So a contender watches a foreign holder for the foreign
+// takeover time, by the watch rule alone, and never writes into its ping document.
 //
-// A process of distlock leaves two traces: seq in its ping document, and its takeover time in its
-// lock or queue entry. The second remains if the ping document is removed. A ping without seq
-// belongs to a foreign holder, with one exception: a contender inserts a condemned ping without seq
-// for a process of distlock that has no ping document.
+// A process of distlock leaves two traces: seq in its ping document, and its takeover
+// time in its lock or queue entry. The takeover time remains if the ping document is
+// removed. A ping without seq belongs to a foreign holder, with one exception: a
+// contender inserts a condemned ping without seq for a process of distlock that has no
+// ping document.
 //
-// When MongoDB's manager takes a lock, fields of an earlier holder remain in the document. The
-// reader must then set Recorded to zero. ParseLock of package catalog recognizes this case by the
-// field state.
+// When MongoDB's manager takes a lock, fields of an earlier holder remain in the
+// document. The reader must then set Recorded to zero. ParseLock of package catalog
+// recognizes this case by the field state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:
@@ -66,7 +67,8 @@ func (e Evidence) Foreign() bool {
 	}
 }
 
-// A Subject identifies the object of one [Observation]. [Evidence.Subject] returns it.
+// A Subject identifies what one [Observation] watches: a process, a lock or a lease.
+// [Evidence.Subject] returns it.
 type Subject struct {
 	Process string
 	Lock    string   // empty if the watch serves every lock of the process
@@ -92,21 +94,23 @@ func (e Evidence) Subject() Subject {
 	return Subject{Process: e.Process, Lock: e.Name}
 }
 
-// A Verdict is the step that a contender may take.
+// A Verdict tells a contender what it may do with a lock.
 type Verdict int
 
 // The verdicts.
 const (
-	// Free means that the lock has no holder. Acquire it.
+	// Free means that the lock has no holder. The contender may acquire it.
 	Free Verdict = iota + 1
-	// Held means that the holder's ping is fresh or has just changed.
+	// Held means that the holder's ping is fresh or has just changed. The contender must
+	// not take the lock.
 	Held
-	// Watch means that the holder is silent, but not yet for long enough. Read again until
-	// Remaining has passed.
+	// Watch means that the holder is silent, but not for long enough. The contender must
+	// read again until Remaining has passed.
 	Watch
 	// Take means that the contender may condemn the holder and then take over the lock.
 	Take
-	// Skewed means that clocks contradict each other. Read again: only the watch rule may decide.
+	// Skewed means that clocks contradict each other. The contender must read again, and
+	// only the watch rule may take the lock.
 	Skewed
 	// Malformed means that the lock or the ping cannot be parsed. No contender may take the lock.
 	Malformed
@@ -126,14 +130,14 @@ type Decision struct {
 	Verdict Verdict
 	// Reason explains the verdict in words, with the figures.
 	Reason string
-	// Remaining is the time for which the evidence must still be unchanged before a takeover. Only
-	// the verdicts Watch, Skewed and Held have it.
+	// Remaining is the time for which the evidence must remain unchanged before a takeover.
+	// It is zero unless the verdict is Watch, Skewed or Held.
 	Remaining time.Duration
-	// Restart is true if this read begins a new watch. The caller must then drop the first read of
-	// the previous watch.
+	// Restart is true if this read begins a new watch. The caller must then drop the
+	// first read of the previous watch.
 	Restart bool
-	// Rule is the rule behind the verdict Take: "watch", "witnesses" or "condemned". It is "" for
-	// other verdicts.
+	// Rule is the rule that permits the takeover: "watch", "witnesses" or "condemned". It
+	// is "" for verdicts other than Take.
 	Rule string
 }
 
@@ -144,7 +148,7 @@ const (
 	// Witnesses, the default, selects the watch rule and the witnesses rule. The witnesses rule may
 	// decide earlier, if all clocks agree.
 	Witnesses Rule = iota
-	// WatchOnly selects the watch rule alone, as in mongos 2.x and 3.x.
+	// WatchOnly selects the watch rule alone, as in mongos 2.0 to 6.0.
 	WatchOnly
 )
 
@@ -160,8 +164,8 @@ func (r Rule) String() string {
 	}
 }
 
-// Policy has the time limits and the rule of a contender. The zero value is not valid; see
-// [Policy.Validate].
+// Policy contains the time limits and the rule of a contender. The zero value is not
+// valid; see [Policy.Validate].
 type Policy struct {
 	Takeover        time.Duration // contender's own takeover time
 	ForeignTakeover time.Duration // least takeover time for a foreign holder; 15 min in production

@@ -11,7 +11,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// evidence parses two raw documents, as a contender does. An empty document counts as missing.
+// evidence parses two raw documents, as a contender does. An empty argument means a
+// missing document.
 func evidence(lock, ping []byte) takeover.Evidence {
 	var e takeover.Evidence
 	if len(lock) == 0 {
@@ -35,7 +36,7 @@ func evidence(lock, ping []byte) takeover.Evidence {
 	e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
 	e.Sight = takeover.Sight{Seq: p.Sight.Seq, Server: p.Sight.At, Local: p.Sight.Local,
 		By: p.Sight.By}
-	// A condemnation without its author does not count.
+	// A condemnation without an author does not count.
 	if c := p.Condemned; c != nil && c.By != "" { // F18
 		e.Condemned = "by " + catalog.Printable(c.By, 200) + ": " +
 			catalog.Printable(c.Evidence, 400)
@@ -53,7 +54,6 @@ func document(doc bson.D) []byte {
 
 var session = bson.ObjectID{11: 1}
 
-// lockWith returns a valid lock document with some fields changed. A nil value removes the field.
 func lockWith(changes ...bson.E) []byte {
 	return document(with(bson.D{
 		{Key: "_id", Value: "balancer"}, {Key: "state", Value: int32(1)},
@@ -105,8 +105,9 @@ var (
 	finalState = lockWith(field("state", int32(2)))
 )
 
-// documents has malformed and extreme documents. The verdict first is that of a read at noon + 1 s.
-// The verdict last is that of a read after the longest takeover time that a document may record.
+// documents contains malformed and extreme documents. The field first is the verdict at
+// noon + 1 s. The field last is the verdict after the longest takeover time that a
+// document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -167,7 +168,7 @@ func date(key string, at time.Time) bson.E { return field(key, bson.NewDateTimeF
 
 func year(y int) time.Time { return time.Date(y, 12, 31, 23, 59, 59, 0, time.UTC) }
 
-// read returns e with the clock readings of a read at the given time after noon.
+// read returns e with the clocks of a read at the given time after noon.
 func read(e takeover.Evidence, at time.Duration) takeover.Evidence {
 	clocks := look(at)
 	e.Server, e.Primary, e.Wall = clocks.Server, clocks.Primary, clocks.Wall
@@ -193,9 +194,10 @@ func TestDecide_Documents(t *testing.T) {
 	}
 }
 
-// FuzzDecide decides on two raw documents with arbitrary readings of the clocks. No call panics,
-// and no malformed lock is taken. At the first read only a condemned holder, or one with a Sight,
-// is taken. A readable lock is taken if it was unchanged for a week.
+// FuzzDecide calls Decide with two raw documents and arbitrary readings of the clocks. No
+// call panics, and no malformed lock is taken. At the first read, a lock is taken only if
+// its holder is condemned or has a Sight. A readable lock is taken if it was unchanged
+// for a week.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))

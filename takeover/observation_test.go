@@ -8,8 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch adds reads to an observation, one per step from start to end, until the verdict Take. It
-// returns the last decision.
+// watch adds reads to an observation, one per step from start to end, until the verdict
+// is Take.
 func watch(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
 ) (takeover.Observation, takeover.Decision) {
@@ -41,7 +41,7 @@ func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
 	}
 }
 
-// Too long a pause between two reads restarts the watch.
+// A pause longer than MaxGap between two reads restarts the watch.
 func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
 	t.Parallel()
 	o, _ := watch(takeover.Observation{}, 0, 10*time.Minute, time.Minute)
@@ -51,7 +51,7 @@ func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
 	if !d.Restart || d.Remaining != limit || first.Received != origin+back+trip {
 		t.Fatalf("after the pause: %+v, since %v", d, first.Received)
 	}
-	// The new watch does not count the pause before it.
+	// The restarted watch does not count the pause.
 	o, d = watch(o, back+time.Minute, back+limit, time.Minute)
 	if d.Restart || d.Verdict != takeover.Watch {
 		t.Fatalf("after the new beginning: %+v", d)
@@ -92,7 +92,8 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	}
 }
 
-// A new primary restarts the watch, even if a read between the old and the new one has no term.
+// A new primary restarts the watch, even if a read between the old and the new primary
+// knows no primary.
 func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 	t.Parallel()
 	for name, terms := range map[string][]string{
@@ -118,7 +119,8 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 	}
 }
 
-// Method Look keeps the known term if a read without a term restarts the watch.
+// If a read without a primary restarts the watch, the observation keeps the primary of
+// the read before.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())
@@ -131,8 +133,8 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	}
 }
 
-// The watch restarts if the server's clock shows an earlier time than at the previous read, even if
-// that time is later than the time of the first read.
+// The watch restarts if the server's clock shows an earlier time than at the previous
+// read, even if it shows a later time than at the first read.
 func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
 	t.Parallel()
 	for name, between := range map[string][]edit{
@@ -170,7 +172,7 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 	}
 }
 
-// Each of these differences between two reads restarts the watch.
+// Each row of the table is a difference between two reads that restarts the watch.
 func TestDecide_ChangeRestarts(t *testing.T) {
 	t.Parallel()
 	at := limit + trip
@@ -222,7 +224,8 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 	})
 }
 
-// These differences do not restart the watch.
+// The watch does not restart for an unknown primary, an allowed pause, another time zone,
+// or another lock of the same process.
 func TestDecide_NoChange(t *testing.T) {
 	t.Parallel()
 	at := limit + trip

@@ -88,7 +88,8 @@ func anyPolicy(t *rapid.T) takeover.Policy {
 	return p
 }
 
-// secondLook draws a later read with the evidence of first, from the same primary.
+// secondLook draws a later read from the same primary. It finds the same documents as the
+// given read.
 func secondLook(t *rapid.T, first takeover.Evidence) takeover.Evidence {
 	now := first
 	now.Sent = first.Received + drawn(t, "elapsed", 0, 2*time.Hour)
@@ -180,7 +181,7 @@ func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) { // A1, A3, A6, A7
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := anyPolicy(t)
-		e := look(0, sight(-night)) // old enough if it counts
+		e := look(0, sight(-night)) // the Sight is old enough
 		e.Recorded, e.PingTakeover = 0, 0
 		age := drawn(t, "age when the server answered", 0, p.Takeover-1)
 		there := drawn(t, "way there", 0, min(age, time.Hour))
@@ -229,8 +230,8 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) { // D5
 	})
 }
 
-// No lock is taken before the contender's and the server's clock have counted the takeover time,
-// unless all witnesses agree.
+// A lock is taken only after both the contender's and the server's clock have counted the
+// takeover time, unless all witnesses agree.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -240,7 +241,7 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 		d := takeover.Decide(first, now, p)
 
 		need := max(p.Takeover, now.Recorded, now.PingTakeover)
-		if !now.HasSeq && (now.HasPing || now.Recorded == 0) { // nothing here is condemned
+		if !now.HasSeq && (now.HasPing || now.Recorded == 0) { // no ping here is condemned
 			need = max(need, p.ForeignTakeover)
 		}
 		short := now.Sent-first.Received < need

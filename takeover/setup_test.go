@@ -63,7 +63,8 @@ func noPing(e *takeover.Evidence) {
 	e.PingInterval, e.PingTakeover = 0, 0
 }
 
-// foreign removes the fields that only this package writes, so that the holder looks like a mongos.
+// foreign removes the fields that only distlock writes, so that the holder looks like a
+// mongos.
 func foreign(e *takeover.Evidence) {
 	e.Local, e.Seq, e.HasSeq, e.PingInterval, e.PingTakeover = time.Time{}, 0, false, 0, 0
 	e.Recorded = 0
@@ -90,7 +91,7 @@ func pinged(d time.Duration, n int64) edit {
 	return func(e *takeover.Evidence) { e.Ping, e.Local, e.Seq = noon.Add(d), noon.Add(d), n }
 }
 
-// row is one case: a first read, a present read and the decision.
+// row is one case of Decide.
 type row struct {
 	name       string
 	first, now takeover.Evidence
@@ -102,19 +103,19 @@ type row struct {
 	says       string // part of the reason
 }
 
-// The function once returns a case with only a first read.
+// The result is a test case with a single read.
 func once(name string, v takeover.Verdict, remaining time.Duration, e takeover.Evidence) row {
 	return later(name, v, remaining, e, e)
 }
 
-// The function later returns a case in which the lock is not taken.
+// The result is a test case that ends without a takeover.
 func later(
 	name string, v takeover.Verdict, remaining time.Duration, first, now takeover.Evidence,
 ) row {
 	return row{name: name, first: first, now: now, verdict: v, remaining: remaining, policy: policy()}
 }
 
-// The function takes returns a case in which a rule takes the lock.
+// The result is a test case in which the given rule takes the lock.
 func takes(name, rule string, first, now takeover.Evidence) row {
 	r := later(name, taken, 0, first, now)
 	r.rule = rule
@@ -144,7 +145,7 @@ func check(t *testing.T, rows []row) {
 	}
 }
 
-// checkReason requires one printable line.
+// checkReason requires that the reason is one printable line.
 func checkReason(t interface {
 	Helper()
 	Errorf(string, ...any)

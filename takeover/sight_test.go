@@ -11,7 +11,7 @@ import (
 
 const two = 2 * interval
 
-// sight adds a Sight by a contender that read at the given time after noon.
+// sight adds a Sight of a contender that read at the given time after noon.
 func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	return func(e *takeover.Evidence) {
 		e.Sight = takeover.Sight{
@@ -23,7 +23,8 @@ func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	}
 }
 
-// A lock may be taken two ping intervals after another contender's Sight, if all witnesses agree.
+// If all clocks agree, a contender takes the lock two ping intervals after another contender
+// has recorded a Sight, and not before.
 func TestDecide_SightRule(t *testing.T) {
 	t.Parallel()
 	due := night + two + trip // the second contender's read; its clock counts from reply to send
@@ -73,7 +74,7 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// A read leaves a Sight only for a silent process that can be condemned.
+// A contender records a Sight only for a silent process that can be condemned.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

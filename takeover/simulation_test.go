@@ -9,15 +9,15 @@ import (
 	"mongodlm/takeover"
 )
 
-// world is a holder that pings at even intervals until it dies. The clocks that measure it may be
-// wrong. Time counts from the first ping.
+// world is a holder that pings at even intervals until it dies. Time counts from the
+// first ping.
 type world struct {
 	interval time.Duration
 	death    time.Duration
 }
 
-// look returns the evidence of a read. The arguments are the time of its send, and the durations of
-// the request and of the reply.
+// look returns the evidence of a read that is sent at the given time. The last two
+// arguments are the durations of the request and of the reply.
 func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	at := sent + there
 	n := min(at, w.death) / w.interval
@@ -28,8 +28,8 @@ func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	return e
 }
 
-// The lock of a holder that pings in time is never taken, whatever the clocks show and whenever the
-// contender reads.
+// The lock of a holder that pings in time is never taken, for any error of the clocks and
+// any times of the reads.
 func TestObservation_LiveHolderIsNeverTaken(t *testing.T) { // A1 to A7, A13, A16
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,8 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// The watch rule counts from the reply of the first read to the send of the present read. It uses
-// the contender's or the server's clock, whichever has counted less.
+// The watch rule counts from the reply of the first read to the send of the present read.
+// It uses the smaller of the times by the contender's clock and by the server's clock.
 func TestDecide_WatchRule(t *testing.T) {
 	t.Parallel()
 	only := policy(mode(takeover.WatchOnly))

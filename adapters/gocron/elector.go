@@ -16,15 +16,15 @@ import (
 // ErrNotLeader is returned by IsLeader in all processes except the leader.
 var ErrNotLeader = errors.New("gocronlock: another process is the leader")
 
-// pause is the pause after a failure to acquire.
+// pause is the time between a failed acquisition and the next try.
 const pause = time.Second
 
-// An Elector is a gocron.Elector. Its leader is the process that holds a lock. All jobs of a
-// scheduler run on the leader. To stop, shut down the scheduler first, then close the Elector, and
-// then its Manager. An Elector is safe for concurrent use.
+// An Elector is a gocron.Elector. The leader is the process that holds the lock. Only the
+// scheduler of the leader runs its jobs. To stop, shut down the scheduler first, then
+// close the Elector, and then close its Manager. An Elector is safe for concurrent use.
 type Elector struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the loop is over
+	done   chan struct{} // closed when run has returned
 
 	mu    sync.Mutex // guards guard and err
 	guard *distlock.TryGuard
@@ -33,8 +33,9 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector. It takes part in the election of that name, in the background,
-// until Close is called or ctx ends. Errors: ErrConfig.
+// NewElector returns an Elector. In the background the Elector queues for the lock with
+// the given name and then holds it. It stops when Close is called or ctx ends. Errors:
+// ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
@@ -56,11 +57,10 @@ func (e *Elector) run(ctx context.Context, l *distlock.DistributedLock) {
 		}
 		<-guard.Context().Done()
 		e.set(nil, nil)
-		_ = guard.Release() // reports a loss; a failed release continues in the background
+		_ = guard.Release() // a failed release continues in the background
 	}
 }
 
-// rest pauses after a failure. IsLeader returns the failure meanwhile.
 func (e *Elector) rest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
@@ -73,9 +73,10 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 	e.guard, e.err = guard, err
 }
 
-// IsLeader implements gocron.Elector. It returns nil while this process holds the lock and its
-// guard is trusted. It does no I/O. Errors: ErrNotLeader, with the reason if the acquisition
-// failed; after a loss, the error of the guard.
+// IsLeader implements gocron.Elector. It returns nil while this process holds the lock
+// and its guard is trusted. Otherwise it returns the error of a lost guard, or
+// ErrNotLeader. If the last acquisition failed, its error is joined to ErrNotLeader.
+// IsLeader does no I/O.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,7 +86,8 @@ func (e *Elector) IsLeader(context.Context) error {
 	return e.guard.Err()
 }
 
-// Close resigns. It waits until the lock is released or ctx ends.
+// Close gives up the leadership. It waits until the lock is released or ctx ends. A
+// release that fails continues in the background.
 func (e *Elector) Close(ctx context.Context) error {
 	e.cancel()
 	select {

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A world is one server in memory, in virtual time. It records the runs of the job.
+// A world is a simulated server in virtual time. It records the runs of a job.
 type world struct {
 	*locktest.World
 	t     *testing.T
@@ -32,7 +32,7 @@ type world struct {
 
 	mu   sync.Mutex
 	runs []time.Time
-	by   []int // the numbers of the processes
+	by   []int // the process of each run
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
@@ -47,7 +47,7 @@ func (w *world) manager() *distlock.Manager {
 	return w.Start(nil).Manager
 }
 
-// schedule starts a scheduler with one job, for process number i. The job only records its run.
+// The job of the scheduler only records its runs.
 func (w *world) schedule(i int, job gocron.JobDefinition,
 	opts ...gocron.SchedulerOption) gocron.Scheduler {
 	w.t.Helper()
@@ -64,7 +64,7 @@ func (w *world) schedule(i int, job gocron.JobDefinition,
 	return s
 }
 
-// count returns the number of runs since the last call.
+// count returns the number of runs since the previous call of count.
 func (w *world) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *world) locker(c gocronlock.Config) *gocronlock.Locker {
 	return assert.Value(gocronlock.NewLocker(c))(w.t)
 }
 
-// naive is a gocron.Locker that acquires a lock for each run and does nothing else.
+// naive is a gocron.Locker that only acquires and releases a lock.
 type naive struct{ m *distlock.Manager }
 
 func (n naive) Lock(ctx context.Context, job string) (gocron.Lock, error) {
@@ -94,9 +94,8 @@ type naiveLock struct{ *distlock.TryGuard }
 
 func (n naiveLock) Unlock(context.Context) error { return n.Release() }
 
-// Five processes start ten seconds apart. In each of them a quick job is due every minute. With a
-// Locker of this package, the job runs once a minute. With a naive Locker, it runs five times a
-// minute (gocron issue 841).
+// If five processes have the same job, a Locker lets the job run once per interval. A
+// plain lock lets it run five times (gocron issue 841).
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -131,8 +130,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// A cron job runs once at each scheduled time, however much the clocks of the processes differ
-// (gocron issue 841).
+// A cron job runs once at each scheduled time, although the clocks of the processes
+// differ (gocron issue 841).
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
@@ -152,7 +151,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 					w.schedule(i, gocron.CronJob(hourly, false), gocron.WithDistributedLocker(locker),
 						gocron.WithClock(skewed{clockwork.NewRealClock(), by}))
 				}
-				time.Sleep(140*time.Minute - time.Second) // until almost half past
+				time.Sleep(140*time.Minute - time.Second) // until just before 02:30
 				w.count()
 				time.Sleep(6 * time.Hour)
 				assert.Equal(t, w.count(), 6, "the job ran %d times in 6 hours, want %d")
@@ -161,7 +160,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	}
 }
 
-// A job does not run while its setting "stopped" is true. Its record stays unchanged.
+// A job does not run while its settings in the Store say that it is stopped.
 func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.schedule(0, gocron.DurationJob(time.Minute),
@@ -179,8 +178,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// Five processes have an Elector each. Only the leader runs the job. When the leader's Elector is
-// closed, another process becomes the leader. After the last Close the job does not run.
+// Only the leader runs the job. When the leader's Elector is closed, another process
+// becomes the leader.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -215,7 +214,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 				t.Fatalf("%d runs on the processes %v, %d leaders; want 10, one, 1", n, by, leaders)
 			}
 			for _, m := range managers {
-				assert.Equal(t, m.Stats().OldestWait, 0, // not a sign of a blocked queue
+				assert.Equal(t, m.Stats().OldestWait, 0, // a follower is not a blocked waiter
 					"a follower has waited for %v, want %v")
 			}
 			assert.Must(t, electors[by[0]].Close(t.Context()))
@@ -226,7 +225,7 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	})
 }
 
-// NewLocker and NewElector return ErrConfig for an invalid field.
+// NewLocker and NewElector return ErrConfig for an invalid argument.
 func TestNew_BadConfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m := w.manager()
@@ -244,8 +243,8 @@ func TestNew_BadConfig(t *testing.T) {
 	})
 }
 
-// RunSlots of package singleton accepts a schedule of robfig/cron. Each slot runs once, at the
-// scheduled time in Slots.Zone.
+// singleton.RunSlots runs each slot of a robfig/cron schedule once, at its time in the
+// zone Slots.Zone.
 func TestCron_IsASchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		schedule := assert.Value(cron.ParseStandard("30 9 * * 1-5"))(t)
@@ -279,8 +278,7 @@ type panicking struct{}
 
 func (panicking) Next(time.Time) time.Time { panic("boom") }
 
-// If the Schedule panics, the lock is released, and the panic reaches the caller. The test also
-// checks that Lock refuses a nil context.
+// If the Schedule panics, the lock is released, and the panic reaches the caller of Lock.
 func TestLocker_SchedulePanics_LockIsReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		l := w.locker(gocronlock.Config{Schedule: panicking{}})

@@ -21,44 +21,46 @@ var ErrConfig = errors.New("gocronlock: bad configuration")
 type Config struct {
 	// Manager is the Manager of this process. Required.
 	Manager *distlock.Manager
-	// Store holds the records of the jobs and the pause switch, see package singleton. Required.
+	// Store holds the records and the settings of the jobs, see package singleton.
+	// Required.
 	Store singleton.Store
-	// Schedule is for jobs that are due at the same times in all processes. Each of its slots runs
-	// once. It may be a schedule of github.com/robfig/cron/v3.
+	// Schedule is for jobs that are due at the same times in all processes. Each slot of
+	// Schedule runs once. It may be a schedule of github.com/robfig/cron/v3.
 	Schedule singleton.Schedule
 	// Gap is the minimum time between the beginnings of two runs. It is for jobs of
-	// gocron.DurationJob, which are due at different times in each process. Nine tenths of the
-	// job's interval is a good value. With the whole interval, a timer that fires a moment too
-	// early skips a run.
+	// gocron.DurationJob, which are due at different times in each process. Nine tenths
+	// of the job's interval is a good value. If Gap is the whole interval, a timer that
+	// fires slightly early skips a run.
 	Gap time.Duration
-	// Early is the time by which a process's clock may be ahead of the server's clock. A process
-	// that is further ahead asks for a slot too early, and does not run it. Default 1 s. It is for
-	// Schedule only.
+	// Early is the time by which a process's clock may be ahead of the server's clock. If
+	// the clock is further ahead, the process calls Lock too early and does not run the
+	// slot. Default 1 s. Early is for Schedule only.
 	Early time.Duration
-	// Zone is the time zone of the times that Schedule receives. Default UTC. gocron's default is
-	// time.Local, see gocron.WithLocation.
+	// Zone is the time zone of the times that Schedule.Next receives. Default UTC. gocron
+	// itself uses time.Local by default, see gocron.WithLocation.
 	Zone *time.Location
-	// Wait is the maximum time for which a job waits for the lock. Default 1 s. If the job still
-	// runs in another process then, Lock returns distlock.ErrHeld.
+	// Wait is the maximum time for which a job waits for the lock. Default 1 s. If the
+	// lock is still held after this time, Lock returns distlock.ErrHeld.
 	Wait time.Duration
 }
 
-// ErrSameName means that a job with the same name has asked this Locker for the same slot before.
-// An error of Lock that matches it also matches singleton.ErrNotDue. There are two causes. Two jobs
-// share a name, for example jobs of one method value without gocron.WithName; then only one of them
-// runs. Or one job is due more often than Config.Schedule or Gap allows.
+// ErrSameName is returned by Lock if a job with the same name has already asked this
+// Locker for the same slot. The error also matches singleton.ErrNotDue. One cause is two
+// jobs with one name, for example jobs of one method value without gocron.WithName. Then
+// only one of the jobs runs. The other cause is a job that is due more often than
+// Config.Schedule or Gap allows.
 var ErrSameName = errors.New("gocronlock: a job of this name has asked for the slot already; " +
 	"give each job a name of its own by gocron.WithName, and let none be due more often than " +
 	"Schedule or Gap says")
 
-// A Locker is a gocron.Locker. Pass it to gocron.WithDistributedLocker if Schedule or Gap applies
-// to all jobs. Otherwise pass a Locker for each job to gocron.WithDistributedJobLocker. A Locker is
-// safe for concurrent use.
+// A Locker is a gocron.Locker. If all jobs can share one Schedule or Gap, pass the Locker
+// to gocron.WithDistributedLocker. Otherwise pass a separate Locker for each job to
+// gocron.WithDistributedJobLocker. A Locker is safe for concurrent use.
 type Locker struct {
 	c Config
 
 	mu    sync.Mutex           // guards asked
-	asked map[string]time.Time // the latest slot that a job asked for, by job name
+	asked map[string]time.Time // the slot of the last call of Lock, by job name
 }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -83,19 +85,21 @@ func NewLocker(c Config) (*Locker, error) {
 	return &Locker{c: c, asked: map[string]time.Time{}}, nil
 }
 
-// Lock implements gocron.Locker. It acquires the lock of the job's name and begins the slot. It
-// sends five commands. If it returns an error the job does not run, and gocron.AfterLockError gets
+// Lock implements gocron.Locker. It acquires the lock with the job's name and begins the
+// slot. If the lock is free, Lock sends four commands. For a new name it sends up to two
+// more. If Lock returns an error, the job does not run, and gocron.AfterLockError gets
 // the error:
 //
-//   - singleton.ErrNotDue when the job has run, or when the settings stop it. The error also
-//     matches ErrSameName when a job of that name has asked for the same slot before
-//   - distlock.ErrHeld when the job runs in another process
+//   - singleton.ErrNotDue if the job has run or the settings stop it. The error also
+//     matches ErrSameName if a job of that name has asked for the same slot before
+//   - distlock.ErrHeld if the job runs in another process
 //   - other errors of the lock and the store
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("%w: the context is nil", ErrConfig)
 	}
-	// gocron's context ends with the scheduler. The end of the job is recorded after that.
+	// gocron's context ends with the scheduler. The guard must outlive that context,
+	// because the end of the job is recorded later.
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	guard, err := l.c.Manager.Lock(job).Lock(base, distlock.WaitAtMost(l.c.Wait),
@@ -112,7 +116,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 			cancel(nil)
 		}
 	}()
-	var latest time.Time // the slot that was begun, or the latest slot
+	var latest time.Time // the slot that begins, or the latest slot if none begins
 	choose := func(last, now time.Time) (time.Time, error) {
 		latest = last
 		return l.choose(last, now)
@@ -132,8 +136,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error
 	return &lock{guard, slot, cancel}, nil
 }
 
-// again records the slot that a job has asked for, and reports whether a job of that name asked for
-// it before.
+// again records the slot of a call of Lock. It reports whether the previous call for this
+// job had the same slot.
 func (l *Locker) again(job string, slot time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +166,9 @@ type lock struct {
 	cancel context.CancelCauseFunc
 }
 
-// Unlock implements gocron.Lock. It records the end and releases the lock, even after the end of
-// ctx. gocron drops the error.
+// Unlock implements gocron.Lock. It records the end of the slot and releases the lock,
+// even if the context has ended. It sends two commands. gocron ignores the returned
+// error.
 func (k *lock) Unlock(context.Context) error {
 	defer k.cancel(nil)
 	return errors.Join(k.slot.End(nil), k.guard.Release())

@@ -19,13 +19,12 @@ import (
 	"mongodlm/singleton"
 )
 
-// A report has a method run, which the test uses as the task of a job.
+// A report is a job whose task is a method value. All reports have the same default name.
 type report struct{ done func() }
 
 func (r *report) run() { r.done() }
 
-// Two jobs whose tasks are the same method have the same name. Only one of them runs. The other
-// gets ErrSameName, which is also logged. With gocron.WithName both jobs run.
+// If two jobs have the same name, only one of them runs, and the other gets ErrSameName.
 func TestLocker_TwoJobsOfOneName_IsAnError(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint(named), func(t *testing.T) {

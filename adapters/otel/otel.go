@@ -12,11 +12,10 @@ import (
 	"mongodlm/distlock"
 )
 
-// scope is the name of the instrumentation.
 const scope = "mongodlm/adapters/otel"
 
-// Attributes of the spans. The fence is an integer, times are in seconds, all other attributes are
-// strings.
+// The attributes of the spans. The fence is an integer, times are in seconds, and all
+// other attributes are strings.
 const (
 	attrName     = attribute.Key("distlock.lock.name")
 	attrWhy      = attribute.Key("distlock.lock.why")
@@ -35,18 +34,18 @@ const (
 
 // Options are the settings of a Tracer. The zero value is usable.
 type Options struct {
-	// Provider makes the tracer. The default is the global provider.
+	// Provider makes the tracer. The default is the global provider of OpenTelemetry.
 	Provider trace.TracerProvider
 }
 
-// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. Each
-// call waits for the program's span processor, so use a processor that exports in the background. A
-// Tracer is safe for concurrent use.
+// A Tracer records events as spans. It is a [distlock.Observer] that also receives
+// contexts. Each call of Observe waits for the program's span processor, so use a
+// processor that exports in the background. A Tracer is safe for concurrent use.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)
 
-// New makes a Tracer.
+// New returns a Tracer.
 func New(o Options) *Tracer {
 	if o.Provider == nil {
 		o.Provider = otel.GetTracerProvider()
@@ -54,11 +53,11 @@ func New(o Options) *Tracer {
 	return &Tracer{o.Provider.Tracer(scope)}
 }
 
-// Observe implements [distlock.Observer]. Its spans have no parents.
+// Observe implements [distlock.Observer]. The spans have no parents.
 func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
 
-// ObserveContext does the same as Observe. The span in ctx is the parent. Package distlock calls it
-// instead of Observe.
+// ObserveContext records the spans of an event, with the span in ctx as the parent.
+// Package distlock calls it instead of Observe.
 func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,
@@ -72,7 +71,7 @@ func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// span records a completed span, from e.Waited before the event to the event.
+// span records a completed span, which ends at e.At and lasts for e.Waited.
 func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)),
 		attrOutcome.String(e.Kind.String())}
@@ -114,7 +113,6 @@ func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	}
 }
 
-// byRule returns the rule and the evidence by which a process was declared dead.
 func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	if e.Rule != "" {
 		attributes = append(attributes, attrRule.String(clean(e.Rule)))
@@ -125,8 +123,8 @@ func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	return attributes
 }
 
-// failed reports whether an event is an error in a trace. A lock that another process holds is not
-// an error. A caller's canceled context is not an error either.
+// failed reports whether the span of an event has the status Error. A held lock, a
+// canceled context and a closed Manager are not errors.
 func failed(e distlock.Event) bool {
 	switch e.Cause() {
 	case "", "held", "canceled", "closed":
@@ -135,5 +133,5 @@ func failed(e distlock.Event) bool {
 	return true
 }
 
-// clean makes a string, which another process may have written, valid UTF-8 for a span.
+// clean makes text valid UTF-8 for a span. Another process may have written the text.
 func clean(text string) string { return strings.ToValidUTF8(text, "?") }

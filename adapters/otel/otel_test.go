@@ -24,7 +24,6 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// traced is a world whose processes record spans.
 type traced struct {
 	*locktest.World
 	t        *testing.T
@@ -47,14 +46,11 @@ func (w *traced) start() *distlock.Manager {
 	}).Manager
 }
 
-// take returns the finished spans of one name.
 func (w *traced) take(name string) []sdk.ReadOnlySpan {
 	other := func(s sdk.ReadOnlySpan) bool { return s.Name() != name }
 	return slices.DeleteFunc(w.recorder.Ended(), other)
 }
 
-// The method only returns the span with a name. It fails the test if there is none or more than
-// one.
 func (w *traced) only(name string) sdk.ReadOnlySpan {
 	w.t.Helper()
 	spans := w.take(name)
@@ -75,9 +71,8 @@ func attr(attributes []attribute.KeyValue, key string) string {
 
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// The span of an acquisition lasts from the call of Lock to its return, and has the event
-// "granted". The spans of the acquisition and of the release are children of the span in the
-// context of the call.
+// The spans of an acquisition and of its release are children of the caller's span. The
+// span of the acquisition lasts from the call of Lock to its return.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -117,8 +112,7 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	})
 }
 
-// If another process holds the lock, the status of the acquisition's span is Unset. If the process
-// has no heartbeat, the status is Error.
+// A span has the status Error after a failure, but not if another process holds the lock.
 func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -140,8 +134,8 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	})
 }
 
-// A takeover has its own span, with the rule and the evidence. The span is a child of the span of
-// the acquisition. Invalid UTF-8 in a process id is replaced.
+// A takeover has its own span with the rule and the evidence, as a child of the
+// acquisition.
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -163,8 +157,7 @@ func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	})
 }
 
-// Every event except a ping starts and ends at least one span. The package comment lists all spans
-// and attributes.
+// Every event except a ping has a span, and doc.go lists the spans and the attributes.
 func TestTracer_EveryKind_EndsItsSpans_Documented(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		text := string(assert.Value(os.ReadFile("doc.go"))(t))

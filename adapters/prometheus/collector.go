@@ -12,18 +12,19 @@ import (
 	"mongodlm/distlock"
 )
 
-// maxNames bounds the number of lock names in labels.
+// maxNames is the maximum number of Options.Names.
 const maxNames = 100
 
 // Options are the settings of a Collector. The zero value is usable.
 type Options struct {
-	// Names are the values of the label lock, at most 100. Each name costs up to about 200 series.
-	// All other locks share the empty value. Without names the label does not exist.
+	// Names lists the locks whose names appear in the label "lock", at most 100. The
+	// metrics of all other locks have an empty label. If Names is empty, no metric has
+	// this label. Each name costs up to about 200 series.
 	Names []string
 }
 
-// A Collector exports the metrics of one process, that is one Manager. It is a [distlock.Observer]
-// and a [prom.Collector]. It is safe for concurrent use.
+// A Collector exports the metrics of one Manager. It is a [distlock.Observer] and a
+// [prom.Collector]. It is safe for concurrent use.
 type Collector struct {
 	names  map[string]bool
 	source atomic.Pointer[Source]
@@ -48,22 +49,22 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// Bounds of the buckets, in seconds. A command takes milliseconds. A wait may include a takeover,
-// which takes minutes.
+// The upper bounds of the histogram buckets, in seconds. A command takes milliseconds. A
+// wait may include a takeover, which takes minutes.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
 		900, 3600, 14400}
 )
 
-// The label values for takeover rules and for causes of a loss.
 var (
 	rules      = []string{"watch", "witnesses", "at_once", "condemned", "lease"}
 	lossCauses = []string{"no_ping", "condemned", "ping_changed", "lease", "taken", "removed",
 		"malformed"}
 )
 
-// New makes a Collector. It returns an error for too many names or for an invalid lock name.
+// New returns a Collector. It returns an error if Options.Names has more than 100 names,
+// or a name that is not valid UTF-8.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each "+
@@ -104,8 +105,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin creates the series of rare events with the value zero. Without them Prometheus would not
-// count the first event.
+// begin creates the series of rare events with the value zero. Otherwise Prometheus does
+// not count the first event of a series.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}
@@ -124,7 +125,7 @@ func (c *Collector) begin(names []string) {
 	c.evictions.WithLabelValues("waiter", "silent")
 }
 
-// labels adds the label of the lock's name to the labels of a metric, if the Collector has names.
+// labels adds the label "lock" to the labels of a metric, if the Collector has names.
 func (c *Collector) labels(all []string) []string {
 	if len(c.names) > 0 {
 		return append(slices.Clip(all), "lock")
@@ -132,8 +133,6 @@ func (c *Collector) labels(all []string) []string {
 	return all
 }
 
-// of returns the label values of a metric: the given values, then the lock's name if the Collector
-// has names.
 func (c *Collector) of(e distlock.Event, values ...string) []string {
 	if len(c.names) == 0 {
 		return values
@@ -145,11 +144,10 @@ func (c *Collector) of(e distlock.Event, values ...string) []string {
 	return append(slices.Clip(values), name)
 }
 
-// Watch sets the Source that a scrape reads. Without a Source a scrape returns only the counted
-// events. A later call replaces the Source.
+// Watch sets the Source that a scrape reads. Without a Source, a scrape does not return
+// the state of the process. A later call replaces the Source.
 func (c *Collector) Watch(s Source) { c.source.Store(&s) }
 
-// word converts a term of package distlock to a label value.
 func word(text string) string { return strings.ReplaceAll(text, " ", "_") }
 
 // Observe implements [distlock.Observer].
@@ -188,7 +186,7 @@ func (c *Collector) Observe(e distlock.Event) {
 	}
 }
 
-// counted returns the metrics that events update.
+// counted returns the metrics that events and samples update.
 func (c *Collector) counted() []prom.Collector {
 	return append(c.work.told(),
 		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks,
@@ -212,11 +210,11 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	to <- serverDesc
 }
 
-// Collect implements [prom.Collector]. It gathers all metrics before it sends the first, so a slow
-// reader blocks no event.
+// Collect implements [prom.Collector]. It gathers all metrics before it sends the first
+// one, so a slow reader does not delay events.
 func (c *Collector) Collect(to chan<- prom.Metric) {
 	gathered := make(chan prom.Metric)
-	go func() { // ends after the present metrics, which Collect reads immediately
+	go func() { // ends because Collect reads all metrics
 		defer close(gathered)
 		for _, m := range c.counted() {
 			m.Collect(gathered)

@@ -17,8 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// shown returns the type and the labels of each metric that a Collector exports after events of
-// every kind.
+// shown returns the type and the labels of each metric that a Collector exports.
 func shown(t *testing.T) (types, labels map[string]string) {
 	t.Helper()
 	c := newCollector(t)
@@ -49,7 +48,7 @@ func document(t *testing.T) string {
 // metricItem matches the list item of a metric in docs/metrics.md.
 var metricItem = regexp.MustCompile("(?m)^- `(distlock_\\w+)(?:{([\\w,]+)})?`(, histogram)?: .")
 
-// documented returns the name, the type and the labels of a metric. item is a match of metricItem.
+// documented returns the name, type and labels of a metric from a match of metricItem.
 func documented(item []string) (name, kind, labels string) {
 	kind = "gauge"
 	switch {
@@ -61,11 +60,11 @@ func documented(item []string) (name, kind, labels string) {
 	return item[1], kind, strings.ReplaceAll(item[2], ",", ", ")
 }
 
-// ofThePage is the prefix of the metrics of "distlock ui". A test of that command compares them
-// with docs/metrics.md.
+// ofThePage is the name prefix of the metrics that the command "distlock ui" exports. A
+// test of that command compares these metrics with docs/metrics.md.
 const ofThePage = "distlock_store_"
 
-// docs/metrics.md lists every metric, with its type and labels, and no other metric.
+// docs/metrics.md lists every metric with its type and labels, and lists no other metric.
 func TestDocument_ListsEveryMetric(t *testing.T) {
 	t.Parallel()
 	types, labels := shown(t)
@@ -101,7 +100,8 @@ func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
 	}
 }
 
-// Each alert fires on the bad data in alerts_test.yaml. No alert fires on the good data.
+// Each alert fires on the bad data in alerts_test.yaml, and no alert fires on the good
+// data.
 func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")
@@ -161,7 +161,6 @@ func TestDashboardAndAlerts_AskForWhatThereIs(t *testing.T) {
 	}
 }
 
-// dashboard returns the expressions of all panels of dashboard.json.
 func dashboard(t *testing.T) (all []string) {
 	t.Helper()
 	var d struct {
@@ -192,8 +191,6 @@ func dashboard(t *testing.T) (all []string) {
 	return all
 }
 
-// alerts returns the expressions of all rules of alerts.yaml. It checks that docs/metrics.md lists
-// each alert.
 func alerts(t *testing.T) (all []string) {
 	t.Helper()
 	var rules struct {

@@ -15,88 +15,91 @@ import (
 // base unit, and names of counters end in _total.
 type description struct{ name, help string }
 
-// The metrics of events.
+// Metrics that events update.
 var (
 	acquisitions = description{"distlock_acquisitions_total",
-		"Calls that acquire, by outcome (acquired, granted in line, taken_over, refused, gave_up) " +
-			"and cause."}
+		"Calls to acquire a lock, by outcome (acquired, granted, taken_over, refused, gave_up) and " +
+			"cause."}
 	takeovers = description{"distlock_takeovers_total",
 		"Locks acquired from a dead holder, by takeover rule."}
 	losses = description{"distlock_losses_total",
 		"Guards that were lost before they were released, by cause."}
 	releases = description{"distlock_releases_total",
-		"Releases; the cause is empty where the lock was freed while it was trusted."}
+		"Releases; the cause is empty if the lock was still trusted when it was freed."}
 	evictions = description{"distlock_evictions_total",
-		"Dead holders and waiters that this process took out of lines, by takeover rule."}
+		"Dead holders and waiters that this process evicted, by takeover rule."}
 	condemnations = description{"distlock_condemnations_total",
 		"Processes that this one declared dead, by takeover rule."}
 	breaks = description{"distlock_breaks_total",
-		"Locks broken by an operator by way of this process."}
+		"Locks that an operator broke through this process."}
 	dropped = description{"distlock_dropped_guards_total",
-		"Guards that nobody released: programming errors."}
+		"Guards that were garbage-collected without a release; this is a programming error."}
 	waits = description{"distlock_wait_seconds",
-		"Time from the call that acquires to its outcome."}
+		"Time from a call to acquire a lock to its outcome."}
 	holds        = description{"distlock_hold_seconds", "Time from acquiring a lock to its release."}
 	pingTimes    = description{"distlock_ping_seconds", "Round trips of acknowledged pings."}
 	releaseTimes = description{"distlock_release_seconds",
-		"Time that releases took, tries again included."}
+		"Duration of releases, including retries."}
 )
 
-// A reading is a metric of the state of the process.
+// A reading is a metric that a scrape computes from the Source.
 type reading struct {
 	desc *prom.Desc
 	kind prom.ValueType
 	of   func(distlock.Stats, distlock.Config) float64
 }
 
-// Readings with labels.
+// The metrics with labels that a scrape computes from the Source.
 var (
 	commandsDesc = prom.NewDesc("distlock_commands_total", "Commands sent to the store, by kind.",
 		[]string{"kind"}, nil)
 	listeningDesc = prom.NewDesc("distlock_listening",
-		"1 for the way in which grants come to those who wait now: a change stream, or polling.",
+		"1 for the way in which waiters receive grants: stream or polling; both are 0 without waiters.",
 		[]string{"by"}, nil)
-	serverDesc = prom.NewDesc("distlock_server_info", "1, with what the server said of itself.",
+	serverDesc = prom.NewDesc("distlock_server_info",
+		"Always 1; the labels are the kind and the version of the server.",
 		[]string{"kind", "version"}, nil)
 )
 
 var readings = []reading{
-	gauge("distlock_held_locks", "Locks that are held, lost and not yet released ones too.",
+	gauge("distlock_held_locks", "Locks that are held, including lost ones that are not yet released.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Held) }),
-	gauge("distlock_waiting_calls", "Calls that have yet to get their locks.",
+	gauge("distlock_waiting_calls", "Calls that wait for their locks.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Waiting) }),
-	gauge("distlock_oldest_wait_seconds", "For how long the longest of them has waited.",
+	gauge("distlock_oldest_wait_seconds", "Time that the longest-waiting call has waited.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.OldestWait.Seconds() }),
 	gauge("distlock_unreleased_locks",
-		"Sessions that the background is yet to take out of their locks.",
+		"Sessions that the background must still remove from their locks.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return float64(s.Unreleased) }),
 	gauge("distlock_ping_age_seconds", "Time since the last acknowledged ping was sent.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.PingAge.Seconds() }),
-	gauge("distlock_trusted_seconds", "For how long locks stay trusted without another ping; 0: lost.",
+	gauge("distlock_trusted_seconds",
+		"Time that locks stay trusted without another ping; 0 if they are lost.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.TrustedFor.Seconds() }),
-	gauge("distlock_ping_lateness_seconds", "By how much the heartbeat was late at its last ping.",
+	gauge("distlock_ping_lateness_seconds", "Delay of the heartbeat at its last ping.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.Lateness.Seconds() }),
-	gauge("distlock_ping_lateness_max_seconds", "By how much the heartbeat was late at worst.",
+	gauge("distlock_ping_lateness_max_seconds", "Largest delay of the heartbeat.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.MaxLateness.Seconds() }),
-	gauge("distlock_clock_skew_seconds", "By how much the server's clock is ahead of this machine's.",
+	gauge("distlock_clock_skew_seconds",
+		"Time of the server's clock minus that of this machine's clock.",
 		func(s distlock.Stats, _ distlock.Config) float64 { return s.Skew.Seconds() }),
 	gauge("distlock_ping_interval_seconds", "Time between two pings, as configured.", setting(
 		func(c distlock.Config) time.Duration { return c.Ping })),
 	gauge("distlock_takeover_time_seconds",
-		"Silence after which a holder may be overtaken, as configured.", setting(
+		"Silence of a holder after which its lock may be taken over, as configured.", setting(
 			func(c distlock.Config) time.Duration { return c.Takeover })),
 	gauge("distlock_max_clock_skew_seconds",
-		"Skew that the shorter takeover rule bears, as configured.", setting(
+		"Clock skew that the shorter takeover rule tolerates, as configured.", setting(
 			func(c distlock.Config) time.Duration { return c.MaxClockSkew })),
 	counter("distlock_pings_total", "Pings that were acknowledged.",
 		func(s distlock.Stats) int64 { return s.Pings }),
 	counter("distlock_ping_failures_total", "Pings that were not acknowledged.",
 		func(s distlock.Stats) int64 { return s.Failures }),
-	counter("distlock_process_ids_total", "Process ids that were given up for a new one.",
+	counter("distlock_process_ids_total", "Process ids that were replaced by a new one.",
 		func(s distlock.Stats) int64 { return s.Processes }),
-	counter("distlock_ghosts_total", "Locks of lost replies that were found and freed.",
+	counter("distlock_ghosts_total", "Locks left held by lost replies that were found and freed.",
 		func(s distlock.Stats) int64 { return s.Ghosts }),
-	counter("distlock_late_releases_total", "Releases that the background has done.",
+	counter("distlock_late_releases_total", "Releases by the background.",
 		func(s distlock.Stats) int64 { return s.Late }),
 	counter("distlock_pruned_pings_total", "Old ping documents deleted.",
 		func(s distlock.Stats) int64 { return s.Pruned }),
@@ -117,7 +120,6 @@ func setting(of func(distlock.Config) time.Duration) func(distlock.Stats, distlo
 	return func(_ distlock.Stats, c distlock.Config) float64 { return of(c).Seconds() }
 }
 
-// read returns the metrics of a process's state.
 func read(s distlock.Stats, cfg distlock.Config) []prom.Metric {
 	var all []prom.Metric
 	for _, r := range readings {

@@ -61,8 +61,8 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	}
 }
 
-// A Collector exports the events and the state of its process. By default it exports no name of a
-// lock.
+// A Collector exports the events and the state of its process. By default it does not
+// export the name of a lock.
 func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,25 +71,26 @@ func TestCollector_OneProcess_IsShown(t *testing.T) {
 		assert.MustBe(t, assert.Err(m.Lock("secret/name").TryLock(t.Context())), distlock.ErrHeld)
 		time.Sleep(45 * time.Second)
 		compare(t, c, `
-# HELP distlock_acquisitions_total Calls that acquire, by outcome (acquired, granted in line, `+
+# HELP distlock_acquisitions_total Calls to acquire a lock, by outcome (acquired, granted, `+
 			`taken_over, refused, gave_up) and cause.
 # TYPE distlock_acquisitions_total counter
 distlock_acquisitions_total{cause="",outcome="acquired"} 1
 distlock_acquisitions_total{cause="held",outcome="refused"} 1
-# HELP distlock_held_locks Locks that are held, lost and not yet released ones too.
+# HELP distlock_held_locks Locks that are held, including lost ones that are not yet released.
 # TYPE distlock_held_locks gauge
 distlock_held_locks 1
-# HELP distlock_takeover_time_seconds Silence after which a holder may be overtaken, as configured.
+# HELP distlock_takeover_time_seconds Silence of a holder after which its lock may be taken `+
+			`over, as configured.
 # TYPE distlock_takeover_time_seconds gauge
 distlock_takeover_time_seconds 900
 `, "distlock_acquisitions_total", "distlock_held_locks", "distlock_takeover_time_seconds")
 		assert.Must(t, g.Release())
 		compare(t, c, `
-# HELP distlock_held_locks Locks that are held, lost and not yet released ones too.
+# HELP distlock_held_locks Locks that are held, including lost ones that are not yet released.
 # TYPE distlock_held_locks gauge
 distlock_held_locks 0
-# HELP distlock_releases_total Releases; the cause is empty where the lock was freed while it was `+
-			`trusted.
+# HELP distlock_releases_total Releases; the cause is empty if the lock was still trusted when `+
+			`it was freed.
 # TYPE distlock_releases_total counter
 distlock_releases_total{cause=""} 1
 `, "distlock_releases_total", "distlock_held_locks")
@@ -117,7 +118,6 @@ func page(t *testing.T, c prom.Collector) string {
 	return string(text)
 }
 
-// wantShown checks that the exported text contains the given lines, and returns the text.
 func wantShown(t *testing.T, c prom.Collector, lines ...string) (text string) {
 	t.Helper()
 	text = page(t, c)
@@ -129,7 +129,7 @@ func wantShown(t *testing.T, c prom.Collector, lines ...string) (text string) {
 	return text
 }
 
-// Each name in Options.Names has its own series. All other names share one series.
+// Each name in Options.Names has its own series, and all other names share one series.
 func TestCollector_Names_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestCollector_Names_AreBounded(t *testing.T) {
 			assert.Must(t, err)
 		}
 		compare(t, c, `
-# HELP distlock_releases_total Releases; the cause is empty where the lock was freed while it was `+
-			`trusted.
+# HELP distlock_releases_total Releases; the cause is empty if the lock was still trusted when `+
+			`it was freed.
 # TYPE distlock_releases_total counter
 distlock_releases_total{cause="",lock=""} 2
 distlock_releases_total{cause="",lock="a"} 1
@@ -156,7 +156,7 @@ distlock_releases_total{cause="",lock="a"} 1
 	}
 }
 
-// A lock does not wait for a scrape whose reader has stopped.
+// If the reader of a scrape stops, the scrape does not delay a lock.
 func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	t.Parallel()
 	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")
@@ -170,14 +170,14 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	assert.Must(t, work("a"))
 	metrics := make(chan prom.Metric)
 	scraped := make(chan struct{})
-	go func() { // ends when the rest is read
+	go func() { // ends when all metrics are read
 		defer close(scraped)
 		c.Collect(metrics)
 		close(metrics)
 	}()
 	<-metrics // no further read
 	worked := make(chan error, 1)
-	go func() { worked <- work("b") }() // ends with the lock
+	go func() { worked <- work("b") }()
 	select {
 	case err := <-worked:
 		assert.NoErr(t, err)
@@ -189,7 +189,6 @@ func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	<-scraped
 }
 
-// source is a Source without a Manager.
 type source struct{ stats distlock.Stats }
 
 func (s source) Stats() distlock.Stats {
@@ -202,7 +201,7 @@ func (source) Config() distlock.Config {
 	return distlock.Config{Ping: time.Second, Takeover: time.Minute}
 }
 
-// everything makes the Collector observe one event and one sample of each kind.
+// everything sends one event and one sample of each kind to the Collector.
 func everything(c *prometheus.Collector) {
 	for kind := distlock.EventAcquired; kind <= distlock.EventEvicted; kind++ {
 		c.Observe(distlock.Event{Kind: kind, Name: "a", Rule: "at once", Waited: time.Second,
@@ -221,8 +220,7 @@ func everything(c *prometheus.Collector) {
 	}
 }
 
-// The series of rare events exist from the start with the value 0. Otherwise Prometheus would not
-// detect their first increase.
+// The series of rare events have the value 0 before the first event.
 func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
@@ -237,8 +235,7 @@ func TestCollector_BeforeTheFirstLoss_ShowsZero(t *testing.T) {
 		`distlock_acquisitions_total{cause="no_heartbeat",outcome="refused"} 1`)
 }
 
-// Special and invalid characters in a server's version are escaped. The test also checks that a
-// second call of Watch replaces the Source.
+// Special and invalid characters in a server's version are escaped.
 func TestCollector_OddServer_IsEscaped(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)

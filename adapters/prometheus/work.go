@@ -9,12 +9,12 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A work holds the metrics of elections, loops, schedules and queues: terms, rounds and rows.
+// A work holds the metrics of elections, loops, schedules and queues.
 type work struct {
 	counters   map[*metrics.Metric]*prom.CounterVec
 	gauges     map[*metrics.Metric]*prom.GaugeVec
 	histograms map[*metrics.Metric]*prom.HistogramVec
-	descs      map[*metrics.Metric]*prom.Desc // of the sampled values
+	descs      map[*metrics.Metric]*prom.Desc // of metrics that a scrape asks for
 	asked      metrics.Asked
 	names      metrics.Names
 }
@@ -39,8 +39,8 @@ func newWork() *work {
 	return w
 }
 
-// Sampled implements the Observer of package metrics. The Manager's elections, loops, schedules and
-// queues call it.
+// Sampled implements the Observer of package internal/metrics. Elections, loops,
+// schedules and queues of the Manager call it.
 func (c *Collector) Sampled(all ...metrics.Sample) {
 	w := c.work
 	for _, s := range all {
@@ -60,12 +60,12 @@ func (c *Collector) Sampled(all ...metrics.Sample) {
 	}
 }
 
-// Asks implements the Observer of package metrics.
+// Asks implements the Observer of package internal/metrics.
 func (c *Collector) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
 	return c.work.asked.Asks(ask)
 }
 
-// told returns the metrics that events update.
+// told returns the metrics that samples update, in the order of metrics.All.
 func (w *work) told() (all []prom.Collector) {
 	for _, m := range metrics.All {
 		switch {

@@ -47,8 +47,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l = c.applyChange(name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if makes && enter.How != catalog.TryPlain && unseeded {
-		// If the fence was counted up from zero, a second write raises it to the clock, like on a
-		// server.
+		// As in mongocatalog, a second write raises a fence below Seeded to the server's
+		// clock in milliseconds.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
 			return c.applyChange(name, c.locks[stringKey(name)].fields(), change), nil, nil
@@ -57,14 +57,14 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, nil
 }
 
-// blank returns a new document before its first change. The document has the fields that an upsert
-// would take from the filter.
+// blank returns the document of a new lock, with the fields that MongoDB copies from the
+// filter of an upsert.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide returns the result of [transition.Decide]. For an exclusive request that does not queue it
-// tries TryPlain first, as mongocatalog does.
+// decide applies a transition to a document by [transition.Decide]. Like mongocatalog, it
+// first tries the mode TryPlain for an exclusive request without a queue entry.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {

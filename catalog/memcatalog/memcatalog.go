@@ -1,13 +1,15 @@
-// Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
-// semantics of a MongoDB server. For example, numbers of different types are compared by value,
-// {state: 0} does not match a missing or null state, and dates are the server's clock.
+// Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and
+// the semantics of a MongoDB server. For example, numbers of different types are compared by
+// value, {state: 0} does not match a missing or null state, and dates come from the server's
+// clock.
 //
-// The store is for tests, simulations and single-process programs. It writes no file, and other
-// processes cannot use it. Every write is applied at once, so no operation returns
-// [catalog.ErrUnknownOutcome].
+// The store is for tests, simulations and single-process programs. It writes no file, and
+// other processes cannot use it. Every write takes effect immediately, so no operation
+// returns [catalog.ErrUnknownOutcome].
 //
-// The store is deterministic. With an injected clock and source of ObjectIDs, the same sequence of
-// calls results in the same documents, byte for byte. Results are in the order of names.
+// The store is deterministic. If the clock and the source of ObjectIDs are injected, the
+// same sequence of calls results in the same documents, byte for byte. Lists are sorted
+// by name.
 package memcatalog
 
 import (
@@ -28,14 +30,16 @@ import (
 type Options struct {
 	// Now returns the server's clock; default the machine's wall clock.
 	Now func() time.Time
-	// NewObjectID returns the new session for each Break; default bson.NewObjectID.
+	// NewObjectID returns the session that a break writes into the lock; default
+	// bson.NewObjectID.
 	NewObjectID func() bson.ObjectID
-	// Primary is the name of the server's term, see SetPrimary; default "memory".
+	// Primary is the initial value of [catalog.Server].Primary, see SetPrimary; default
+	// "memory".
 	Primary string
 }
 
-// A Catalog is a store in memory, made by New. It is safe for concurrent use. Operations wait for a
-// mutex. A write of a lock also waits for an open transaction that wrote the same lock.
+// A Catalog is a store in memory, made by New. It is safe for concurrent use. If an open
+// transaction wrote a lock, other writers of that lock wait until the transaction ends.
 type Catalog struct {
 	now   func() time.Time
 	newID func() bson.ObjectID
@@ -45,7 +49,7 @@ type Catalog struct {
 	pings   table
 	primary string
 	streams map[*stream]bool
-	locked  map[string]*Transaction // the open transaction that wrote the document
+	locked  map[string]*Transaction // open transactions, by the keys of the documents that they wrote
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -70,15 +74,16 @@ func New(opts Options) *Catalog {
 	}
 }
 
-// SetPrimary changes the name of the server's term, as an election does.
+// SetPrimary sets [catalog.Server].Primary, as an election does.
 func (c *Catalog) SetPrimary(primary string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.primary = primary
 }
 
-// Put stores a document, as another program would. It replaces the document with the same _id. It
-// returns an error if there is no such collection, if doc has no _id, or if doc is not valid BSON.
+// Put stores a document, as another program would. It replaces a document with the same _id.
+// It returns an error if the collection does not exist, if doc has no _id, or if doc is not
+// valid BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -101,15 +106,16 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document with the string id, as an operator would. It ignores a missing
-// document.
+// Remove deletes the document whose _id is the string id, as an operator would. If the
+// document does not exist, Remove does nothing.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.table(collection), stringKey(id))
 }
 
-// Document returns a copy of the document with the string id; nil if it does not exist.
+// Document returns a copy of the document whose _id is the string id, or nil if the
+// document does not exist.
 func (c *Catalog) Document(collection, id string) bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +133,8 @@ func (c *Catalog) Documents(collection string) []bson.Raw {
 	return docs
 }
 
-// Hello returns the server's clock and term. It returns an error only if ctx is done.
+// Hello returns the clock, the primary and the capabilities of the simulated server. It
+// returns an error only if ctx is done.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	now := serverDate(c.now())
 	if err := c.begin(ctx, catalog.OpHello, ""); err != nil {
@@ -145,7 +152,6 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	}, nil
 }
 
-// table returns a collection; nil if it does not exist. The caller holds mu.
 func (c *Catalog) table(collection string) table {
 	switch collection {
 	case catalog.LocksCollection:
@@ -157,7 +163,7 @@ func (c *Catalog) table(collection string) table {
 	}
 }
 
-// begin locks mu for an operation. If ctx is done, it returns an error and does not lock mu.
+// begin locks mu for an operation. If ctx is done, begin returns an error instead.
 func (c *Catalog) begin(ctx context.Context, op catalog.Op, of string) error {
 	if err := ctx.Err(); err != nil {
 		return failed(op, of, err)
@@ -166,8 +172,6 @@ func (c *Catalog) begin(ctx context.Context, op catalog.Op, of string) error {
 	return nil
 }
 
-// failed adds the operation to the text of an error. It also adds of, the name of the lock or the
-// process, unless that is "".
 func failed(op catalog.Op, of string, err error) error {
 	if of == "" {
 		return fmt.Errorf("%s: %w", op, err)

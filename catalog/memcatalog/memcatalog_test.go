@@ -158,7 +158,7 @@ func TestGrantStream_Close_EndsNext(t *testing.T) {
 	}
 }
 
-// The cost of an acquisition and of a release does not grow with the number of locks.
+// An acquisition and its release take the same time with few and with many locks.
 func BenchmarkCatalog_AcquireRelease(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {

@@ -10,13 +10,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// applyChange applies a change to a document and sends its grants to the streams. The caller holds
-// mu.
+// applyChange applies a change to a document, and sends the grants of the change to the
+// streams. The caller holds mu.
 func (c *Catalog) applyChange(name string, doc fields, change catalog.Change) catalog.Lock {
 	after := storedLock(doc.changed(change))
 	c.locks[stringKey(name)] = after
 	c.deliver(change.Grants)
-	return after.lock // zero if the fence reached its limit
+	return after.lock // zero if the fence exceeds its limit
 }
 
 // Snapshots is documented in [catalog.Queues]. It reads all documents at the same instant.
@@ -67,7 +67,7 @@ func awaited(doc fields) bool {
 	return slices.ContainsFunc(values, named)
 }
 
-var errStreamOver = errors.New("the stream of grants is over")
+var errStreamOver = errors.New("the grant stream has ended")
 
 type stream struct {
 	c       *Catalog
@@ -88,7 +88,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return s, nil
 }
 
-// BreakStreams ends every open stream of grants, as an election or an invalidation does.
+// BreakStreams ends every open grant stream, as an election does on a server.
 func (c *Catalog) BreakStreams() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

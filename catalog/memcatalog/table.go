@@ -11,16 +11,16 @@ import (
 	"mongodlm/catalog"
 )
 
-// A table is a collection. keyOf returns the key of a document.
+// A table holds the documents of a collection, by the keys that keyOf returns.
 type table map[string]*stored
 
-// A stored is a document with its parsed form. It is replaced, but never changed, so readers may
-// keep it.
+// A stored is a document with its parsed form. It is immutable, because readers keep it.
+// A write stores a new one.
 type stored struct {
 	raw  bson.Raw
-	lock catalog.Lock            // of a document of locks
-	bad  *catalog.MalformedError // set if lock is not
-	ping catalog.PingState       // of a document of lockpings
+	lock catalog.Lock            // of a document in the collection locks
+	bad  *catalog.MalformedError // set if a document in locks is malformed
+	ping catalog.PingState       // of a document in lockpings
 }
 
 func storedLock(raw bson.Raw) *stored {
@@ -31,7 +31,6 @@ func storedLock(raw bson.Raw) *stored {
 
 func storedPing(raw bson.Raw) *stored { return &stored{raw: raw, ping: catalog.PingStateOf(raw)} }
 
-// document returns the document; nil if there is none.
 func (s *stored) document() bson.Raw {
 	if s == nil {
 		return nil
@@ -39,10 +38,9 @@ func (s *stored) document() bson.Raw {
 	return s.raw
 }
 
-// fields returns the fields of the document; nil if there is none.
 func (s *stored) fields() fields { return take(s.document()) }
 
-// keyOf returns the key of a document: the type of its _id and the bytes of its value.
+// keyOf returns the type and the bytes of a document's _id, as the key of a table.
 func keyOf(raw bson.Raw) (string, bool) {
 	v, err := raw.LookupErr("_id")
 	return key(v), err == nil
@@ -52,8 +50,8 @@ func stringKey(id string) string { return key(text(id)) }
 
 func key(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
 
-// sorted returns the documents in the order of _id. String ids come first, in the order of their
-// bytes.
+// sorted returns the documents in the order of _id. Ids of different types are in the order
+// of the type numbers of BSON.
 func (t table) sorted() []*stored {
 	return slices.SortedFunc(maps.Values(t), func(a, b *stored) int {
 		x, y := a.raw.Lookup("_id"), b.raw.Lookup("_id")

@@ -17,21 +17,22 @@ import (
 // aborts it.
 const TransactionLifetime = time.Minute
 
-// ErrConflict is matched by the error of a transaction that must run again. Another open
-// transaction wrote the document, or the document changed after this transaction began. The error
-// has the label TransientTransactionError.
+// ErrConflict means that a transaction must run again. There are three causes: another
+// open transaction wrote the document, the document changed after this transaction began,
+// or this transaction has ended. The error has the label TransientTransactionError.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
-// A conflictError is an ErrConflict with the methods of the driver's errors.
+// A conflictError matches ErrConflict and has the label that the driver uses.
 type conflictError struct{ why string }
 
 func (e conflictError) Error() string             { return "memcatalog: write conflict: " + e.why }
 func (e conflictError) Is(target error) bool      { return target == ErrConflict }
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
-// A Transaction reads the locks in their state at its beginning. Before it commits, other readers
-// do not see its writes. Another writer of the same document waits until the transaction ends. Only
-// one goroutine may use a Transaction.
+// A Transaction reads the locks as they were when it began. Other readers see its writes
+// after the commit. Between its first write to a document and its end, other transactions
+// cannot write that document: they fail with ErrConflict. Writes outside of transactions
+// wait. Only one goroutine may use a Transaction.
 type Transaction struct {
 	c     *Catalog
 	start time.Time // by the server's clock
@@ -58,8 +59,8 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at the same instant. It returns ErrConflict if the transaction
-// has already ended, for example by its time limit.
+// Commit makes all writes visible at the same instant. If the transaction has already ended,
+// for example by its time limit, Commit returns ErrConflict.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -106,8 +107,7 @@ func (t *Transaction) read(key string) *stored {
 	return t.seen[key]
 }
 
-// write writes a document. It returns ErrConflict if the document changed after the transaction
-// began. The caller holds c.mu.
+// write writes a document as part of the transaction. The caller holds c.mu.
 func (t *Transaction) write(key string, doc fields, change catalog.Change) error {
 	switch other := t.c.locked[key]; {
 	case t.writes == nil:
@@ -122,8 +122,9 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 	return nil
 }
 
-// forWrite locks mu for a write to a lock document. Before that it waits for a transaction that
-// wrote the document. If ctx ends first, forWrite returns an error and does not lock mu.
+// forWrite locks mu for a write to a lock document. If an open transaction wrote the
+// document, forWrite first waits until the transaction ends. If ctx ends during the wait,
+// forWrite returns an error and does not lock mu.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {
@@ -148,10 +149,11 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	}
 }
 
-// left returns how long the transaction may still run.
+// left returns the remaining time of the transaction.
 func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
-// Busy reports whether a write to the lock must wait for a transaction.
+// Busy reports whether a write to the lock must wait for a transaction. If that transaction
+// has exceeded its time limit, Busy aborts it and returns false.
 func (c *Catalog) Busy(name string) bool {
 	c.mu.Lock()
 	t := c.locked[stringKey(name)]
@@ -166,9 +168,10 @@ func (c *Catalog) Busy(name string) bool {
 // conflictPause is the pause before a transaction runs again after a conflict.
 const conflictPause = 5 * time.Millisecond
 
-// WithTransaction calls the function work in a transaction and commits, like the driver's
-// Session.WithTransaction. After a conflict it tries again until ctx is done. It returns all other
-// errors of work.
+// WithTransaction calls the given function in a transaction and commits the transaction,
+// like the driver's Session.WithTransaction. After a conflict, it calls the function
+// again, until ctx is done. Any other error of the function ends the transaction and is
+// returned.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := c.transactOnce(ctx, work)
@@ -238,8 +241,9 @@ func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) 
 	return nil
 }
 
-// Touch raises rev of a lock inside the transaction that ctx carries. Errors: ErrNoMatch when s
-// does not hold the lock; ErrConflict; ErrNoTransactions.
+// Touch raises the field rev of a lock document inside the transaction that ctx carries.
+// Errors: [catalog.ErrNoMatch] if the session s does not hold the lock; ErrConflict;
+// [catalog.ErrNoTransactions] if ctx carries no transaction; *[catalog.MalformedError].
 func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
 	if t == nil {

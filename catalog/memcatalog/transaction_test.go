@@ -13,15 +13,14 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// inTransaction runs test in virtual time with an empty store.
 func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// A write to a lock waits until the open transaction that wrote the lock has ended. Then the write
-// applies its filter again, as on a replica set.
+// If an open transaction has written a lock, another write to the lock waits until the
+// transaction ends. Then the write evaluates its filter again, as on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -39,7 +38,7 @@ func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	})
 }
 
-// A write that waits for a transaction is not applied if its context ends first.
+// If the context of a waiting write ends before the transaction, the write is not applied.
 func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -52,8 +51,8 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-// A writer that waits for a transaction aborts it after the time limit. Then the transaction cannot
-// commit.
+// A writer waits for an open transaction at most for TransactionLifetime. Then it aborts
+// the transaction, and a later commit fails.
 func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -65,7 +64,8 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	})
 }
 
-// If another write came after the beginning of a transaction, the transaction runs again.
+// If another write changes a lock after a transaction has begun, WithTransaction repeats
+// the transaction.
 func TestTransaction_OldSnapshot_RunsAgain(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		runs := 0
@@ -85,7 +85,8 @@ func TestTransaction_OldSnapshot_RunsAgain(t *testing.T) {
 	})
 }
 
-// Two transactions that write one lock run one after the other, and both raise the fence.
+// Two transactions that write the same lock run one after the other, and both raise the
+// fence.
 func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		inside, fences := 0, make(chan int64, 2)
@@ -115,7 +116,7 @@ func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	})
 }
 
-// A failed transaction has no effect, and no writer waits for it.
+// A failed transaction has no effect, and no later writer waits for it.
 func TestTransaction_Failed_LeavesNothing(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		mine := errors.New("mine")

@@ -24,8 +24,8 @@ func valueOf(v any) bson.RawValue {
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares v with n by value, as the server does. v may be a number of any type but
-// Decimal128. ok is false for NaN and for all other values.
+// compare compares v with n as numbers, whatever their BSON types. If v is NaN, a
+// Decimal128 or no number, ok is false.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	if f, isDouble := v.DoubleOK(); isDouble {
 		return cmp.Compare(f, float64(n)), !math.IsNaN(f)
@@ -34,7 +34,7 @@ func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	return cmp.Compare(whole, n), ok
 }
 
-// equalsNumber returns the filter {field: n}.
+// equalsNumber returns a function that reports whether a value meets {field: n}.
 func equalsNumber(n int64) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
 }
@@ -45,15 +45,16 @@ func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return o
 // positive reports whether v meets the condition {field: {$gt: 0}}. v must not be an array.
 func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
-// equals returns the filter {field: want}. want must not be a number.
+// equals returns a function that reports whether a value meets {field: want}. The value
+// want must not be a number.
 func equals(want bson.RawValue) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool {
 		return v.Type == want.Type && slices.Equal(v.Value, want.Value)
 	}
 }
 
-// holds reports whether a value meets the filter. As on a server, an array meets it if an element
-// does.
+// holds reports whether a value meets a filter. As on a server, an array also meets the
+// filter if one of its elements does.
 func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	if filter(v) {
 		return true
@@ -102,8 +103,8 @@ func (f fields) raw() bson.Raw {
 	return append(raw, 0)
 }
 
-// f.at(key) returns the index of the last field with the given name; -1 if there is none. Package
-// catalog also reads the last one.
+// f.at(key) returns the index of the field with the given name, or -1. If the name occurs
+// twice, the last field counts, as in package catalog.
 func (f fields) at(key string) int {
 	for i := len(f) - 1; i >= 0; i-- {
 		if f[i].key == key {
@@ -120,7 +121,7 @@ func (f fields) get(key string) bson.RawValue {
 	return bson.RawValue{} // missing
 }
 
-// lookup returns the value at a path of one or two names. Only a document has subfields.
+// lookup returns the value at a path of one or two names.
 func (f fields) lookup(path string) bson.RawValue {
 	key, below, deep := strings.Cut(path, ".")
 	v := f.get(key)
@@ -156,8 +157,8 @@ func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns the lock document after a change, with a larger rev. New fields come last: rev,
-// then the other new fields in the order of their names.
+// changed returns the lock document after a change, with a larger value of the field rev.
+// New fields come last: first rev, then the others sorted by name.
 func (f fields) changed(c catalog.Change) bson.Raw {
 	out := slices.Clone(f)
 	if next, ok := c.NextRev(f.get("rev")); ok {

@@ -9,24 +9,25 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds commands. Names, process ids and other strings of callers occur only as values,
-// so a "$" or a "." in them has no special meaning.
+// The commands in this file contain the strings of callers only as values. So a "$" or a "."
+// in a name or a process id has no special meaning.
 
-// Conditions that a field does not exist, and that it exists.
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
 	there  = bson.D{{Key: "$exists", Value: true}}
 )
 
-// positive is the condition on the state of a held lock. A missing state and null do not meet it.
+// positive is the condition that a lock is held. A missing or null state does not meet this
+// condition.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
-// majority is the write concern of every write. On a replica set w: majority also waits for the
-// journal. On a standalone it does not, so j is set. Without j, a standalone that is killed loses
-// the acknowledged writes of the last 100 ms.
+// majority is the write concern of every write. On a replica set, w: majority also waits for
+// the journal. On a standalone it does not, so j is set. Without j, a killed standalone
+// loses the acknowledged writes of the last 100 ms.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
-// revised raises rev. Every write of this package to a lock document does that.
+// revised is the part of an update that raises rev by 1. Every write of this package to a
+// lock document raises rev.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
 type modification struct {
@@ -50,8 +51,6 @@ func (m modification) command(collection string) bson.D {
 	return append(d, bson.E{Key: "writeConcern", Value: majority})
 }
 
-// updateOne returns an update of at most one document. If upsert is set, the update inserts a
-// missing document.
 func updateOne(collection string, filter bson.D, update any, upsert bool) bson.D {
 	statement := bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}}
 	if upsert {
@@ -75,14 +74,12 @@ func deletion(collection string, statements ...any) bson.D {
 	}
 }
 
-// held is the filter for the lock that s holds, with any positive state.
 func held(s catalog.Session) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "state", Value: positive},
 	}
 }
 
-// granted returns the update that makes r the holder.
 func granted(r catalog.Request) bson.D {
 	return bson.D{
 		{Key: "$set", Value: bson.D{
@@ -95,21 +92,21 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// Conditions that a lock document has no waiters, that it has no sharers, and that its mode is
-// neither shared nor permit.
+// unwaited requires an empty queue. unshared requires an empty list of sharers. alone
+// requires a mode other than shared and permit.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
 	alone    = bson.E{Key: "mode", Value: bson.D{{Key: "$nin", Value: shareable}}}
 )
 
-// The condition none requires that a list is absent or empty.
+// none is the condition that a list is absent, null or empty.
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
-// acquisition acquires a free lock without waiters. Its filter has the conditions of
-// [catalog.ParseLock] without expressions, which some servers do not support. The conditions on the
-// type of state and on state.0 are necessary: {state: 0} alone also matches the Decimal128 0 and an
-// array that contains 0.
+// acquisition acquires a free lock without waiters. The filter matches only documents that
+// [catalog.ParseLock] accepts. It uses no expressions, because some servers do not support
+// them. The conditions on the type of state and on state.0 are necessary: {state: 0} alone
+// also matches the Decimal128 0 and an array that contains 0.
 func acquisition(r catalog.Request) modification {
 	return modification{
 		filter: bson.D{
@@ -153,10 +150,10 @@ func plainRelease(s catalog.Session) bson.D {
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
-// pinging returns a ping. Its filter does not match a condemned document, a document with the same
-// or a larger number, or a ping of a twin. Then the upsert fails with DuplicateKey. The conditions
-// on seq.0 and local.0 exclude arrays: {seq: {$lt: n}} alone also matches an array that contains a
-// smaller number.
+// pinging returns the command of a ping. Its filter does not match a condemned document, a
+// document with the same or a larger number, or the document of a twin. In these cases the
+// upsert fails with DuplicateKey. The conditions on seq.0 and local.0 exclude arrays,
+// because {seq: {$lt: n}} alone also matches an array that contains a smaller number.
 func pinging(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
@@ -189,9 +186,9 @@ func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// changingPing returns a change of a ping document. If the parameter now is zero, the server sets
-// all dates. Otherwise a date in a subdocument is set to the parameter, because FerretDB v1 rejects
-// a path with a dot in $currentDate.
+// changingPing returns the command for a change of a ping document. If now is zero, the
+// server sets all dates. Otherwise dates in subdocuments are set to now, because FerretDB v1
+// rejects a path with a dot in $currentDate.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {
@@ -212,7 +209,8 @@ func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	return updateOne(catalog.PingsCollection, filter, updating(set, u.Unset, dates), u.Makes)
 }
 
-// updating returns an update that sets and removes fields, and sets dates to the server's clock.
+// updating returns an update that sets and removes fields, and sets each field in dates to
+// the server's clock.
 func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	var update, removed bson.D
 	for _, field := range unset {

@@ -17,31 +17,33 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file applies transitions by compare-and-set. It reads the document, computes the change with
-// package transition, and writes if the document has not changed since the read. Every transition
-// can be applied in this way. fast_path.go has commands that need no read, for common transitions
-// on servers with pipeline updates. Only a pipeline update can write the server's clock into every
-// field. So the compare-and-set reads the server's clock with the document.
+// This file applies transitions by compare-and-set. It reads the document, computes the
+// change with package transition, and writes the change if the document has not changed
+// since the read. Every transition can be applied in this way. For common transitions on
+// servers with pipeline updates, fast_path.go has commands that need no read. A
+// compare-and-set reads the server's clock with the document, because only a pipeline update
+// can write the clock into every field.
 
-// The first swapsAtOnce tries follow each other at once. Before each further try there is a random
-// pause of at most swapPause.
+// A compare-and-set makes its first swapsAtOnce tries without a pause. Before each further
+// try, it makes a random pause of at most swapPause.
 const (
 	swapsAtOnce = 3
 	swapPause   = 20 * time.Millisecond
 )
 
-// errKeepsChanging is the error of a compare-and-set that failed until its context was done.
-var errKeepsChanging = errors.New("others keep changing the document")
+var errKeepsChanging = errors.New("other processes keep changing the document")
 
-// bySwap applies a transition and returns the resulting document. The first read returns committed
-// data. After a conflict bySwap reads the primary's latest data, even if uncommitted, because the
-// filter must match that data. With committed reads, only one write per commit could succeed. If
-// there is nothing to write, the result is from a committed read.
+// bySwap applies a transition by compare-and-set and returns the resulting document. The
+// first read returns majority-committed data. After a conflict, bySwap reads the latest data
+// of the primary, because the server compares the filter of the write with the latest data.
+// If it read committed data again, it would fail until the other write is committed. If the
+// transition fails or changes nothing, bySwap returns the result that follows from committed
+// data.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// Confirm begins with a read of the latest data, because the acquisition is possibly not
-	// committed yet. The write waits for the majority.
+	// Confirm begins with a read of the latest data, because the acquisition may not be
+	// committed yet. The write of Confirm waits for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {
@@ -66,7 +68,7 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 			return l, nil, err
 		}
 		if doc != nil {
-			l, _ := catalog.ParseLock(doc) // malformed if the fence reached its limit
+			l, _ := catalog.ParseLock(doc) // malformed if the fence exceeds its limit
 			return l, change.Grants, nil
 		}
 		if err := swapAgain(ctx, try); err != nil {
@@ -77,8 +79,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 	}
 }
 
-// readTimed returns a lock document and the server's clock. The document is nil if it does not
-// exist. readTimed sends one command if the server supports that.
+// readTimed returns a lock document and the server's clock. If the document does not exist,
+// raw is nil. Except on FerretDB, one command reads both.
 func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	raw bson.Raw, now time.Time, err error,
 ) {
@@ -93,7 +95,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		fence, _ := raw.Lookup("fence").AsInt64OK()
 		if fence >= transition.Seeded {
 			now, err = c.clock(ctx)
-		} else { // the clock is needed for the fence
+		} else { // a grant raises the fence to the clock
 			s, err = c.Hello(ctx)
 			now = s.Time
 		}
@@ -128,8 +130,8 @@ func timed(name string) bson.A {
 	})}
 }
 
-// trySwap returns the document after the write. It returns nil if the document has changed since
-// the read.
+// trySwap returns the document after the write. If the document has changed since the read,
+// it returns nil.
 func (c *Catalog) trySwap(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	doc, err := c.modify(ctx, o, m)
 	if index, ok := duplicateKey(err); ok && index == idIndex && m.upsert {
@@ -138,7 +140,7 @@ func (c *Catalog) trySwap(ctx context.Context, o operation, m modification) (bso
 	return doc, err
 }
 
-// swapAgain waits before the next try.
+// swapAgain waits before the next try. If ctx is done, it returns an error.
 func swapAgain(ctx context.Context, try int) error {
 	if try < swapsAtOnce {
 		return nil

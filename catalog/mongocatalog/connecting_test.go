@@ -16,15 +16,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A dialer is a function that connects.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d(ctx, network, address)
 }
 
-// A write for which there is no connection is not applied, even if the driver reports a network
-// error. If a connection breaks during a write, the outcome is unknown.
+// If the driver cannot open a connection, a write fails with ErrUnavailable, because it
+// was not sent. If an open connection breaks during a write, the outcome of the write is
+// unknown.
 func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -127,8 +127,10 @@ func TestSupported(t *testing.T) { // E13, E14
 	}
 }
 
-// Supported refuses a product that is not MongoDB. It recognizes the product by its replies. The
-// error has the product's name and the reason. A MongoDB is supported whatever its host names are.
+// Supported recognizes products that imitate MongoDB, such as Amazon DocumentDB, by their
+// replies to buildInfo and hello. Its error contains the name of the product and the
+// reason. Supported accepts a MongoDB server whose host name only resembles that of a
+// product.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()
 	five := []bson.E{e("version", "5.0.0")}
@@ -180,7 +182,7 @@ func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	}
 }
 
-// Hello reports the name of a product that is not MongoDB.
+// Hello reports the name of a product that imitates MongoDB.
 func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(bson.Raw) bson.D { return nil })
@@ -192,8 +194,8 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	}
 }
 
-// Dial refuses a connection string with a host of an unsupported product. It does so before it
-// sends a DNS query or a command. The error has no other part of the string.
+// Dial refuses a host of an unsupported product, such as Amazon DocumentDB, before it
+// sends a DNS query or a command. The error does not contain the password.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 	t.Parallel()
 	for uri, name := range map[string]string{

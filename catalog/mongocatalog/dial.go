@@ -13,14 +13,15 @@ import (
 	"mongodlm/catalog"
 )
 
-// Dial creates a client for the connection string uri with a copy of opts. pool is the largest
-// number of connections. If it is 0, opts or uri determine the number. purpose is added to the
-// application name. uri and purpose may be empty. The client never resends a command that an
-// overloaded server refused, whatever opts contains. Dial does not wait for the server.
+// Dial creates a client from a copy of opts and the connection string uri. The argument pool
+// is the largest number of connections. If pool is 0, opts or uri determines this number.
+// Dial appends purpose to the application name. The strings uri and purpose may be empty.
+// The client never resends a command that an overloaded server refused, even if opts allows
+// that. Dial does not wait for the server.
 //
-// Dial returns an error for invalid options, for an invalid connection string, and for the hosts of
-// an unsupported product. If a DNS query for mongodb+srv fails, the error matches
-// [catalog.ErrUnavailable]. No error contains the user or the password in uri.
+// Dial returns an error if the options or the connection string are invalid, or if a host
+// belongs to an unsupported product. If a DNS query for mongodb+srv fails, the error matches
+// [catalog.ErrUnavailable]. No error contains the password in uri.
 func Dial(
 	opts *options.ClientOptions, uri string, pool uint64, purpose string,
 ) (*mongo.Client, error) {
@@ -53,8 +54,8 @@ func Dial(
 	return client, nil
 }
 
-// appName returns a client's application name: the given name or, without one, mongodlm. It adds
-// the purpose if the result is not longer than the server allows.
+// appName adds the purpose to a client's application name, unless the result is longer than
+// the server allows. The default name is mongodlm.
 func appName(given *string, purpose string) string {
 	name := "mongodlm"
 	if given != nil {
@@ -66,9 +67,9 @@ func appName(given *string, purpose string) string {
 	return name
 }
 
-// ambiguous returns an error for a connection string with an unescaped slash in its password. The
-// driver would use a part of the password as a host name, and its errors would contain that host
-// name.
+// ambiguous returns an error for a connection string with an unescaped slash in its
+// password. The driver would use a part of the password as a host name, and would show that
+// name in its errors.
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")
@@ -80,8 +81,9 @@ func ambiguous(uri string) error {
 	return nil
 }
 
-// WithoutSecrets removes the user and the password in uri from a text. The text may contain the
-// password escaped or unescaped.
+// WithoutSecrets removes the password in the connection string uri, escaped or unescaped,
+// from a text. It removes the user name only where the text contains it together with the
+// password, or if uri has no password.
 func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {

@@ -15,12 +15,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file classifies the driver's errors. It assumes that each write is sent at most once, see
-// the package comment.
+// This file classifies the driver's errors. It assumes that each write is sent at most once,
+// see the package comment.
 
 const idIndex = "_id_"
 
-// Codes of the server.
+// Error codes of the server.
 const (
 	codeUnauthorized     = 13
 	codeCommandNotFound  = 59
@@ -31,8 +31,8 @@ const (
 	codeUpsertedTooLarge = 17420
 )
 
-// refused lists the codes for a command that was not applied, because the server cannot parse it,
-// does not allow it, or cannot change the document in that way.
+// refused lists the error codes of commands that were not applied because the server cannot
+// parse the command, does not allow it, or cannot change the document.
 var refused = []int{
 	2, 9, 14, 121, // BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure
 	166, 193, // CommandNotSupportedOnView, no sharding enabled
@@ -41,7 +41,7 @@ var refused = []int{
 	codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge,
 }
 
-// notNow lists the codes for a command that was not applied now, but may succeed later:
+// notNow lists the error codes of commands that were not applied but may succeed later:
 // UserWritesBlocked, NotWritablePrimary, NotPrimaryNoSecondaryOk.
 var notNow = []int{371, 10107, 13435}
 
@@ -59,12 +59,12 @@ const (
 	denied
 )
 
-// classify returns the outcome of a write that failed with err. The outcome of an unrecognized
-// error is unknown.
+// classify returns the outcome of a write that failed with err. If classify does not
+// recognize the error, the outcome is unknown.
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
-		// The primary applied the write. It may roll the write back.
+		// The primary applied the write, but may roll it back.
 		return unknown
 	}
 	var server mongo.ServerError
@@ -85,18 +85,18 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// Before the driver sends a command, it checks the context. If the context has ended, the
-		// driver returns the context's error unwrapped. If the context ends later, the driver
-		// returns the error of a connection.
+		// Before the driver sends a command, it checks the context. If the context has
+		// ended, the driver returns the context's error unwrapped. If the context ends after
+		// that check, the driver returns a connection error.
 		return notApplied
 	default:
 		return unknown
 	}
 }
 
-// overloaded reports whether an overloaded server refused a command and guarantees that the command
-// was not applied. MongoDB does so from 8.2 on, for example with codes 462 and 463. The label
-// SystemOverloadedError alone is not a guarantee.
+// overloaded reports whether an overloaded server refused a command and guarantees that it
+// did not apply the command. MongoDB does so from 8.2 on, for example with codes 462 and
+// 463. The label SystemOverloadedError alone is not a guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&
 		(labeled(err, driver.ErrRetryableError) || labeled(err, driver.NoWritesPerformed))
@@ -119,9 +119,9 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake begins the error text of a connection that was refused, or that broke before the first
-// command. No type or code of the driver distinguishes this case. If the connection was in use, the
-// text has the connection's name between the parentheses.
+// handshake is the beginning of the error text if a connection was refused, or broke before
+// its first command. The driver has no type or code for this case. For a connection in use,
+// the text begins with "connection(" and the connection's name.
 const handshake = "connection() error occurred during connection handshake"
 
 // network reports whether a connection broke. The command may or may not have been sent, see
@@ -144,7 +144,8 @@ func classifyRead(err error) outcome {
 	}
 }
 
-// An operation describes a command in the texts of errors.
+// An operation contains the name, the collection and the privileges of a store's operation,
+// mainly for the texts of errors.
 type operation struct {
 	verb   string
 	name   string // name of a lock or a process
@@ -157,8 +158,6 @@ type operation struct {
 	session *mongo.Session // session of the operation's transaction, or nil
 }
 
-// on(collection, ...) describes a command on a collection. The optional name is that of a lock or a
-// process.
 func on(collection, actions, verb string, name ...string) operation {
 	o := operation{verb: verb, collection: collection, actions: actions}
 	if len(name) > 0 {
@@ -171,7 +170,6 @@ func reading(verb string, name ...string) operation {
 	return on(catalog.LocksCollection, "find", verb, name...)
 }
 
-// wrap adds the operation to the text of a classified error.
 func (o operation) wrap(err error) error {
 	if o.quoted {
 		return fmt.Errorf("%s %q: %w", o.verb, o.name, err)
@@ -199,11 +197,11 @@ func (o operation) failed(err error) error {
 		return o.wrap(&catalog.PrivilegeError{Namespace: namespace, Action: o.actions, Err: clean})
 	}
 	if hasCode(err, codeObjectTooLarge, codeUpdatedTooLarge, codeUpsertedTooLarge) {
-		return o.wrap(fmt.Errorf("the document would be too large for the server: too many hold the "+
-			"lock or wait for it, or their texts are too long: %w", clean))
+		return o.wrap(fmt.Errorf("the document would be too large for the server: the lock has too "+
+			"many holders and waiters, or their texts are too long: %w", clean))
 	}
 	if hasCode(err, codeNoUserDatabase) {
-		return o.wrap(fmt.Errorf("a config server that is no shard has no database of one's own; use "+
+		return o.wrap(fmt.Errorf("a config server that is not a shard has no user databases; use "+
 			"database %q there: %w", DefaultDatabase, clean))
 	}
 	return o.wrap(clean)
@@ -214,8 +212,8 @@ func hasCode(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// duplicateKey reports whether a unique index rejected a document. index is the name of that index.
-// If the error does not name the index, duplicateKey returns the index on _id.
+// duplicateKey reports whether a unique index rejected a document, and returns the name of
+// that index. If the error does not contain the name, duplicateKey returns the index on _id.
 func duplicateKey(err error) (index string, ok bool) {
 	if !mongo.IsDuplicateKeyError(err) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		return "", false

@@ -18,7 +18,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The outcomes of reads and writes in the tables.
 const (
 	unknown     = "unknown"
 	notApplied  = "not applied"
@@ -79,8 +78,9 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			command(462, of82...), command(463, of90...), command(433, of90...),
 		}},
 		{"Denied", denied, denied, []error{command(13), written(13)}}, // J1
-		// Too large, wrong type, bad value, duplicate key, validator, view, no sharding, and a
-		// config server without databases of users.
+		// The server's codes for: document too large, wrong type, bad value, duplicate
+		// key, failed validation, write to a view, sharding not enabled, and a config
+		// server that refuses user databases.
 		{"Refused", notApplied, notApplied, append(codes(10334, 17419, 14, 2, 11000, 121, 166, 193, 14037),
 			written(17420), written(11000), command(91, driver.NoWritesPerformed))},
 		{"EndedBefore", notApplied, notApplied, []error{ // I13
@@ -95,7 +95,8 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			broken(topology.ConnectionError{ConnectionID: "c",
 				Wrapped: errors.New("error occurred during connection handshake")}),
 		}},
-		// Stepped down, shutdown, election, time limits, killed commands and cursors.
+		// The server's codes for: primary stepped down, shutdown, election, time limit
+		// exceeded, and command or cursor killed.
 		{"Interrupted", unknown, unavailable, codes(189, 11600, 11602, 91, 50, 262, 11601, 43, 175, 237)},
 		{"OverloadedWithoutPromise", unknown, unavailable, []error{
 			command(462, of82[0]), command(463),
@@ -128,7 +129,7 @@ func TestOutcome_OfEveryError(t *testing.T) {
 	}
 }
 
-// reaches reports whether the chain of err has an error with want's text and type.
+// reaches reports whether err wraps an error with the text and the type of want.
 func reaches(err, want error) bool {
 	var found bool
 	var walk func(error)

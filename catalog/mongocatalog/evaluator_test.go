@@ -10,24 +10,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An evaluator runs update pipelines and conditions as the manual of MongoDB 4.4 defines them. It
-// supports the stages and operators that this package uses. It also evaluates a branch that is not
-// chosen, because a server may do that too.
+// An evaluator executes update pipelines and filters as the manual of MongoDB 4.4 defines
+// them. It supports the stages and operators that package mongocatalog uses. It evaluates
+// both branches of $cond, because a server may do so too.
 type evaluator struct {
 	now  time.Time
 	root bson.D
 	vars map[string]any
 }
 
-// missing is the value of a missing field.
 type missing struct{}
 
-// wrong is the panic value for arguments that a server rejects.
+// A wrong value is the panic value for arguments that a server rejects.
 type wrong string
 
 func fail(format string, args ...any) { panic(wrong(fmt.Sprintf(format, args...))) }
 
-// runPipeline runs a pipeline on a document.
 func runPipeline(doc bson.D, pipeline bson.A, now time.Time) (after bson.D, err error) {
 	defer refusal(&err)
 	for _, stage := range pipeline {
@@ -114,8 +112,8 @@ func remove(doc bson.D, path []string) bson.D {
 	return out
 }
 
-// at(v, path) returns the value at a path in v. In an array it applies the rest of the path to
-// every document.
+// at returns the value at a path. For an array on the path, it returns the values of all
+// documents in the array.
 func at(v any, path []string) any {
 	if len(path) == 0 {
 		return v
@@ -187,7 +185,6 @@ func (ev evaluator) reference(text string) any {
 	return at(v, path[1:])
 }
 
-// ev.with(x, name, value) evaluates x with one more variable.
 func (ev evaluator) with(x, name, value any) any {
 	vars := map[string]any{}
 	maps.Copy(vars, ev.vars)
@@ -195,7 +192,6 @@ func (ev evaluator) with(x, name, value any) any {
 	return evaluator{ev.now, ev.root, vars}.eval(x)
 }
 
-// orNull returns v, or null if v is missing.
 func orNull(v any) any {
 	if v == any(missing{}) {
 		return nil
@@ -203,7 +199,6 @@ func orNull(v any) any {
 	return v
 }
 
-// call evaluates an operator. Operators that define no variables are evaluated by apply.
 func (ev evaluator) call(operator string, argument any) any {
 	named, _ := argument.(bson.D)
 	arg := func(name string) any { return at(named, []string{name}) }
@@ -239,7 +234,6 @@ func (ev evaluator) call(operator string, argument any) any {
 	return apply(operator, values)
 }
 
-// orders has the comparison operators, as functions of the order of their arguments.
 var orders = map[string]func(order int) bool{
 	"$gt":  func(order int) bool { return order > 0 },
 	"$gte": func(order int) bool { return order >= 0 },
@@ -247,7 +241,6 @@ var orders = map[string]func(order int) bool{
 	"$lte": func(order int) bool { return order <= 0 },
 }
 
-// apply applies an operator to values, which may be missing.
 func apply(operator string, v []any) any {
 	switch operator {
 	case "$and", "$or":

@@ -10,28 +10,30 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Failed classifies an error of the driver for a write or a read.
+// Failed returns the store's error for a driver's error. If writes is true, the command
+// was a write.
 func Failed(err error, writes bool) error {
 	o := onLock("acquire", "balancer")
 	o.database, o.writes = "config", writes
 	return o.failed(err)
 }
 
-// FailedInTransaction wraps an error of a command in a transaction.
+// FailedInTransaction returns the store's error for a driver's error of a command in a
+// transaction.
 func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
 
 // AppName returns the application name of a client.
 var AppName = appName
 
-// DuplicateKey returns the index of a DuplicateKey error.
+// DuplicateKey returns the name of the index in a DuplicateKey error.
 var DuplicateKey = duplicateKey
 
-// Describe parses the replies of buildInfo and hello.
+// Describe parses the replies to buildInfo and hello.
 func Describe(info, hello bson.Raw, database string) catalog.Server {
 	return describe(parseBuild(info), hello, database)
 }
 
-// Commands returns all commands that write.
+// Commands returns the commands that write locks and pings, keyed by a short name.
 func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string]bson.D {
 	how := catalog.Condemnation{By: "judge", Evidence: "silent"}
 	date := time.UnixMilli(5)
@@ -58,7 +60,6 @@ func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string
 	}
 }
 
-// sighting returns the command that replaces the field sight.
 func sighting(p catalog.Ping, before catalog.Sight) bson.D {
 	p.Sight = before
 	seen := catalog.Sight{Seq: p.Seq, At: time.UnixMilli(6), Local: time.UnixMilli(7), By: "$me"}
@@ -71,7 +72,7 @@ func ping(c catalog.PingChange, now time.Time) bson.D {
 	return changingPing(process, u, now)
 }
 
-// Turns returns the commands of the queue.
+// Turns returns the commands, filters and pipelines for the queue, keyed by a short name.
 func Turns(r catalog.Request) map[string]bson.D {
 	change := catalog.Change{
 		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
@@ -94,10 +95,11 @@ func Turns(r catalog.Request) map[string]bson.D {
 	}
 }
 
-// Acquisition returns the filter of a plain acquisition.
+// Acquisition returns the filter of the command that acquires a free lock.
 func Acquisition(r catalog.Request) bson.D { return acquisition(r).filter }
 
-// ShortEntry returns the filter and the pipeline of fastEntry.
+// ShortEntry returns the filter and the pipeline of the single command that enters the
+// queue.
 func ShortEntry(r catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
 	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, r, how)
 	return parts(m)
@@ -114,10 +116,10 @@ func ShortEviction(dead catalog.Holder, evidence string) (bson.D, bson.A) {
 	return parts(shortEviction(dead, evidence))
 }
 
-// Renewing returns the filter and the pipeline of a renewal.
+// Renewing returns the filter and the pipeline of the command that renews a lease.
 func Renewing(r catalog.Renewal) (bson.D, bson.A) { return parts(renewing(r)) }
 
-// Understood returns the filter for the documents that package catalog accepts.
+// Understood returns a filter that matches the documents that package catalog can parse.
 func Understood() bson.D { return bson.D{whole()} }
 
 func parts(m modification) (bson.D, bson.A) {
@@ -125,13 +127,13 @@ func parts(m modification) (bson.D, bson.A) {
 	return m.filter, pipeline
 }
 
-// CommandTimeout returns the time limit of a command.
+// CommandTimeout returns the time limit of each command.
 func (c *Catalog) CommandTimeout() time.Duration { return c.timeout }
 
 // Database returns the name of the database.
 func (c *Catalog) Database() string { return c.database }
 
-// Begin returns a command's context.
+// Begin derives the context of a command from ctx.
 func (c *Catalog) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	return c.begin(ctx, nil)
 }

@@ -7,12 +7,12 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file has the rules of [catalog.ParseLock] as expressions of the server, for commands that
-// must not match malformed documents. For every document, each expression has a value and never
-// fails. A failing expression would make the whole command fail, with an error that does not
+// This file has the rules of [catalog.ParseLock] as aggregation expressions, for commands
+// that must not match malformed documents. An expression here must not fail for any
+// document, because one failure makes the whole command fail with an error that does not
 // describe the document.
 
-// call returns an operator with its arguments. Two or more arguments become an array.
+// call returns an operator with its arguments. Several arguments become an array.
 func call(operator string, args ...any) bson.D {
 	if len(args) == 1 {
 		return bson.D{{Key: operator, Value: args[0]}}
@@ -26,13 +26,12 @@ func either(conditions ...any) bson.D {
 }
 func not(condition any) bson.D { return call("$not", bson.A{condition}) }
 
-// choose returns a $cond: one value if the condition is true, and another value if it is false.
 func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
 
-// literal returns v as a constant. Without it the server would read a string that begins with "$"
-// as a field.
+// literal returns v as a constant. Without $literal, the server would read a string that
+// begins with "$" as the name of a field.
 func literal(v any) bson.D { return call("$literal", v) }
 
 func typeIs(field any, types ...string) bson.D {
@@ -42,15 +41,16 @@ func typeIs(field any, types ...string) bson.D {
 // array returns the field if it is an array, and otherwise an empty array.
 func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
 
-// The function each maps the elements of an array. In the expression, "$$p" is the element.
+// each applies an expression to every element of an array. In the expression, "$$p" is the
+// element.
 func each(input, in any) bson.D {
 	return call("$map", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "in", Value: in},
 	})
 }
 
-// The function where returns the elements of an array that meet the condition. In the condition,
-// "$$p" is the element.
+// where returns the elements of an array that meet the condition. In the condition, "$$p" is
+// the element.
 func where(input, condition any) bson.D {
 	return call("$filter", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "cond", Value: condition},
@@ -61,13 +61,13 @@ func first(list any) bson.D { return call("$arrayElemAt", list, int32(0)) }
 
 func isHeld() bson.D { return call("$gt", "$state", int32(0)) }
 
-// isShared is the condition that the sharers are the holders, see [catalog.ParseLock].
+// isShared is the condition that the holders of the lock are in the field sharers.
 func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCount()) }
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// limitOf returns the number of permits in a field, as [catalog.ParseLock] reads it; 0 for an
-// invalid one.
+// limitOf returns the number of permits in a field. If [catalog.ParseLock] rejects the
+// number, limitOf returns 0.
 func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
@@ -116,7 +116,8 @@ func understood() bson.A {
 
 func absentIn(field string) bson.D { return typeIs(field, "missing", "null", "undefined") }
 
-// counter is the condition that a fence or a rev is missing or can be raised.
+// counter is the condition that the given field, a fence or a rev, is missing or has a
+// number that the next change can still increase.
 func counter(field string) bson.D {
 	return either(typeIs(field, "missing"), every(
 		typeIs(field, "int", "long"),
@@ -156,15 +157,15 @@ func participants(field string, wait bool) bson.D {
 	))
 }
 
-// The function once returns the condition that no session occurs twice among the holders and
-// waiters.
+// once is the condition that no session occurs twice among the holders and waiters.
 func once() bson.D {
 	all := call("$concatArrays", holding("$$p.ts", "$ts"), each(array("$waiters"), "$$p.ts"))
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence returns the fence that the next grant raises. That is the document's fence, or the
-// server's clock if the document's fence was counted up from zero.
+// lastFence returns the fence to which the next grant adds 1. Usually this is the fence in
+// the document. If that fence was counted up from zero, lastFence returns the server's clock
+// instead.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -173,9 +174,9 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding returns an array with one value for each holder. The parameter sharer is the expression
-// for a sharer, to which it refers as "$$p". The parameter alone is the expression for an exclusive
-// holder.
+// holding returns an array with one value for each holder. For an exclusive holder, the
+// value is the expression alone. For a sharer, the value is the expression sharer, in which
+// "$$p" is the sharer.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

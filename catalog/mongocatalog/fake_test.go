@@ -16,23 +16,23 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Opcodes of the wire protocol.
 const (
 	opReply = 1
 	opQuery = 2004
 	opMsg   = 2013
 )
 
-// A fakeServer is the primary of a replica set with retryable writes. It implements a part of the
-// wire protocol.
+// A fakeServer imitates the primary of a replica set with retryable writes. It implements a
+// part of the wire protocol.
 type fakeServer struct {
 	listener net.Listener
-	// answer returns the reply to a command. A nil reply breaks the connection. The special reply
-	// hang is not sent, and the connection stays open.
+	// answer returns the reply to a command. If the reply is nil, the server closes the
+	// connection. If the reply is the variable hang, the server sends nothing and keeps
+	// the connection open.
 	answer func(command bson.Raw) bson.D
 	hello  bson.D // additional fields of the reply to hello
-	// version is the version in the reply to buildInfo; default 7.0.5. Set hello and version before
-	// a client connects.
+	// version is the version number in the reply to buildInfo. If it is empty, the reply
+	// contains 7.0.5. A test must set hello and version before a client connects.
 	version string
 
 	wg       sync.WaitGroup
@@ -165,14 +165,15 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	return s.answer(command)
 }
 
-// sent returns the received commands. It omits hello and other commands of the driver.
+// sent returns the received commands, without the driver's own commands such as hello.
 func (s *fakeServer) sent() []bson.Raw {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commands
 }
 
-// client connects with a connection string that sets every option that the store must override.
+// client returns a MongoDB client. Its connection string sets options that the store must
+// override, such as w=0.
 func (s *fakeServer) client(t *testing.T) *mongo.Client {
 	t.Helper()
 	return dial(t, "mongodb://"+s.listener.Addr().String()+

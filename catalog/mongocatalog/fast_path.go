@@ -11,26 +11,26 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file has the commands for the common case of an exclusive lock. Each applies a transition to
-// a document of this package without a read. The pipelines are short, because the server parses and
-// optimizes them with every command. Other documents are changed by compare-and-set, see
-// compare_and_set.go.
+// This file has the commands for the common case of an exclusive lock. Each command applies
+// a transition without a read, to a document that this package wrote. The pipelines are
+// short, because the server parses and optimizes them for every command. All other documents
+// are changed by compare-and-set, see compare_and_set.go.
 //
-// These are the costs of one Enter with its Leave, in commands and in time. The unit of time is a
-// minimal write, which is a durable update of a number. They were measured in one run on a replica
-// set of three (4.4, an unoptimized build):
-//   - 16 contenders: 2 commands and 2.7 minimal writes; by compare-and-set 8.4 commands and 3.8
-//     writes;
-//   - 64 contenders: 2 commands and 4.2 minimal writes; by compare-and-set 12 commands and 5.1
-//     writes;
-//   - one contender: 2 commands and 3.0 minimal writes; by compare-and-set 4 commands and 2.8
-//     writes.
+// These are the costs of one Enter and its Leave, in commands and in minimal writes. One
+// minimal write is the time for a durable update of a number. The costs were measured in
+// one run on a replica set of three (4.4, an unoptimized build):
+//   - 16 contenders: 2 commands and 2.7 minimal writes; by compare-and-set 8.4 commands and
+//     3.8 minimal writes;
+//   - 64 contenders: 2 commands and 4.2 minimal writes; by compare-and-set 12 commands and
+//     5.1 minimal writes;
+//   - one contender: 2 commands and 3.0 minimal writes; by compare-and-set 4 commands and
+//     2.8 minimal writes.
 
-// work is the field in which a pipeline stores intermediate values. Its last stage removes the
-// field.
+// work is the field in which a pipeline stores intermediate values. The last stage of the
+// pipeline removes the field.
 const work = "__q"
 
-// worked returns the intermediate value that an earlier stage stored.
+// worked returns the expression for an intermediate value of an earlier stage.
 func worked(field string) string { return "$" + work + "." + field }
 
 // setting returns a stage that stores intermediate values.
@@ -42,13 +42,13 @@ func setting(values bson.D) bson.D {
 	return call("$set", set)
 }
 
-// when(condition, field, value) sets the field to the value if the condition holds. Otherwise the
-// field keeps its value.
+// when returns a conditional assignment. If the condition is true, the field is set to the
+// value. Otherwise the field stays unchanged.
 func when(condition any, field string, value any) bson.E {
 	return bson.E{Key: field, Value: choose(condition, value, "$"+field)}
 }
 
-// entryOf returns transition.Entry with the server's clock.
+// entryOf returns [transition.Entry] as an expression, with the server's clock.
 func entryOf(r catalog.Request) bson.D {
 	entry := transition.Entry(r, time.Time{})
 	for i, e := range entry {
@@ -60,13 +60,13 @@ func entryOf(r catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine returns catalog.GrantLine as an expression. process must not contain a line break, see
-// catalog.OneLine.
+// grantLine returns [catalog.GrantLine] as an expression. The process id must not contain a
+// line break, see [catalog.OneLine].
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
 
-// The condition ours requires a number of a type that this package writes.
+// ours requires a number of a type that this package writes.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
 // ourNumber is the condition that a field is an int or long within the two limits.
@@ -75,22 +75,22 @@ func ourNumber(least, most int64) bson.D {
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive returns the conditions that a document has at most one holder, that the fields of the
-// short pipelines are valid, and that no waiter is invalid or waits for a permit. The parameter
-// none has conditions that the document must not meet.
+// exclusive returns the conditions for a command on an exclusive lock. The fields that the
+// command uses must be valid. The lock must have at most one holder. Every waiter must be
+// valid and must not wait for a permit. The document must not meet any of the given
+// conditions.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
 	return append(wellFormed(name, append(waiters, none...)), noSharers...)
 }
 
-// noSharers is the condition that a document has no field of a shared lock or a semaphore.
 var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns the conditions that every document of this package meets. The parameter none
-// has conditions that the document must not meet.
+// wellFormed returns conditions that every document of this package meets. The document must
+// also not meet any of the given conditions.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -100,15 +100,15 @@ func wellFormed(name string, none bson.A) bson.D {
 		{Key: "$nor", Value: none},
 	}
 	for _, field := range []string{"state", "process", "ts", "fence", "rev"} {
-		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // conditions also match in arrays
+		filter = append(filter, bson.E{Key: field + ".0", Value: absent}) // not an array
 	}
 	return filter
 }
 
-// notParticipants returns conditions for an invalid element of sharers or waiters. A valid element
-// is a document with a session and a process. A condition on a field also matches the elements of
-// an array, so arrays are excluded. Expressions are not used, because a server rejects $expr in an
-// upsert.
+// notParticipants returns conditions that match an invalid element of sharers or waiters. A
+// valid element is a document with a session and a process. A condition on a field also
+// matches an array that contains a matching element, so isList excludes arrays. Expressions
+// are not used, because a server rejects $expr in an upsert.
 func notParticipants(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return call(field, call("$not", call("$type", kind)))
@@ -138,26 +138,26 @@ func sessionsDiffer() bson.D {
 
 var isArray = bson.D{{Key: "$type", Value: "array"}}
 
-// noWaiters is the condition that the queue is empty, and hasWaiters that it is not.
 var (
 	noWaiters  = bson.D{{Key: "waiters", Value: absent}}
 	hasWaiters = bson.D{{Key: "waiters", Value: isArray}, {Key: "waiters.0", Value: there}}
 )
 
-// nextIsOneLine is the condition that there is a waiter, and that the first waiter's process id has
-// no line break. A grantLine cannot contain another process id.
+// nextIsOneLine is the condition that there is a waiter, and that the first waiter's process
+// id has no line break. grantLine cannot replace line breaks.
 var nextIsOneLine = append(append(bson.D{}, hasWaiters...),
 	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 
-// stateFree and stateHeld are conditions on a state that this package wrote.
+// stateFree and stateHeld are the conditions that a lock is free, and that it is held. The
+// state must have a type that this package writes.
 var (
 	stateFree = bson.E{Key: "state", Value: append(append(bson.D{}, ours...),
 		bson.E{Key: "$lte", Value: int32(0)}, bson.E{Key: "$gte", Value: int32(0)})}
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry enters r into an exclusive lock. The lock may be free without waiters, or held. If the
-// document is missing, shortEntry inserts it.
+// shortEntry returns the command that enters r. The lock may be free without waiters, or
+// held exclusively. If the document is missing, the command inserts it.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, noWaiters...)
 	held := func(waiters bson.D) bson.D { return append(bson.D{stateHeld}, waiters...) }
@@ -180,8 +180,8 @@ func newcomer(ts bson.ObjectID) bson.D {
 // full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone makes r the holder of a free lock, or adds r to the queue of a held lock. If a
-// session occurs twice, the queue stays unchanged.
+// enteringAlone returns the update that makes r the holder of a free lock, or adds r to the
+// queue of a held lock. If a session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	return bson.A{
@@ -208,17 +208,18 @@ func enteringAlone(r catalog.Request) bson.A {
 	}
 }
 
-// nextRev returns the rev after a change.
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
-// shortDeparture releases an exclusive lock and grants it to the first waiter, if there is one.
-// That waiter must want an exclusive lock. The grant is stored with the evidence.
+// shortDeparture returns the command that releases an exclusive lock. If there are waiters,
+// the command grants the lock to the first one, and stores the evidence with the grant. If
+// the first waiter requests a shared lock, the command does not match.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}}, // except after a manual edit
+			// A manual edit may have queued the holder.
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}},
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{noWaiters, next}},
 			bson.E{Key: "$expr", Value: sessionsDiffer()},
@@ -228,7 +229,8 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	}
 }
 
-// shortEviction is shortDeparture for a dead holder, which must still be the watched one.
+// shortEviction is shortDeparture for the eviction of a holder. The document must still
+// contain the holder's process and the watched lease renewal.
 func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {
@@ -240,7 +242,8 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 	return m
 }
 
-// leavingAlone grants the lock to the first waiter, or frees the lock.
+// leavingAlone returns the update that grants the lock to the first waiter, or frees the
+// lock.
 func leavingAlone(evidence string) bson.A {
 	value := any("$$REMOVE")
 	if evidence != "" {
@@ -271,19 +274,17 @@ func leavingAlone(evidence string) bson.A {
 	}
 }
 
-// withoutFirst removes the first waiter from the queue.
 func withoutFirst() bson.E {
 	return bson.E{Key: "waiters", Value: choose(
 		call("$gt", call("$size", array("$waiters")), int32(1)),
 		call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")}
 }
 
-// nextFence returns the fence of the next grant.
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
 
-// watched returns the condition that the lease of an exclusive holder still has the watched
-// renewal. It returns nil if h has no renewal. A renewal removes all other leases, so the lease
-// must be the only one.
+// watched returns the condition that the lease of an exclusive holder still has the number
+// h.Renewal. If that number is zero, watched returns nil. A renewal by an exclusive holder
+// removes all other leases, so the lease must be the only one.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil
@@ -294,7 +295,7 @@ func watched(h catalog.Holder) bson.D {
 	}
 }
 
-// renewing returns transition.Renew with the server's clock.
+// renewing returns the command of [transition.Renew], with the server's clock.
 func renewing(r catalog.Renewal) modification {
 	local := bson.NewDateTimeFromTime(r.Local)
 	newer := func(like ...bson.E) bson.D { // the session has a lease with these fields

@@ -10,14 +10,17 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the commands for the common cases of a lock with several holders: a reader joins
-// the readers, a permit is acquired or released, or the last holder leaves. These are the costs of
-// one Enter with its Leave, in commands and in minimal writes (see fast_path.go):
-//   - 16 readers: 2 commands and 2.4 writes; by compare-and-set 17.6 commands and 3.2 writes;
-//   - 16 contenders for 4 permits: 2 commands and 2.2 writes; by compare-and-set 14.6 and 3.1;
-//   - 16 contenders for 16 permits: 2 commands and 3.3 writes; by compare-and-set 16.4 and 7.4.
+// This file has the commands for the common cases of a lock with several holders: a reader
+// joins the readers, a permit is acquired or released, or the last holder leaves. These are
+// the costs of one Enter and its Leave, in commands and in minimal writes, see fast_path.go:
+//   - 16 readers: 2 commands and 2.4 minimal writes; by compare-and-set 17.6 commands and
+//     3.2 minimal writes;
+//   - 16 contenders for 4 permits: 2 commands and 2.2 minimal writes; by compare-and-set
+//     14.6 commands and 3.1 minimal writes;
+//   - 16 contenders for 16 permits: 2 commands and 3.3 minimal writes; by compare-and-set
+//     16.4 commands and 7.4 minimal writes.
 
-// The function most returns the largest number of holders that a lock in the mode of r may have.
+// most returns the largest number of holders of a lock in the mode of r.
 func most(r catalog.Request) int {
 	if r.Mode == catalog.Permit {
 		return min(int(r.Limit), catalog.MaxHolders)
@@ -25,9 +28,9 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing returns the conditions on the fields of a lock with several holders in the given mode. If
-// the lock is a semaphore, all waiters must wait for permits. The parameter none has conditions
-// that the document must not meet.
+// sharing returns the conditions that the document of a lock with several holders is well
+// formed. In mode Permit, every waiter must wait for a permit. The document must also not
+// meet any of the given conditions.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -63,11 +66,11 @@ func sharersConsistent() bson.D {
 	)
 }
 
-// sharedEntry enters r into one of these locks:
-//   - a missing document, which it inserts;
-//   - a free lock without waiters;
-//   - a lock that is held in the mode of r, with room for r and without waiters;
-//   - a semaphore without free permits, if r may be queued.
+// sharedEntry returns the command that enters r in one of these cases:
+//   - The document is missing. The command inserts it.
+//   - The lock is free and has no waiters.
+//   - The lock is held in the mode of r, has room for r, and has no waiters.
+//   - The lock is a semaphore without free permits, and r may be queued.
 func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	last := fmt.Sprintf("sharers.%d", most(r)-1)
 	alike := func(conditions ...bson.D) bson.D {
@@ -86,8 +89,9 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared makes r a holder if there is room, and otherwise a waiter. If the sharers are
-// inconsistent, or a session occurs twice, holders and waiters stay unchanged.
+// enteringShared returns the update that makes r a holder if there is room, and otherwise a
+// waiter. If a session occurs twice, or the first sharer is not the holder in the top-level
+// fields, the holders and waiters stay unchanged.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	set := bson.D{
@@ -130,8 +134,9 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 	}
 }
 
-// sharedDeparture removes a holder. A permit is granted to the first waiter. A shared lock is not
-// granted: it stays held by the other readers, or becomes free.
+// sharedDeparture returns the command that removes a holder. In mode Permit, the command
+// grants the permit to the first waiter. In mode Shared, it grants nothing: the lock stays
+// held by the other readers, or becomes free.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 	fine, limit := any(sharersConsistent()), any(absent)
 	next := append(append(bson.D{}, nextIsOneLine...),

@@ -14,11 +14,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// codeNoStreams lists the codes of a server that refuses a change stream: a standalone (40573, 20),
-// or any server for a system database (73).
+// codeNoStreams lists the error codes for a refused change stream. A standalone returns
+// 40573 or 20. Any server returns 73 for a system database.
 var codeNoStreams = []int{20, 73, 40573}
 
-// eventWait is how long the server waits for an event before it replies.
+// eventWait is the time that the server waits for an event before it replies.
 const eventWait = time.Second
 
 // maxReturned is the largest number of locks in grantStream.returned.
@@ -30,8 +30,9 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// returned has the last value of the field grants of each lock, to omit repeated grants.
-	// MongoDB 4.4 sends the whole document with every change, for example for a new waiter.
+	// returned contains the last value of the field grants of each lock, by lock name. The
+	// stream uses it to omit repeated grants, because an event of MongoDB 4.4 may contain the
+	// whole document, for example after a new waiter was queued.
 	returned map[string]string
 }
 
@@ -68,8 +69,9 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return &grantStream{c: c, o: o, process: process, stream: stream, returned: map[string]string{}}, nil
 }
 
-// grantEvents returns the pipeline that selects the grants to process. It also selects the
-// invalidation, which ends the stream. An event has the whole document (4.4) or the changed fields.
+// grantEvents returns the pipeline that selects two kinds of events: grants to the given
+// process, and the invalidation, which ends the stream. The event of a grant contains the
+// whole document (in 4.4) or the changed fields.
 func grantEvents(process string) bson.A {
 	granted := bson.D{
 		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},
@@ -95,10 +97,10 @@ func grantEvents(process string) bson.A {
 	}
 }
 
-var errStreamOver = errors.New("the change stream is over")
+var errStreamOver = errors.New("the change stream has ended")
 
-// Next is documented in [catalog.GrantStream]. While there are no events, it sends one command per
-// second, or per half CommandTimeout if that is shorter.
+// Next is documented in [catalog.GrantStream]. While there are no events, it sends one
+// command per second, or one per CommandTimeout/2 if that is shorter.
 func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		found, err := n.step(ctx)
@@ -120,7 +122,7 @@ func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 
 // step waits for an event, at most for the time limit of one command.
 func (n *grantStream) step(ctx context.Context) (found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, n.c.timeout) // the reader of a stream cancels ctx
+	ctx, cancel := context.WithTimeout(ctx, n.c.timeout)
 	defer cancel()
 	if n.stream.TryNext(ctx) {
 		return true, nil
@@ -134,8 +136,8 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants returns the grants in an event that are to the stream's process. It omits those that it
-// returned before.
+// grants returns the grants to the stream's process in an event. If the last event of the
+// same lock had the same grants, it returns nil.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}

@@ -14,7 +14,7 @@ import (
 	"mongodlm/catalog"
 )
 
-// Error codes of the server. The first two are for an index that exists with the same keys, but
+// Error codes of the server. The first two mean that an index with the same keys exists, but
 // with another name or other options.
 const (
 	codeIndexOptionsConflict  = 85
@@ -23,29 +23,31 @@ const (
 	codeIndexNotFound         = 27
 )
 
-// An index describes an index for the queries of this package. A free lock document stays until it
-// is pruned, and contains its last holder. So the indexes on locks have only the locks with holders
-// or waiters. The cost of a query does not grow with the number of free locks.
+// An index describes an index for the queries of this package. The document of a free lock
+// still contains its last holder until it is pruned. The indexes on locks contain only the
+// locks with holders or waiters. So the cost of a query does not grow with the number of
+// free locks.
 //
-// Cost: an acquisition writes one index entry, and the release removes it. A process that queues,
-// or shares the lock, writes one more entry, and removes it when it leaves. A grant to the next
-// waiter writes one entry and removes one.
+// An acquisition writes one index entry, and the release removes the entry. If a process
+// queues or shares the lock, it writes one more entry, and removes it when it leaves. A
+// grant to the next waiter writes one entry and removes one.
 //
-// Earlier versions of this package created sparse indexes instead of partial ones. A client with
-// apiStrict (the Stable API of MongoDB 5.0 and newer) can neither create nor use a sparse index
-// (SERVER-53997, SERVER-94424).
+// The indexes are partial and not sparse. A client with apiStrict (the Stable API of MongoDB
+// 5.0 and newer) can neither create nor use a sparse index (SERVER-53997, SERVER-94424).
+// Earlier versions of this package created sparse indexes.
 type index struct {
 	field string
 	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// The flag once is set if an earlier version created a sparse index on the field. A server
-	// before MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so the sparse index
-	// stays in use there. From 5.0 on both indexes can exist, and the sparse one is superfluous.
+	// once is set if an earlier version of this package created a sparse index on the field. A
+	// server before MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so there
+	// the sparse index stays in use. From 5.0 on both indexes can exist, and the sparse index
+	// is superfluous.
 	once bool
 }
 
-// indexesOn returns the indexes that a collection should have. For FerretDB v1, which has no
-// partial indexes, they are without a filter.
+// indexesOn returns the required indexes of a collection. FerretDB v1 has no partial
+// indexes, so its indexes have no filter.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -60,20 +62,19 @@ func indexesOn(collection string, s catalog.Server) []index {
 	}
 }
 
-// participantIndex returns an index of the locks with sharers or waiters.
 func participantIndex(field string) index {
 	return index{
 		field: field, name: field + "_1_partial", once: true, only: bson.D{{Key: field, Value: there}},
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. It sends two commands, and one more for each missing or
-// outdated index. After an error it continues with the next index. It returns warnings even with an
-// error.
+// Prepare is documented in [catalog.Pings]. It sends two commands, one more for each missing
+// index, and two more for an outdated index. After an error it continues with the next
+// index. It returns warnings even with an error.
 //
-// An earlier version of this package created an index on process that includes the free locks.
-// Prepare replaces that index. It does not drop any other index. If another index prevents the
-// creation, Prepare returns a warning.
+// An earlier version of this package created an index on process that includes the free
+// locks. Prepare replaces this outdated index, and drops no other index. If another index
+// prevents the creation, Prepare returns a warning.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -96,12 +97,13 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	return warnings, errors.Join(errs...)
 }
 
-// MissingIndexes returns the shell commands for the indexes that Prepare would create. It skips a
-// missing collection. It changes nothing. Apart from the first Hello, it sends two commands.
+// MissingIndexes returns the shell commands for the indexes that Prepare would create in the
+// existing collections. It changes nothing on the server. After the first Hello, it sends
+// two commands.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look for indexes: %w", err)
+		return nil, fmt.Errorf("list indexes: %w", err)
 	}
 	var commands []string
 	for _, from := range []*mongo.Collection{c.locks, c.pings} {
@@ -121,12 +123,13 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// SuperfluousIndexes returns the shell commands that drop the replaced indexes of earlier versions
-// of this package. It changes nothing. Apart from the first Hello, it sends one command.
+// SuperfluousIndexes returns the shell commands that drop the sparse indexes of earlier
+// versions of this package, if their replacements exist. It changes nothing on the server.
+// After the first Hello, it sends one command.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look for indexes: %w", err)
+		return nil, fmt.Errorf("list indexes: %w", err)
 	}
 	found, err := c.indexes(ctx, c.locks)
 	if err != nil {
@@ -160,7 +163,6 @@ func (i index) creating(database, collection string) string {
 	return fmt.Sprintf("%s.createIndex({%q: 1}%s)", inShell(database, collection), i.field, how)
 }
 
-// inShell returns the shell expression of a collection.
 func inShell(database, collection string) string {
 	return fmt.Sprintf("db.getSiblingDB(%q).getCollection(%q)", database, collection)
 }
@@ -182,16 +184,16 @@ func (c *Catalog) provide(
 	}
 	for _, spec := range found {
 		if keysAre(spec, want.field) && !want.outdated(spec) && !want.before(spec) {
-			return fmt.Sprintf("index %q on %s.%s has the keys of one that is needed, but other "+
-				"options: reading it takes longer with every name that was ever locked; drop it, and "+
-				"the right one is made at the next start",
+			return fmt.Sprintf("index %q on %s.%s has the keys of a required index, but other "+
+				"options: reads take longer with every name that was ever locked; drop it, and the next "+
+				"start creates the right one",
 				catalog.Printable(text(spec, "name"), 200), c.database, from.Name()), nil
 		}
 	}
 	return "", nil // another process was faster
 }
 
-// served reports whether one of the existing indexes suffices for the queries.
+// served reports whether an existing index suffices for the queries.
 func (i index) served(found []bson.Raw, s catalog.Server) bool {
 	if slices.ContainsFunc(found, i.is) {
 		return true
@@ -214,21 +216,21 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// i.before(spec) reports whether spec describes the sparse index that an earlier version created
-// for i.
+// i.before(spec) reports whether spec describes the sparse index that an earlier version
+// created instead of i.
 func (i index) before(spec bson.Raw) bool {
 	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
 }
 
-// outdated reports whether spec describes the unfiltered index that an earlier version created for
-// i.
+// i.outdated(spec) reports whether spec describes the unfiltered index that an earlier
+// version created instead of i.
 func (i index) outdated(spec bson.Raw) bool {
 	named := text(spec, "name") == i.field+"_1"
 	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)
 }
 
-// keysAre reports whether the only key of an index is this field, in ascending order.
+// keysAre reports whether the given field is the only key of an index, in ascending order.
 func keysAre(spec bson.Raw, field string) bool {
 	keys, _ := spec.Lookup("key").DocumentOK()
 	elements, err := keys.Elements()
@@ -239,8 +241,7 @@ func keysAre(spec bson.Raw, field string) bool {
 	return elements[0].Key() == field && ok && order == 1
 }
 
-// plain reports whether an index has only the usual options. The parameter but lists further
-// permitted options.
+// plain reports whether an index has no options except the usual ones and the given ones.
 func plain(spec bson.Raw, but ...string) bool {
 	elements, err := spec.Elements()
 	usual := append(but, "v", "key", "name", "ns", "background")

@@ -14,12 +14,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// spec returns an index as listIndexes reports it.
+// spec returns an index description as in a reply to listIndexes.
 func spec(name string, keys bson.D, more ...bson.E) bson.D {
 	return append(bson.D{e("v", int32(2)), e("key", keys), e("name", name)}, more...)
 }
 
-// up returns ascending keys.
 func up(fields ...string) bson.D {
 	keys := bson.D{}
 	for _, f := range fields {
@@ -28,8 +27,9 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
-// indexServer returns a server with these indexes on locks. The server refuses to create an index
-// that exists with other options. If denied is set, it also refuses to drop an index.
+// indexServer returns a server with the given indexes on the collection locks. The server
+// refuses to create an index that exists with other options. If denied is true, the server
+// also refuses to drop an index.
 func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	t.Helper()
 	failed := func(code int32) bson.D {
@@ -60,7 +60,7 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 			key := command.Lookup("indexes", "0", "key").Document().String()
 			there := slices.ContainsFunc(locks, func(d bson.D) bool {
 				raw, _ := bson.Marshal(d[1].Value)
-				beside := len(d) > 3 && d[3].Key == "sparse" // servers from 5.0 on have both
+				beside := len(d) > 3 && d[3].Key == "sparse" // servers from 5.0 on allow both
 				return bson.Raw(raw).String() == key && !beside
 			})
 			if there && !dropped {
@@ -71,8 +71,9 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Prepare creates indexes of only the locks with holders or waiters. It replaces the indexes of an
-// earlier version, and does not change those of an operator.
+// Prepare creates partial indexes, which leave out the free locks without waiters. It
+// replaces only an index on process that contains free locks. It does not change the
+// indexes of an operator.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -143,7 +144,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	}
 }
 
-// indexChanges returns the created and dropped indexes as text. It fails for an index that contains
+// indexChanges lists the created and the dropped indexes. It marks an index that contains
 // free locks.
 func indexChanges(sent []bson.Raw) string {
 	var changes []string
@@ -165,8 +166,8 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// SuperfluousIndexes returns an index of an earlier version only if its successor exists. It
-// returns no index of an operator.
+// SuperfluousIndexes lists a sparse index of an earlier version only if the partial index
+// that replaces it exists. It never lists an index that an operator created.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()
 	there := bson.D{e("$exists", true)}

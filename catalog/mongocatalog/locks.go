@@ -20,9 +20,10 @@ func onLock(op catalog.Op, name string) operation {
 	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
-// Apply is documented in [catalog.Locks]. It can apply every transition by compare-and-set. For
-// Enter, Leave, Evict, SeedFence and Renew there is also a single command, which some servers and
-// documents do not permit.
+// Apply is documented in [catalog.Locks]. It can apply every transition by compare-and-set.
+// For Enter, Leave, Evict, SeedFence and Renew, it first sends a single command without a
+// read, if the server supports such a command. If the command matches no document, Apply
+// uses compare-and-set.
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -30,7 +31,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if s, ok := transition.Under(t); ok {
 		o.session, _ = catalog.TransactionUnder(ctx, s).(*mongo.Session)
 	}
-	switch t := t.(type) { // on every server
+	switch t := t.(type) { // on every server, without a Hello
 	case transition.Enter:
 		if err := t.Check(); err != nil {
 			return catalog.Lock{}, nil, o.wrap(err)
@@ -53,7 +54,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if server.PipelineUpdates {
 		switch t := t.(type) {
 		case transition.Evict:
-			if !t.Waits { // an exclusive holder, followed by an exclusive waiter
+			if !t.Waits { // shortEviction matches only an exclusive holder
 				return c.fast(ctx, o, shortEviction(t.Holder, t.Evidence), t)
 			}
 		case transition.SeedFence:
@@ -69,8 +70,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, grants, err
 }
 
-// The method fast sends the single command for a transition. If the command matches no document,
-// fast applies the transition by compare-and-set.
+// fast sends the single command for a transition. If the command matches no document, fast
+// applies the transition by compare-and-set.
 func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -80,7 +81,7 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 		return catalog.Lock{}, nil, err
 	case doc == nil:
 		return c.bySwap(ctx, o, t)
-	case m.fields != nil: // not the whole document
+	case m.fields != nil: // doc is not the whole document
 		return catalog.Lock{}, fresh(doc), nil
 	}
 	l, err := o.understand(doc)
@@ -90,8 +91,8 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 // claim is Enter with [catalog.TryPlain]. It sends one command.
 func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
-	// An index of another program may reject the document. Then waiting does not help, and the
-	// server's error names the index.
+	// A unique index of another program may reject the document. Then waiting does not help,
+	// so the caller gets the server's error, which names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
@@ -101,14 +102,15 @@ func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (ca
 	return o.understand(doc)
 }
 
-// enter sends the single command of fastEntry. If that did not enter the session, a compare-and-set
-// follows, for example for a reader that queues, or when two contenders insert the document at the
-// same time.
+// enter sends the command of fastEntry. If that command did not enter the session, enter
+// applies the transition by compare-and-set. For example, the command does not enter a
+// reader that must wait. It also fails if another contender inserts the document at the same
+// time.
 func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
 	m, ok := fastEntry(s, t.Request, t.How)
-	if ok && t.Since.IsZero() { // otherwise the place may not be at the end
+	if ok && t.Since.IsZero() { // fastEntry queues only at the end
 		doc, err := c.modify(ctx, o, m)
 		index, duplicate := duplicateKey(err)
 		if err != nil && (!duplicate || index != idIndex) {
@@ -126,9 +128,9 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 	return l, grants, err
 }
 
-// fastEntry returns the single command for the common case, and whether there is one. In any other
-// case the command does not change the document. It then fails with DuplicateKey, or returns a
-// document without r.
+// fastEntry returns the single command for the common case of an Enter, and reports whether
+// there is such a command. If the command cannot enter r, it does not change the document.
+// It then fails with DuplicateKey, or returns a document without r.
 func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case r.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -141,17 +143,16 @@ func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modi
 	return sharedEntry(r, how), true
 }
 
-// hasSession reports whether a session holds the lock or waits for it.
 func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	_, holds := l.HeldBy(ts)
 	_, waits := l.WaitedBy(ts)
 	return holds || waits
 }
 
-// raised completes an acquisition by r. If the fence of the lock was counted up from zero, raised
-// sets the fence to the clock. So the fence is larger than in an earlier document that was deleted.
-// doc is the document after the acquisition. If raised returns an error, the outcome of the
-// acquisition is unknown, because r may hold the lock.
+// raised completes an acquisition by r. It raises a fence that was counted up from zero to
+// the server's clock. So the fence is larger than every fence in an earlier document of the
+// lock that was deleted. The argument doc is the document after the acquisition. If raised
+// returns an error, r may hold the lock, so the outcome of the acquisition is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -179,15 +180,15 @@ func (c *Catalog) raised(
 	return l, err
 }
 
-// entered records the use of a lock, by which the next release selects its command.
+// entered records the use of a lock. The next release selects its command by this record.
 func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, waiters: len(l.Waiters) > 0})
 }
 
-// leave sends the command that fits the recorded use of the lock. If the lock has waiters that are
-// not recorded, it sends a second command. If no document matches, leave applies the transition by
-// compare-and-set. That is necessary, for example, if the session is a waiter, if the release of a
-// reader admits waiters, or if another program wrote the document.
+// leave sends the command that fits the recorded use of the lock. If the lock has waiters
+// that are not recorded, leave sends a second command. If no document matches, leave applies
+// the transition by compare-and-set. This happens, for example, if the session is a waiter,
+// if a leaving reader lets waiters become holders, or if another program wrote the document.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -216,8 +217,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants that a command made. doc is the document that the command returned. If
-// doc is malformed because its fence reached the limit, fresh returns none.
+// fresh returns the grants that a command made, from the document that the command returned.
+// If the fence exceeds its limit, the document is malformed and fresh returns nil.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -231,12 +232,12 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use records the mode of a lock, and whether the lock had waiters when this process last read
-// the document. It selects the first command of a release. If the lock is used in another way by
-// then, that command matches no document.
+// A use is the mode of a lock and the presence of waiters, as this process last read them.
+// It selects the first command of a release. If the use has changed since, the command
+// matches no document.
 type use struct {
 	mode    catalog.Mode
-	waiters bool // the lock had waiters
+	waiters bool
 }
 
 // usedNames records the use of each lock that had waiters or was not exclusive.
@@ -275,9 +276,9 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// Read is documented in [catalog.Locks]. It sends one command, and before it a Hello if the
-// server is not known yet. The read concern is linearizable on a replica set, and majority on
-// another server.
+// Read is documented in [catalog.Locks]. It sends one command. If the server is not known
+// yet, it first calls Hello. The read concern is linearizable on a replica set, and majority
+// on any other server.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
@@ -318,8 +319,8 @@ func matched(reply bson.Raw) int {
 	return int(n)
 }
 
-// PruneLocks is documented in [catalog.Pings]. It sends one read and one delete. The filter of the
-// delete has the state, session and rev of each prunable document.
+// PruneLocks is documented in [catalog.Pings]. It sends one read and one delete. The delete
+// matches a document only if its state, session and rev have not changed since the read.
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 	pruned int, next string, err error,
 ) {
@@ -347,8 +348,8 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 	return matched(reply), next, nil
 }
 
-// unused is the condition that a document, which was free when it was read, has not been written
-// since.
+// unused is the condition that the document of a free lock has not been written since the
+// read of s and rev.
 func unused(s catalog.Session, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "rev", Value: rev},

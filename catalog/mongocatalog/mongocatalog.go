@@ -26,26 +26,27 @@ const (
 
 // Options are the settings of a Catalog. The zero value is usable.
 type Options struct {
-	// Database holds the collections locks and lockpings; default "config".
+	// Database is the name of the database that contains the collections locks and lockpings;
+	// default "config".
 	Database string
 	// CommandTimeout is the time limit of every command; default 5 s.
 	CommandTimeout time.Duration
-	// PingTime has the shard's clock at the latest ping. Behind a mongos, Snapshots uses it instead
-	// of the clock of the mongos. All catalogs of a process should share one PingTime. The default
-	// is a new one.
+	// PingTime stores the shard's clock at the latest ping. Behind a mongos, Snapshots uses
+	// this time instead of the clock of the mongos. All catalogs of a process should share one
+	// PingTime. The default is a new PingTime.
 	PingTime *PingTime
-	// Viewer is set for a process that does not ping and makes no decisions. Behind a mongos its
-	// snapshots have the clock of the mongos.
+	// Viewer is set for a process that does not ping and makes no decisions about locks.
+	// Behind a mongos, the ServerTime of its snapshots is the clock of the mongos.
 	Viewer bool
 }
 
-// A PingTime is the server's clock at the latest ping of this process. The zero value is ready to
-// use. A PingTime is safe for concurrent use.
+// A PingTime stores the server's clock at the latest ping of this process. The zero value is
+// ready to use. A PingTime is safe for concurrent use.
 type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// p.at() returns the time. It is zero before the first successful ping.
+// at returns zero before the first successful ping.
 func (p *PingTime) at() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {
@@ -54,8 +55,8 @@ func (p *PingTime) at() time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// A Catalog is the store in a MongoDB database, made by New. It is safe for concurrent use. The
-// caller owns the client.
+// A Catalog is the store in a MongoDB database. It is safe for concurrent use. The caller of
+// New owns the client.
 type Catalog struct {
 	database string
 	timeout  time.Duration
@@ -104,9 +105,9 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	}, nil
 }
 
-// begin returns the context of a command, which ends after the timeout. With a session, the command
-// joins the session's transaction. Without one, the command joins no transaction, even if ctx
-// carries a session. begin returns an error if ctx is done.
+// begin returns the context of a command. The context ends after the timeout. If session is
+// not nil, the command joins the session's transaction. If session is nil, the command joins
+// no transaction, even if ctx carries a session. If ctx is done, begin returns an error.
 func (c *Catalog) begin(ctx context.Context, session *mongo.Session) (
 	context.Context, context.CancelFunc, error,
 ) {
@@ -120,7 +121,7 @@ func (c *Catalog) begin(ctx context.Context, session *mongo.Session) (
 	return ctx, cancel, nil
 }
 
-// run calls do, which sends one command of the operation, and classifies its error.
+// run calls the given function, which sends one command, and classifies its error.
 func (c *Catalog) run(ctx context.Context, o operation, do func(ctx context.Context) error) error {
 	o.database = c.database
 	ctx, cancel, err := c.begin(ctx, o.session)
@@ -152,8 +153,8 @@ func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
 	return reply, nil
 }
 
-// modify sends one findAndModify and returns the document after the change. It returns nil if no
-// document matched.
+// modify sends one findAndModify and returns the document after the change. If no document
+// matched, it returns nil.
 func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	command := m.command(o.collection)
 	if o.session != nil {
@@ -170,8 +171,8 @@ func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson
 	return doc, nil
 }
 
-// rows reads a cursor. Each of its commands has a time limit of its own. The first error ends the
-// read and stays in err.
+// rows reads a cursor. Each command of the cursor has its own time limit. The first error
+// ends the read and stays in err.
 type rows struct {
 	c      *Catalog
 	o      operation
@@ -180,7 +181,7 @@ type rows struct {
 	err    error
 }
 
-// open returns the rows of a cursor. The first call of next opens the cursor by a call of start.
+// open returns the rows of a cursor. The first call of rows.next opens the cursor.
 func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
 	o.database = c.database
 	return &rows{c: c, o: o, start: start}
@@ -213,10 +214,11 @@ func (r *rows) next(ctx context.Context) bool {
 	return false
 }
 
-// row returns the current row, which is valid until the next call of next.
+// row returns the current row, which is valid until the next call of rows.next.
 func (r *rows) row() bson.Raw { return r.cursor.Current }
 
-// close closes the cursor on the server. If that fails, the server closes it after a timeout.
+// close closes the cursor on the server. If that fails, the server closes the cursor after a
+// timeout.
 func (r *rows) close(ctx context.Context) {
 	if r.cursor == nil {
 		return

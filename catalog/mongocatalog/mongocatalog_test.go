@@ -25,7 +25,6 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// The function on returns a store with a method for each transition.
 var on = catalogtest.On
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -38,7 +37,7 @@ func request() catalog.Request {
 	}
 }
 
-// held returns the document of a lock that is held by request().
+// The session of request() holds the lock in this document.
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -57,15 +56,15 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store returns a store that uses the fake server. limit is its command timeout. Zero means a
-// minute, for slow machines.
+// store returns a store that uses a fake server. If limit is zero, the command timeout is
+// one minute.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
 	return assert.Value(mongocatalog.New(s.client(t), opts))(t)
 }
 
-// connected returns a store with an open connection. So the next command is sent at once.
+// connected returns a store with an open connection.
 func connected(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	c := store(t, s, limit)
@@ -149,7 +148,8 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	}
 }
 
-// If there is no reply to a write, the outcome is unknown. The write is sent once.
+// If the server does not reply to a write, the outcome is unknown, and the store does not
+// send the write again.
 func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -168,8 +168,8 @@ func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	}
 }
 
-// writing returns a function that answers commands. Its answer to a write is reply. Its answer to a
-// read is a document that suits the operation: a held lock, or a free one with a waiter.
+// writing returns the answers of a fake server. The server answers each write with reply.
+// It answers a read with a held lock, or with a free lock that has a waiter.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
@@ -187,7 +187,7 @@ func writing(reply bson.D) func(bson.Raw) bson.D {
 	}
 }
 
-// page returns the reply to a read that finds the documents.
+// page returns the reply to a read that finds the given documents.
 func page(docs ...any) bson.D {
 	return bson.D{e("ok", 1.0), e("cursor", bson.D{
 		e("id", int64(0)), e("ns", "config.locks"), e("firstBatch", append(bson.A{}, docs...))})}
@@ -235,8 +235,8 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	}
 }
 
-// If a document becomes too large for the server, the write is not applied, and the error names the
-// cause.
+// If a document becomes too large for the server, the write is not applied. The error names
+// the cause.
 func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{10334, 17419, 17420} {
@@ -245,7 +245,7 @@ func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 		r.Mode = catalog.Shared
 		_, err := on(store(t, s, 0)).Enter(t.Context(), r, catalog.Queue)
 		if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
-			!strings.Contains(err.Error(), "too many hold the lock") {
+			!strings.Contains(err.Error(), "too many holders and waiters") {
 			t.Errorf("%d: %v", code, err)
 		}
 		if sent := len(s.sent()); sent != 1 {
@@ -328,7 +328,7 @@ func TestCatalog_Reads_AskForMajority(t *testing.T) { // E9, E10
 	}
 }
 
-// The error of Snapshots for many locks is one line of limited length.
+// If Snapshots fails for many locks, the error text is short and names three of the locks.
 func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 	t.Parallel()
 	s := serve(t, failure(13, "not allowed"))
@@ -340,7 +340,7 @@ func TestSnapshots_OfManyFails_NamesAFew(t *testing.T) {
 			names = append(names, fmt.Sprint("a", i))
 		}
 		_, err := ownStore(t, s).Snapshots(t.Context(), names)
-		if err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "look at "+want) {
+		if err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "read "+want) {
 			t.Errorf("of %d names: %.300v", n, err)
 		}
 	}

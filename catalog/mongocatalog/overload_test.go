@@ -24,14 +24,14 @@ func overload(labels ...string) bson.D {
 		e("errmsg", "rate limit exceeded"), e("errorLabels", labels)}
 }
 
-// Labels of a refusal by MongoDB 8.2 and 9.0.
+// Overloaded servers of MongoDB 8.2 and MongoDB 9.0 return these error labels.
 var (
 	of82 = []string{driver.ErrSystemOverloadedError, driver.ErrRetryableError}
 	of90 = append(of82, driver.NoWritesPerformed)
 )
 
-// A client of Dial sends every write once, even if an overloaded server refuses it. A refused write
-// is not applied.
+// A client that Dial creates sends each write once, even if an overloaded server refuses
+// the write. The error is ErrUnavailable, because the write was not applied.
 func TestDial_Overloaded_EveryWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -58,8 +58,9 @@ func writesIn(s *fakeServer) (n int) {
 	return n
 }
 
-// An application's client sends a command again if an overloaded server refused it. The write is
-// applied at most once, and the error is that of the last try.
+// If an application passes its own client to New, the client may repeat a write that an
+// overloaded server refused. The write is applied at most once, and the store returns the
+// error of the last try.
 func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -95,7 +96,8 @@ func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// The application name of each connection contains the connection's purpose.
+// The application name of a client ends with its purpose, such as "heartbeat". If the name
+// would become too long, the purpose is left out.
 func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	t.Parallel()
 	long := "a name of 120 bytes " + string(make([]byte, 100))
@@ -114,9 +116,9 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// A server may refuse a command of a transaction because it is overloaded, or has too many
-// transactions. The error is ErrUnavailable, and errors.As finds the driver's error with its
-// labels.
+// If an overloaded server refuses a command in a transaction, the error matches
+// ErrUnavailable and wraps the error of the driver. The same applies if the server has too
+// many open transactions.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []mongo.CommandError{{Code: 463, Message: "no", Labels: of90},

@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// This file draws transitions and lock documents. Some documents are as this package writes them,
-// some are as other programs write them, and some are damaged.
+// The functions in this file draw random transitions and random lock documents. They draw
+// documents of this package, documents of other programs, and damaged documents.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -46,7 +46,8 @@ func drawRenewal(t *rapid.T, n byte) transition.Renew {
 	return renew(n, number, twin == 0)
 }
 
-// document draws a document, or nil. plain is true for a document of this package.
+// document draws a lock document, or nil. If plain is true, this package could have
+// written the document.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
 	if kind == 0 {
@@ -101,8 +102,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// participants draws holders or waiters. If the parameter first is not 0, the first participant
-// usually has that number.
+// participants draws an array of holders or waiters. If the parameter first is not zero,
+// it is usually the session number of the first element.
 func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
@@ -140,7 +141,7 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// The function foreign changes a field of an entry. The entry stays valid.
+// Another program can change a participant in these ways. The participant stays valid.
 func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
@@ -161,7 +162,7 @@ func foreign(t *rapid.T, element bson.D) bson.D {
 	return element
 }
 
-// damaged returns the document with one or more invalid fields, or without one of its fields.
+// The returned document has invalid values in some fields, or lacks a field.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
 		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})

@@ -11,13 +11,14 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A form is the filter and the pipeline of a single command for a transition.
+// A form is the filter and the pipeline of a command that executes a whole transition.
 type form struct {
 	filter   bson.D
 	pipeline bson.A
 }
 
-// short returns the forms of a transition.
+// short returns the forms of a transition. It returns nil if the transition needs more
+// than one command.
 func short(t catalog.Transition) []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
 	switch t := t.(type) {
@@ -39,7 +40,7 @@ func short(t catalog.Transition) []form {
 	return nil
 }
 
-// rule applies a transition with package transition, and returns the document.
+// rule returns the document that package transition computes for a transition.
 func rule(t catalog.Transition, doc bson.D, now time.Time) (bson.D, error) {
 	var raw bson.Raw
 	if doc != nil {
@@ -73,7 +74,6 @@ func elements(doc bson.D, field string) int {
 	return len(list)
 }
 
-// revOf returns the rev of a valid document; 0 if it is missing.
 func revOf(doc bson.D) int64 {
 	rev, _ := encoded(doc).Lookup("rev").AsInt64OK()
 	return rev
@@ -87,7 +87,7 @@ func encoded(doc bson.D) bson.Raw {
 	return raw
 }
 
-// decoded returns the document with values of plain types.
+// decoded encodes the document to BSON and decodes it again.
 func decoded(doc bson.D) bson.D {
 	var plain bson.D
 	if err := bson.Unmarshal(encoded(doc), &plain); err != nil {
@@ -134,10 +134,9 @@ func renew(n byte, number int64, twin bool) transition.Renew {
 	}}
 }
 
-// grant is the transition that grants the lock to the next waiter.
 var grant = transition.GrantNext{Name: "x"}
 
-// lease returns the lease that an earlier copy of the renewal wrote.
+// lease returns a lease as an earlier execution of the renewal r wrote it.
 func lease(r transition.Renew) bson.D {
 	return bson.D{
 		e("ts", r.TS), e("ms", r.Life.Milliseconds()), e("n", r.Number), e("at", bson.DateTime(5)),
@@ -145,7 +144,6 @@ func lease(r transition.Renew) bson.D {
 	}
 }
 
-// entry returns the waiter that Enter adds to the queue.
 func entry(t transition.Enter) bson.D {
 	return transition.Entry(t.Request, time.UnixMilli(1_700_000_000_000))
 }

@@ -19,12 +19,12 @@ import (
 // A step is a transition of the lock "x".
 type step = catalog.Transition
 
-// A runner applies a filter and a pipeline to a document, which may be nil. It returns the document
-// after the change, whether the filter matched, and the server's clock.
+// A runner applies a filter and a pipeline to a document, which may be nil. It returns the
+// changed document, whether the filter matched, and the time of the server's clock.
 type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
 	after bson.D, ok bool, now time.Time, err error)
 
-// evaluated is a runner that uses the evaluator instead of a server.
+// evaluated is a runner that uses an evaluator, not a server.
 func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, time.Time, error) {
 	now := time.UnixMilli(1_800_000_000_000).UTC()
 	plain := decoded(bson.D{e("filter", filter), e("pipeline", pipeline)})
@@ -39,10 +39,10 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 	return after, true, now, err
 }
 
-// check compares the forms of a transition with package transition, and returns the document that
-// package transition computes. A form either does not match, or does not change the document, or
-// has the same result. A document that this package wrote must be equal in every byte. A foreign
-// document must be equal in its parsed form.
+// Each form of a transition must have the same result as package transition, unless the
+// form matches nothing or changes nothing. If plain is true, the documents must be equal
+// field by field. Otherwise only the parsed documents must be equal. The results are the
+// changed document and the number of forms that changed it.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -73,10 +73,10 @@ func check(t interface {
 	return after, done
 }
 
-// asMirrored returns want with some values of got: those of who, why, when and takeoverMS that the
-// transition did not change. In a lock with several holders these fields are copies of the first
-// holder's fields. If another program changed a copy, package transition restores it, but a form
-// does not.
+// In a lock with several holders, the fields who, why, when and takeoverMS are copies of
+// the first holder's fields. If another program changed a copy, package transition
+// restores it, but a form does not. asMirrored removes this difference from the expected
+// document.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
 		return want
@@ -94,7 +94,6 @@ func asMirrored(before, want, got bson.D) bson.D {
 	return want
 }
 
-// field returns a field of a document; nil if it is missing.
 func field(doc bson.D, name string) any {
 	if doc == nil {
 		return nil
@@ -107,19 +106,19 @@ func field(doc bson.D, name string) any {
 	return nil
 }
 
-// asRuled compares a document with the result of package transition, by its bytes or by its parsed
-// form.
+// asRuled reports whether two documents are equal field by field. If bytes is false, it
+// also accepts documents with the same parsed lock.
 func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)
 	}
-	meaning, ended := catalog.ParseLock(encoded(want)) // a fence can reach its limit
+	meaning, ended := catalog.ParseLock(encoded(want)) // malformed if the fence has reached its limit
 	found, bad := catalog.ParseLock(encoded(got))
 	return reflect.DeepEqual(ended, bad) && revOf(want) == revOf(got) &&
 		reflect.DeepEqual(meaning, found)
 }
 
-// text returns a document as text, with its fields in the order of their names.
+// text returns a document as JSON with sorted fields.
 func text(doc bson.D) string {
 	if doc == nil {
 		return "no document"
@@ -150,7 +149,7 @@ func sorted(v any) any {
 	return v
 }
 
-// In special cases the single commands have the same results as package transition.
+// For rare lock documents, a single command has the same result as package transition.
 func TestPipeline_SpecialCases_AgreeWithPackageTransition(t *testing.T) {
 	t.Parallel()
 	try := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Try) }
@@ -199,7 +198,7 @@ func TestPipeline_SpecialCases_AgreeWithPackageTransition(t *testing.T) {
 	}
 }
 
-// If a process id has several lines, its grant is still one line.
+// A grant is one line in the lock document, even if the process id contains line breaks.
 func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	t.Parallel()
 	odd := func(s transition.Enter) step {
@@ -230,7 +229,9 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	}
 }
 
-// In every mode a single command takes the last place in the queue. The next request is refused.
+// If a queue has one free place, the next request enters it with a single command. Only a
+// reader behind an exclusive holder needs more commands. A full queue refuses requests in
+// every mode.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{
@@ -260,7 +261,7 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	}
 }
 
-// In every mode a request is queued if the lock has the maximum number of holders.
+// A lock has at most MaxHolders holders. A further request must wait.
 func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{catalog.Shared: 0, catalog.Permit: 2_000_000} {
@@ -289,8 +290,8 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	}
 }
 
-// The filter of the plain acquisition matches a document if and only if package catalog parses it
-// as free, without waiters and sharers.
+// The command that acquires a free lock matches exactly the valid documents of free locks
+// without waiters and sharers.
 func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	t.Parallel()
 	taken := 0
@@ -315,7 +316,7 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 			taken++
 		}
 	})
-	if taken == 0 && !testing.Short() && !effort.Race { // a few documents may include no free one
+	if taken == 0 && !testing.Short() && !effort.Race { // a few documents may contain no free lock
 		t.Error("no document was acquired: the test proves nothing")
 	}
 }
@@ -325,7 +326,6 @@ func TestPipeline_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walk(t, evaluated) })
 }
 
-// walk draws a document and applies random transitions to it.
 func walk(t *rapid.T, run runner) {
 	doc, plain := document(t)
 	for range rapid.IntRange(1, 6).Draw(t, "steps") {
@@ -333,8 +333,8 @@ func walk(t *rapid.T, run runner) {
 	}
 }
 
-// For documents of this package each single command is used, and has the same result as package
-// transition.
+// On documents that this package writes, each form of a transition has the same result as
+// package transition. The test fails if it never used one of the forms.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
@@ -351,8 +351,8 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	}
 }
 
-// The function live applies random transitions to a free document. It counts the uses of each form
-// in the map done.
+// Random transitions change a lock that is free at first. The map done counts how often
+// each form changed the document.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {
@@ -374,7 +374,7 @@ func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	}
 }
 
-// Reads skip a document if and only if package catalog rejects it.
+// A read of many locks skips exactly the documents that package catalog cannot parse.
 func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -390,7 +390,8 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	})
 }
 
-// If a lease is the reason for an eviction, the single command requires the watched renewal.
+// The single command that evicts a holder with an expired lease matches only if the lease
+// has not been renewed meanwhile.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

@@ -11,47 +11,47 @@ import (
 	"mongodlm/catalog"
 )
 
-// A product is a server with MongoDB's protocol that is not MongoDB. It is recognized by its
-// replies or its host names, unless a tunnel hides both.
+// A product is a server with MongoDB's protocol that is not MongoDB. This package recognizes
+// a product by its replies or its host names, unless a tunnel hides both.
 type product struct {
 	name  string
 	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)
-	why   string   // the reason not to keep locks there
+	why   string   // the reason why the product is not supported
 }
 
 var (
 	amazonDocumentDB = &product{
 		name:  "Amazon DocumentDB",
 		hosts: []string{".docdb.amazonaws.com", ".docdb-elastic.amazonaws.com"},
-		why: "its storage, read concerns and failover are not MongoDB's, and what locks rely on was " +
-			"never checked there",
+		why: "its storage, read concerns and failover are not MongoDB's, and the guarantees that " +
+			"locks rely on were never checked there",
 	}
 	cosmosDB = &product{
 		name: "Azure Cosmos DB for MongoDB", hosts: []string{".cosmos.azure.com", ".documents.azure.com"},
-		why: "two of its regions may acknowledge writes that exclude each other, of which one is " +
-			"undone later, so two processes would hold one lock",
+		why: "two of its regions may acknowledge conflicting writes and undo one of them later, so " +
+			"two processes would hold one lock",
 	}
 	vCore = &product{
 		name:  "DocumentDB on PostgreSQL (Azure Cosmos DB for MongoDB vCore, Azure DocumentDB)",
 		hosts: []string{".mongocluster.cosmos.azure.com"},
-		why: "it answers as a mongos and is none, and what locks rely on of a MongoDB was never " +
-			"checked there",
+		why: "it answers like a mongos but is not one, and the guarantees of MongoDB that locks rely " +
+			"on were never checked there",
 	}
-	// products are the known products, those with the longest host suffixes first.
+	// products lists the known products. A product with a longer host suffix comes first,
+	// because productAt returns the first match.
 	products = []*product{vCore, amazonDocumentDB, cosmosDB}
 )
 
-// refusal returns the error for an unsupported product, with the reason and an alternative.
 func refusal(name, why string) error {
 	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
 }
 
-// productOf returns the product that sent the replies to buildInfo and hello. It returns nil for
-// MongoDB and FerretDB.
+// productOf returns the product that sent the replies to buildInfo and hello. For MongoDB
+// and FerretDB it returns nil.
 //
-// Sources: Cosmos DB marks its replies with a field _t. The engine on PostgreSQL, such as Azure's,
-// reports its versions in the field "internal" of hello. Amazon DocumentDB lists its hosts in
-// hello, like every replica set.
+// Cosmos DB marks its replies with a field _t. DocumentDB on PostgreSQL, for example in
+// Azure, reports its versions in the field "internal" of hello. Amazon DocumentDB lists its
+// hosts in hello, like every replica set.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
@@ -76,7 +76,8 @@ func productOf(info, hello bson.Raw) *product {
 	return nil
 }
 
-// productAt returns the product to which one of the hosts belongs, or nil. A host may have a port.
+// productAt returns the product to which one of the hosts belongs, or nil. A host may have a
+// port.
 func productAt(hosts []string) *product {
 	for _, p := range products {
 		for _, end := range p.hosts {
@@ -95,7 +96,8 @@ func hostEnds(host, end string) bool {
 	return strings.HasSuffix(strings.ToLower(strings.TrimSuffix(host, ".")), end)
 }
 
-// supportedHosts returns an error if a host belongs to a product. It does no I/O.
+// supportedHosts returns an error if a host belongs to an unsupported product. It does no
+// I/O.
 func supportedHosts(hosts []string) error {
 	if p := productAt(hosts); p != nil {
 		return refusal(p.name, p.why)
@@ -103,7 +105,8 @@ func supportedHosts(hosts []string) error {
 	return nil
 }
 
-// hostsOf returns the hosts of a connection string. For mongodb+srv that is the DNS name.
+// hostsOf returns the hosts of a connection string. For mongodb+srv, it returns the DNS
+// name.
 func hostsOf(uri string) []string {
 	_, rest, _ := strings.Cut(uri, "://")
 	rest = rest[strings.LastIndex(rest, "@")+1:]
@@ -112,7 +115,8 @@ func hostsOf(uri string) []string {
 	return strings.Split(rest, ",")
 }
 
-// supportedProduct is [Supported] for a server other than MongoDB.
+// supportedProduct returns an error if the product or the version of a server other than
+// MongoDB is not supported. For MongoDB it returns nil, and [Supported] checks the version.
 func supportedProduct(s catalog.Server) error {
 	for _, p := range products {
 		if s.Product == p.name {
@@ -126,11 +130,11 @@ func supportedProduct(s catalog.Server) error {
 	case major < 2:
 		return fmt.Errorf("FerretDB %s is not supported: its conditional updates are not "+
 			"atomic, so two processes would hold one lock; use MongoDB 4.4 or newer, or "+
-			"the embedded server of package configserver, which puts a front before it",
+			"the embedded server of package configserver, which serializes its writes",
 			catalog.Printable(s.Version, 40))
 	}
 	return refusal("FerretDB "+catalog.Printable(s.Version, 40), "its engine is DocumentDB on "+
-		"PostgreSQL, and what locks rely on of a MongoDB was never checked there")
+		"PostgreSQL, and the guarantees of MongoDB that locks rely on were never checked there")
 }
 
 // text returns a string field, or "".

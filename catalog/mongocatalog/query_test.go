@@ -10,9 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// This file is the part of the evaluator that applies this package's filters.
+// The methods in this file evaluate the filters of find and update commands.
 
-// matches reports whether a filter matches a document.
 func matches(doc bson.D, filter bson.D, now time.Time) (ok bool, err error) {
 	defer refusal(&err)
 	return evaluator{now: now, root: doc}.matches(doc, filter), nil
@@ -47,13 +46,14 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
-// unread is an array inside an array. Only its type is relevant.
+// An unread value replaces an array inside an array. Conditions test only its type.
 type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached returns the values at a path. In an array, a name of the path may be an index, or a field
-// of the documents in the array. reached returns the values of both.
+// reached returns the values at a path. If a value on the path is an array, the next name
+// can be an index of the array or a field of its documents. Then reached returns the
+// values of both.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
 		return []any{v}
@@ -77,7 +77,6 @@ func reached(v any, path []string) []any {
 	return found
 }
 
-// stepped returns the values at a path. v is the value of the path's first name.
 func stepped(v any, path []string) []any {
 	if v == any(missing{}) {
 		return []any{missing{}}
@@ -85,7 +84,8 @@ func stepped(v any, path []string) []any {
 	return reached(v, path[1:])
 }
 
-// anyOf reports whether a condition is true for a value, or for an element of a value.
+// anyOf reports whether the condition holds for one of the values, or for an element of an
+// array among the values.
 func anyOf(found []any, is func(any) bool) bool {
 	return slices.ContainsFunc(found, func(v any) bool {
 		list, ok := v.(bson.A)
@@ -93,7 +93,6 @@ func anyOf(found []any, is func(any) bool) bool {
 	})
 }
 
-// all reports whether the values at a path meet every condition.
 func (ev evaluator) all(found []any, conditions bson.D) bool {
 	for _, c := range conditions {
 		if !ev.one(found, c) {

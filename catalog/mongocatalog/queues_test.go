@@ -17,7 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// ownStore returns a store in a database that has change streams.
+// ownStore returns a store in a database named distlock. Unlike the database named config,
+// it supports change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
 	return assert.Value(mongocatalog.New(s.client(t),
@@ -27,7 +28,7 @@ func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 const firstUpsert = `E11000 duplicate key error collection: config.locks index: _id_ dup key: ` +
 	`{ _id: "balancer" }`
 
-// If the single command of Enter fails with DuplicateKey, Enter reads the document.
+// If the first command of Enter fails with a duplicate key, Enter reads the lock document.
 func TestCatalog_Enter_DuplicateKey_ReadsTheDocument(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,8 +58,9 @@ func TestCatalog_Enter_DuplicateKey_ReadsTheDocument(t *testing.T) {
 	}
 }
 
-// If other writers always change the document first, Enter fails when the caller's context ends. If
-// the context ends during a read, the outcome is not unknown.
+// If other writers change the document before each write of Enter, Enter returns when the
+// context of its caller ends. The error does not match ErrUnknownOutcome, because no write
+// is pending.
 func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,8 +82,9 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, reads.Load(), 3, "ended at read %d, want %d")
 }
 
-// If a document was deleted and is inserted again, its first fence is the clock. Behind a mongos,
-// the clock is that of the mongos, or the time of the latest ping.
+// If a lock document was deleted, Enter takes the fence of the new document from a clock.
+// Behind a mongos, it uses the clock of the mongos or the time of the latest ping,
+// whichever is later.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
@@ -110,7 +113,8 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// Enter raises the fence with a second command. If that fails, the outcome of Enter is unknown.
+// Enter raises the fence of a new document with a second command. If this command fails,
+// the outcome of Enter is unknown.
 func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	t.Parallel()
 	var commands atomic.Int32
@@ -126,8 +130,9 @@ func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	}
 }
 
-// A lock without waiters is released by a plain update. The first Leave that finds waiters sends
-// two commands, and the next Leave sends one.
+// If the last release found no waiters, Leave first sends a plain update. If the lock now
+// has waiters, this update changes nothing, and Leave sends findAndModify. If the last
+// release found waiters, Leave sends only findAndModify.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()
@@ -170,7 +175,8 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	}
 }
 
-// Leave returns only the grants of its own command, not an earlier grant in the document.
+// Leave returns only the grants that its own command made. It does not return an older
+// grant that is still in the document.
 func TestCatalog_Leave_OlderGrant_IsNotReturned(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
@@ -190,7 +196,8 @@ func TestCatalog_Leave_OlderGrant_IsNotReturned(t *testing.T) {
 	}
 }
 
-// stream answers the command that opens a change stream with events. Later reads return no event.
+// stream returns the answers of a fake server. The server answers the command that opens a
+// change stream with the given events, and later reads with no events.
 func stream(events ...any) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		batch := e("nextBatch", bson.A{})
@@ -214,8 +221,8 @@ func event(kind, name string, fields ...bson.E) bson.D {
 	return append(d, e("fullDocument", bson.D(fields)))
 }
 
-// A stream returns the process's grants from both forms of an event: the changed fields (MongoDB
-// 5.0) and the whole document (4.4).
+// A grant stream finds the grants of its process in both kinds of change events. MongoDB
+// 5.0 reports the changed fields, and MongoDB 4.4 reports the whole document.
 func TestGrantStream_BothFormsOfEvent_ReturnOwnGrants(t *testing.T) {
 	t.Parallel()
 	lines := catalog.GrantLine(id(1), 8, "p.x") + catalog.GrantLine(id(2), 9, "p") + "damaged\n" +
@@ -246,7 +253,6 @@ func TestGrantStream_BothFormsOfEvent_ReturnOwnGrants(t *testing.T) {
 	}
 }
 
-// grantText returns the session's number, the fence and the evidence of each grant.
 func grantText(grants []catalog.Grant) string {
 	var parts []string
 	for _, a := range grants {
@@ -263,7 +269,7 @@ func TestGrantStream_Broken_Ends(t *testing.T) {
 			opened = true
 			return stream()(command)
 		}
-		return failure(136, "the oplog has moved on")(command) // the driver cannot resume from there
+		return failure(136, "the oplog has moved on")(command) // the driver cannot resume the stream
 	})
 	n := assert.Value(ownStore(t, s).GrantStream(t.Context(), "p"))(t)
 	defer n.Close(t.Context())

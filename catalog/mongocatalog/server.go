@@ -17,7 +17,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// systemDatabases have no change streams. They have transactions only on a config server.
+// systemDatabases lists the databases without change streams. They have transactions only on
+// a config server.
 var systemDatabases = []string{"admin", "config", "local"}
 
 type build struct {
@@ -34,7 +35,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	b := c.build.Load()
 	if b == nil {
 		info, err := c.ask(ctx, o, "buildInfo")
-		if err != nil && !hasCode(err, codeAPIStrict) { // the client is restricted to API version 1
+		if err != nil && !hasCode(err, codeAPIStrict) { // apiStrict forbids buildInfo
 			return catalog.Server{}, err
 		}
 		known := parseBuild(info)
@@ -61,17 +62,17 @@ func (c *Catalog) known(ctx context.Context) (catalog.Server, error) {
 	return c.Hello(ctx)
 }
 
-// An answeredHello is the result of the latest Hello, with its time.
+// An answeredHello is the result of the latest Hello, with the time of the reply.
 type answeredHello struct {
 	catalog.Server
 	received time.Duration // monotonic
 }
 
-// helloLasts is how long the method clock uses the same Hello.
+// helloLasts is the time for which one Hello suffices to compute the server's clock.
 const helloLasts = 10 * time.Second
 
-// clock returns the server's clock. It computes the clock from the latest Hello, or sends a Hello
-// if that is older than helloLasts.
+// clock returns the server's clock, computed from the latest Hello. If that Hello is older
+// than helloLasts, clock sends a new Hello.
 func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	if s := c.server.Load(); s != nil {
 		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
@@ -85,7 +86,8 @@ func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 // ListingTime returns the clock that List uses. It does no I/O. The clock is:
 //   - usually the server's clock at the latest Hello;
 //   - behind a mongos, the shard's clock at this process's latest ping;
-//   - behind a mongos, for a process that does not ping, the clock of the mongos, for display only;
+//   - behind a mongos without a ping of this process, the clock of the mongos at the latest
+//     Hello, for display only;
 //   - zero before the first Hello.
 func (c *Catalog) ListingTime() time.Time {
 	switch s := c.server.Load(); {
@@ -100,9 +102,10 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the clock for the first fence of a new document. That is the server's clock in
-// s. But a mongos does not report the shard's clock. Behind a mongos, seedTime returns the later of
-// the latest ping and the clock of the mongos, because either may be too early.
+// seedTime returns the clock for the first fence of a new document. Usually that is the
+// server's clock in s. A mongos does not report the shard's clock. So behind a mongos,
+// seedTime returns the later of two times: the shard's clock at the latest ping, and the
+// clock of the mongos. Both times may be too early.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -136,7 +139,7 @@ func parseBuild(info bson.Raw) build {
 	if version, ok := info.Lookup("ferretdbVersion").StringValueOK(); ok {
 		b.version, b.ferret = version, true
 	}
-	if own, ok := info.Lookup("ferretdb").DocumentOK(); ok { // 2.0 and newer
+	if own, ok := info.Lookup("ferretdb").DocumentOK(); ok { // FerretDB 2.0 and newer
 		b.version, b.ferret = cmp.Or(text(own, "version"), "2"), true
 	}
 	b.front, _ = info.Lookup("mongodlmFront").BooleanOK()
@@ -154,7 +157,7 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	if s.Version == "" {
 		s.Version = wireVersion(hello)
 	}
-	// The field configsvr has the version of a protocol. Only its existence matters.
+	// The field configsvr contains the version of a protocol. Only its existence matters.
 	s.ConfigServer = hello.Lookup("configsvr").Type != 0
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind != catalog.Mongos {
 		s.Time = time.UnixMilli(ms).UTC()
@@ -165,14 +168,15 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	// That is also right for a config server: it has other databases only if it is also a shard.
+	// A config server that is not a shard has only system databases. On a config server that
+	// is a shard, the other databases have change streams.
 	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }
 
-// wireVersion returns the server's version according to its wire version. It is for clients that
-// are not allowed to send buildInfo.
+// wireVersion returns the MongoDB version that belongs to the wire version in hello. It is
+// used if the client is not allowed to send buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	version := ""
@@ -202,8 +206,8 @@ func kindOf(b build, hello bson.Raw) catalog.Kind {
 	}
 }
 
-// primaryOf returns a name for the term of a primary. For a server without terms it names the start
-// of the process.
+// primaryOf returns an identifier for the term of a primary. If the server has no terms, it
+// returns an identifier of the server's process.
 func primaryOf(hello bson.Raw) string {
 	if id, ok := hello.Lookup("electionId").ObjectIDOK(); ok {
 		version, _ := hello.Lookup("setVersion").AsInt64OK()
@@ -215,8 +219,8 @@ func primaryOf(hello bson.Raw) string {
 	return ""
 }
 
-// Supported returns nil for a supported server, else an error with the reason and an alternative.
-// It does no I/O.
+// Supported returns nil if the server and the database are supported. Otherwise it returns
+// an error with the reason and an alternative. It does no I/O.
 func Supported(s catalog.Server, database string) error {
 	if err := supportedProduct(s); err != nil {
 		return err
@@ -226,8 +230,8 @@ func Supported(s catalog.Server, database string) error {
 		return nil
 	case catalog.Mongos:
 		if database == DefaultDatabase {
-			return fmt.Errorf("database %q is not supported behind a mongos: it is the "+
-				"cluster's own; choose another database, or connect to the config servers", database)
+			return fmt.Errorf("database %q is not supported behind a mongos: it belongs to "+
+				"the cluster; choose another database, or connect to the config servers", database)
 		}
 	}
 	if major, minor := version(s.Version); major < 4 || major == 4 && minor < 4 {
@@ -238,8 +242,8 @@ func Supported(s catalog.Server, database string) error {
 	return nil
 }
 
-// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2"; zero for a
-// part that is not a number.
+// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2". For a
+// part that is not a number, it returns zero.
 func version(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(text, "v"), ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -254,13 +258,15 @@ func version(text string) (major, minor int) {
 	return major, minor
 }
 
-// UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of this
-// store, else "". On a config server, setFeatureCompatibilityVersion "7.0" drops config.lockpings,
-// then config.locks. The warning describes the steps before the upgrade. UpgradeDrops also warns if
-// the user lacks the privilege to read the version. It sends one command to a config server of
-// MongoDB 7. For every other server it does no I/O after the first Hello.
+// UpgradeDrops returns a warning if an upgrade of MongoDB will delete the collections of the
+// catalog. Otherwise it returns "". On a config server, setFeatureCompatibilityVersion "7.0"
+// drops config.lockpings, then config.locks. The warning describes the steps before the
+// upgrade. UpgradeDrops also returns the warning if it cannot read the feature compatibility
+// version, for example because the user lacks the privilege. It sends one command to a
+// config server of MongoDB 7. For every other server it does no I/O after the first Hello.
 //
-// Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
+// Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2
+// on.
 func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 	s, err := c.known(ctx)
 	if err != nil || !s.ConfigServer || c.database != DefaultDatabase {
@@ -279,7 +285,7 @@ func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 		DefaultDatabase, catalog.PingsCollection, DefaultDatabase, catalog.LocksCollection)
 }
 
-// featureVersion returns the server's feature compatibility version; "" after an error.
+// featureVersion returns the server's feature compatibility version, or "" after an error.
 func (c *Catalog) featureVersion(ctx context.Context) string {
 	var text string
 	o := on("", "getParameter", "read the feature compatibility version")

@@ -17,21 +17,20 @@ import (
 )
 
 // Snapshots is documented in [catalog.Queues]. On a replica set or a standalone it sends one
-// aggregate for all names, which returns the locks, the pings of their processes and the server's
-// clock. FerretDB does not support the aggregate: there Snapshots reads the clock, the locks and
-// the pings, in that order.
+// aggregate for all names. The aggregate returns the locks, the pings of their holders and
+// waiters, and the server's clock. FerretDB does not support the aggregate. There, Snapshots
+// reads the clock, the locks and the pings, in that order.
 //
-// The clock of a mongos is not the clock of the shards. So behind a mongos the time is the shard's
-// clock at this process's latest ping. With [Options].Viewer it is the clock of the mongos.
+// The clock of a mongos is not the clock of the shards. So behind a mongos, ServerTime is
+// the shard's clock at this process's latest ping. With [Options].Viewer, it is the clock of
+// the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
 	}
-	return c.snapshots(ctx, reading("look at "+fewOf(names)), among("_id", names))
+	return c.snapshots(ctx, reading("read "+fewOf(names)), among("_id", names))
 }
 
-// snapshots reads the locks that match the filter, the pings of their processes, and the server's
-// clock.
 func (c *Catalog) snapshots(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -68,7 +67,7 @@ func (c *Catalog) snapshots(ctx context.Context, o operation, filter bson.D) (ca
 	return snapshots, err
 }
 
-// fewOf returns a text with the first names and the number of the others.
+// fewOf returns a text with the first three names and the number of the remaining names.
 func fewOf(names []string) string {
 	const few = 3
 	var shown []string
@@ -82,14 +81,14 @@ func fewOf(names []string) string {
 	return text
 }
 
-// joins reports whether the server can return locks, pings and its clock in one command. A mongos
-// cannot: $$NOW is the clock of the mongos, and 4.4 and 5.0 reject a join with a sharded
-// collection.
+// joins reports whether the server can return locks, pings and its clock in one command. A
+// mongos cannot, because its $$NOW is the clock of the mongos, and because MongoDB 4.4 and
+// 5.0 reject a join with a sharded collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
 
-// A pingDocs has ping documents, by process.
+// A pingDocs contains ping documents by process id.
 type pingDocs map[string]catalog.PingState
 
 func (p pingDocs) of(process string) catalog.PingState { return p[process] }
@@ -103,7 +102,8 @@ func (p pingDocs) add(raw bson.Raw) {
 // A rowFunc receives a lock document and its snapshot. It returns false to end the read.
 type rowFunc func(lock bson.Raw, snapshot catalog.Snapshot) bool
 
-// observe calls show for each lock that matches the filter, until show returns false.
+// observe calls the given function for each lock that matches the filter, until the function
+// returns false.
 func (c *Catalog) observe(
 	ctx context.Context, o operation, filter bson.D, sorted bool, show rowFunc,
 ) error {
@@ -136,15 +136,15 @@ func (c *Catalog) observe(
 	return r.err
 }
 
-// HeldOrFree is documented in [catalog.Queues]. It sends one command. Only on FerretDB does the
-// result have who, why, since and takeoverMS of waiters.
+// HeldOrFree is documented in [catalog.Queues]. It sends one command. The result omits who,
+// why, since and takeoverMS of waiters, except on FerretDB.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, always []string) (
 	locks []catalog.Lock, err error,
 ) {
 	if len(names) == 0 {
 		return nil, ctx.Err()
 	}
-	o := reading("ask for the grants of", process)
+	o := reading("poll the grants of", process)
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
@@ -166,8 +166,8 @@ const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// List is documented in [catalog.Locks]. On a replica set or a standalone it sends one aggregate.
-// On another server it sends one Hello and two finds per 500 locks.
+// List is documented in [catalog.Locks]. On a replica set or a standalone it sends one
+// aggregate. On any other server it sends one Hello and two finds per 500 locks.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	op, filter := catalog.OpList, bson.D{}
 	if waited {
@@ -221,9 +221,9 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// join reads the pings of the holders and waiters in the valid lock documents. It calls show with
-// each document and its snapshot, until show returns false. The parameter at has the time and the
-// term of the snapshots.
+// join reads the pings of the holders and waiters in the valid lock documents. It calls the
+// given function with each lock document and its snapshot, until the function returns false.
+// It copies ServerTime and Primary from the argument at to every snapshot.
 func (c *Catalog) join(
 	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show rowFunc,
 ) (more bool, err error) {

@@ -8,10 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file builds the writes of a compare-and-set.
-
-// answer is a projection of the returned document. It omits the waiters and adds the server's
-// clock.
+// answer is the projection of the document that a release or an eviction returns. It omits
+// the waiters and adds the server's clock.
 func answer() bson.D {
 	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
@@ -26,10 +24,11 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// swap returns the write of a change to a document that has not changed since it was read. read is
-// nil if there was no document. The filter compares state and ts, which foreign programs change,
-// and rev, which this package changes. If the write cannot raise a damaged rev, the filter also
-// compares sharers and waiters.
+// swap returns the write of a change, on the condition that the document has not changed
+// since it was read. If there was no document, read is nil. The filter compares three
+// fields: state and ts, which foreign programs change, and rev, which this package changes.
+// If rev is invalid and the write cannot raise it, the filter also compares sharers and
+// waiters.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
@@ -51,12 +50,11 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 
-// unchanged is the condition that a document has not changed since it was read.
 func unchanged(read bson.Raw) bson.D {
 	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }
 
-// as(read, field) is the condition that a field still has the value that was read.
+// as returns the condition that a field has not changed since the read.
 func as(read bson.Raw, field string) bson.E {
 	if v := read.Lookup(field); v.Type != 0 {
 		return bson.E{Key: field, Value: v}

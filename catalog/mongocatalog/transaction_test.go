@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A script has the replies to the commands of each kind, in order. The last reply is repeated.
+// A script maps the name of a command to its replies, in order. The last reply is
+// repeated.
 type script map[string][]bson.D
 
 var (
@@ -24,7 +25,8 @@ var (
 	rejected = answer(13)
 	conflict = answer(112, "TransientTransactionError")
 	undone   = answer(251, "TransientTransactionError")
-	// The server omits the label if it cannot guarantee that the abort is majority-committed.
+	// The server omits the label TransientTransactionError if it cannot guarantee that the
+	// abort reached a majority.
 	undoneHere = answer(251)
 	moved      = answer(11602, "RetryableWriteError")
 )
@@ -45,7 +47,8 @@ func kindOf(command bson.Raw) string {
 	return elements[0].Key()
 }
 
-// transacting returns a store with a server that replies by the script. Other commands succeed.
+// transacting returns a store and its fake server. The server takes its replies from the
+// script. A command without replies in the script succeeds.
 func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	t.Helper()
 	server := serve(t, nil)
@@ -70,7 +73,6 @@ func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	return c, server
 }
 
-// kinds returns the kinds of the received commands.
 func (s *fakeServer) kinds() []string {
 	var kinds []string
 	for _, command := range s.sent() {
@@ -79,8 +81,9 @@ func (s *fakeServer) kinds() []string {
 	return kinds
 }
 
-// After a conflict over the lock document, only the write of that document is tried, until it
-// succeeds. Then the function runs a second and last time.
+// If a transaction conflicts with another write to the lock document, Transact first
+// repeats only its own write to the lock document. When that write has succeeded, Transact
+// calls the given function once more.
 func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
@@ -102,7 +105,7 @@ func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	assert.Slices(t, got, want, "sent %v\nwant %v")
 }
 
-// If the session does not hold the lock, the transaction is not committed.
+// If the session does not hold the lock, Transact does not commit the transaction.
 func TestTransact_LockLost_IsNotCommitted(t *testing.T) {
 	t.Parallel()
 	none := bson.D{e("ok", 1.0), e("n", int32(0)), e("nModified", int32(0))}
@@ -114,8 +117,9 @@ func TestTransact_LockLost_IsNotCommitted(t *testing.T) {
 	}
 }
 
-// If the outcome of a commit is unknown, so is that of Transact. The function runs again only if
-// the server reports that it aborted the transaction. The driver sends each commit up to two times.
+// Transact calls the given function again only if the server reports that it aborted the
+// transaction. If Transact cannot learn whether the commit was applied, the error matches
+// ErrUnknownOutcome. The driver sends each commit at most twice.
 func TestTransact_CommitOutcome(t *testing.T) {
 	t.Parallel()
 	unknown := catalog.ErrUnknownOutcome
@@ -162,8 +166,9 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// With the context that the function receives, Renew and PutFirst are part of the transaction.
-// Other operations are not.
+// Transact passes the context of its transaction to the given function. With this context,
+// Renew and PutFirst of the session that holds the lock are part of the transaction. All
+// other operations are outside of the transaction.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)
@@ -171,7 +176,7 @@ func TestTransact_InsideAndOutside(t *testing.T) {
 	inside := func(t *testing.T, want bool, do func() error) {
 		t.Helper()
 		before := len(server.sent())
-		_ = do() // the script has no cursor
+		_ = do() // fails, because the script has no cursor
 		sent := server.sent()[before:]
 		if len(sent) == 0 {
 			t.Error("nothing was sent")

@@ -10,13 +10,13 @@ import (
 	"mongodlm/catalog"
 )
 
-// leaveDamaged is Leave for a document that [catalog.ParseLock] rejects. An operator or a newer
-// version wrote such a document. leaveDamaged removes the session, and frees the lock if there is
-// no other holder. It does not grant the lock to a waiter. For that an operator must repair the
-// document.
+// leaveDamaged applies Leave to a document that [catalog.ParseLock] rejects. It removes the
+// session. If there is no other holder, it frees the lock. It does not grant the lock to a
+// waiter, because an operator must first repair the document.
 //
-// If leaveDamaged cannot determine the other holders, it returns the parameter why, which is the
-// error of ParseLock. It returns ErrNoMatch if the session is not in the document.
+// If leaveDamaged cannot determine the other holders, it returns the error of ParseLock,
+// which the caller passes as why. If the session is not in the document, it returns
+// ErrNoMatch.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
@@ -50,15 +50,13 @@ func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, er
 	return c, nil
 }
 
-// sessionOf returns the session of a document or of an element of sharers or waiters. It is zero if
-// the session is missing or invalid.
 func sessionOf(entry bson.Raw) bson.ObjectID {
 	ts, _ := entry.Lookup("ts").ObjectIDOK()
 	return ts
 }
 
-// The function without returns the elements of a list that do not have the session. The result
-// found reports whether an element had it.
+// without returns the elements of a list except those of the given session. found reports
+// whether the session had an element.
 func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
@@ -72,10 +70,10 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	return rest, found
 }
 
-// coHolder returns the first element of others that has a session; nil if there is none. If the
-// first sharer of the document is not the holder in its top-level fields, the sharers may be
-// outdated. Outdated sharers are ignored if the mode is exclusive. They are also ignored if the
-// state is not 1, because then a foreign manager acquired the lock.
+// coHolder returns the first element of others that has a session, or nil. It ignores
+// outdated sharers. The sharers are outdated if the first sharer is not the holder in the
+// top-level fields, and the mode is exclusive or the state is not 1. A state other than 1
+// means that a foreign manager acquired the lock.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -91,9 +89,10 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether holders of the lock may be missing from the document. They may be
-// missing if the mode is not exclusive and the field sharers has a value that is not a list. In
-// state 1 and mode shared or permit, they are also missing if sharers is absent or empty.
+// unreadable reports whether the lock may have holders that the document does not contain.
+// There are two cases:
+//   - The mode is not exclusive, and the field sharers exists but is not a list.
+//   - The state is 1, the mode is shared or permit, and sharers is absent or empty.
 func unreadable(raw bson.Raw) bool {
 	sharers := raw.Lookup("sharers")
 	list, isList := sharers.ArrayOK()
@@ -110,8 +109,6 @@ func exclusive(raw bson.Raw) bool {
 	return absent(mode) || isText && text == string(catalog.Exclusive)
 }
 
-// stateIs reports whether the state is the given number. State 0 is a free lock, and state 1 a lock
-// that this module holds.
 func stateIs(raw bson.Raw, want int64) bool {
 	state := raw.Lookup("state")
 	f, isDouble := state.DoubleOK()

@@ -9,10 +9,12 @@ import (
 	"mongodlm/catalog"
 )
 
-// Decide parses a lock document and returns it with the change of a transition. raw is nil if the
-// document does not exist. Decide is the part of Apply that is the same for all stores, see
-// [catalog.Locks]. Errors: those of the transition; ErrNoMatch for a missing document, except for
-// Enter; *MalformedError, with the exceptions in [catalog.Locks].
+// Decide parses a lock document, and returns the lock and the change that the transition
+// makes. If the document does not exist, raw is nil. Every store applies transitions with
+// Decide. Errors:
+//   - the errors of the transition;
+//   - ErrNoMatch for a missing document, except for Enter;
+//   - *MalformedError, with the exceptions in [catalog.Locks].
 func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	l catalog.Lock, c catalog.Change, err error,
 ) {
@@ -46,7 +48,6 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
-// damaged returns the change for a document that [catalog.ParseLock] rejects.
 func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, error) {
 	switch t := t.(type) {
 	case Leave:
@@ -59,7 +60,6 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 	return catalog.Change{}, why
 }
 
-// withSession returns the document with another value of the field ts.
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 	var doc bson.D
 	if bson.Unmarshal(raw, &doc) != nil {
@@ -74,7 +74,7 @@ func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {
 }
 
 // Under returns the session of a transition that may be part of a transaction, see
-// [catalog.Transactions]. ok is false for any other transition.
+// [catalog.Transactions]. For any other transition, ok is false.
 func Under(t catalog.Transition) (s catalog.Session, ok bool) {
 	switch t := t.(type) {
 	case Renew:

@@ -13,17 +13,16 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A failer is a *testing.T or a *rapid.T.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// planted is a fence so large that no grant raises it to the clock.
+// planted is a fence above transition.Seeded. A grant raises it by 1 and does not take the
+// fence from the clock.
 const planted = int64(1) << 40
 
-// noon is the server's clock in the tables.
 var noon = time.UnixMilli(1_790_000_000_000).UTC()
 
 func session(n int) bson.ObjectID { return bson.ObjectID{0: 0x40, 10: byte(n >> 8), 11: byte(n)} }
@@ -32,7 +31,7 @@ func number(ts bson.ObjectID) int { return int(ts[10])<<8 | int(ts[11]) }
 
 func process(n int) string { return fmt.Sprint("process-", n) }
 
-// entrant parses the short form of a request: a letter for the mode, then the number of the
+// entrant parses a short form of a request: a letter for the mode, and the number of the
 // session. Examples: x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
 func entrant(f failer, text string) catalog.Request {
 	f.Helper()
@@ -58,8 +57,8 @@ func entrant(f failer, text string) catalog.Request {
 	return r
 }
 
-// document returns the document for the short form of a lock: the holders, a bar, the waiters. The
-// holder f9 is foreign: it has state 2 and no fields of this module.
+// document builds a lock document from a short form: the holders, a bar, the waiters. The
+// holder f9 is foreign: its state is 2, and it has no fields of this module.
 func document(f failer, text string) bson.D {
 	f.Helper()
 	left, right, _ := strings.Cut(text, "|")
@@ -111,7 +110,6 @@ func document(f failer, text string) bson.D {
 	return doc
 }
 
-// parse parses a document, which must be well formed.
 func parse(f failer, doc bson.D) catalog.Lock {
 	f.Helper()
 	raw, err := bson.Marshal(doc)
@@ -125,7 +123,6 @@ func parse(f failer, doc bson.D) catalog.Lock {
 	return l
 }
 
-// short returns the short form of a lock.
 func short(l catalog.Lock) string {
 	var parts []string
 	write := func(participants []catalog.Participant) {
@@ -146,13 +143,13 @@ func short(l catalog.Lock) string {
 	return strings.Join(parts, " ")
 }
 
-// The list ours has the fields that a transition may write.
+// A transition may write these fields.
 var ours = []string{
 	"evidence", "fence", "grants", "limit", "mode", "process", "sharers", "state", "takeoverMS", "ts",
 	"waiters", "when", "who", "why",
 }
 
-// apply checks the order of the fields in a change, and applies the change to a document.
+// The test fails if the change has unsorted, repeated or unknown fields.
 func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	f.Helper()
 	sorted := func(a, b bson.E) int { return strings.Compare(a.Key, b.Key) }
@@ -183,7 +180,6 @@ func apply(f failer, doc bson.D, c catalog.Change) bson.D {
 	return doc
 }
 
-// value returns a field of a document; nil if it does not exist.
 func value(doc bson.D, key string) any {
 	for _, e := range doc {
 		if e.Key == key {
@@ -193,14 +189,11 @@ func value(doc bson.D, key string) any {
 	return nil
 }
 
-// put sets a field, as another program would.
 func put(doc bson.D, key string, v any) bson.D {
 	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == key })
 	return append(doc, bson.E{Key: key, Value: v})
 }
 
-// entering, leaving and granting apply the transitions to a lock. changed reports whether the
-// change is not empty.
 func entering(l catalog.Lock, r catalog.Request, how catalog.EnterMode, now time.Time) (
 	c catalog.Change, changed bool, err error,
 ) {

@@ -2,9 +2,6 @@ package transition
 
 import "mongodlm/catalog"
 
-// This file has the methods Op, and the methods On of the types that do not embed a
-// [catalog.Session].
-
 func (t GrantNext) On() string    { return t.Name }
 func (t RequestYield) On() string { return t.Name }
 func (c Condemn) On() string      { return c.Process }

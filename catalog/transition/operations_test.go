@@ -8,7 +8,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Every transition and every change of a ping has its own Op, for which Writes returns true.
+// No two transitions or changes of a ping return the same Op. The method Writes of each Op
+// returns true.
 func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	t.Parallel()
 	seen := map[catalog.Op]bool{}

@@ -14,8 +14,9 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A life applies random transitions and foreign writes to a lock document. It compares them with a
-// second, simple implementation of the rules.
+// A life applies random transitions and random writes of other programs to a lock
+// document. After each step it compares the document with the result of moveUp, a second
+// implementation of the queue.
 type life struct {
 	doc      bson.D
 	now      time.Time
@@ -54,7 +55,7 @@ func TestQueue_AnyLife(t *testing.T) {
 
 func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
-// fits reports whether p may become a holder in addition to the present holders.
+// fits reports whether p may hold the lock together with the given holders.
 func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	if len(holders) == 0 {
 		return true
@@ -65,7 +66,8 @@ func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	return p.Mode == catalog.Shared || len(holders) < int(p.Limit)
 }
 
-// moveUp grants the lock to the first waiters, one after the other.
+// moveUp grants the lock to waiters from the front of the queue, until a waiter does not
+// fit.
 func moveUp(holders, waiters []catalog.Participant) (granted, rest []catalog.Participant) {
 	holders = slices.Clone(holders)
 	for len(waiters) > 0 && fits(holders, waiters[0]) {
@@ -82,7 +84,6 @@ func names(participants []catalog.Participant) []string {
 	return out
 }
 
-// invariants checks the document after each step.
 func (m *life) invariants(t *rapid.T) {
 	l := m.lock(t)
 	holders := l.Holders()
@@ -106,8 +107,8 @@ func (m *life) invariants(t *rapid.T) {
 	}
 }
 
-// step applies a change and compares the result with that of moveUp. The parameters are the holders
-// and waiters after the session has left or entered, and before any grant.
+// step applies a change and compares the result with moveUp. holders and waiters are the
+// state before any grant, when the session has already entered or left.
 func (m *life) step(
 	t *rapid.T, c catalog.Change, holders, waiters []catalog.Participant, evidence string,
 ) {
@@ -192,7 +193,6 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	}
 }
 
-// participant draws a holder or a waiter.
 func (m *life) participant(t *rapid.T) catalog.Participant {
 	l := m.lock(t)
 	all := slices.Concat(l.Holders(), l.Waiters)
@@ -245,7 +245,6 @@ func (m *life) grantNext(t *rapid.T) {
 	m.step(t, c, l.Holders(), l.Waiters, "")
 }
 
-// foreignRelease frees the lock as a mongos does: it changes only the state.
 func (m *life) foreignRelease(t *rapid.T) {
 	if !m.lock(t).Held {
 		t.Skip("no holder")
@@ -253,8 +252,8 @@ func (m *life) foreignRelease(t *rapid.T) {
 	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
-// foreignOvertake acquires the lock as a config server's lock manager does: it writes only the
-// fields of mongos.
+// foreignOvertake takes the lock over as MongoDB's own lock manager does: it writes only
+// the fields that MongoDB knows.
 func (m *life) foreignOvertake(t *rapid.T) {
 	m.sessions++
 	m.doc = put(m.doc, "state", int32(2))

@@ -16,7 +16,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A step applies a transition to a lock. The server's clock is the constant noon.
 type step func(f failer, l catalog.Lock) (catalog.Change, bool, error)
 
 func enter(text string, how catalog.EnterMode) step {
@@ -212,8 +211,8 @@ func TestFence_TooLarge_NoGrant(t *testing.T) { // F8
 	}
 }
 
-// In every mode the queue has room for MaxWaiters. The next request is refused, unless its session
-// is already queued.
+// In each mode the queue has MaxWaiters places. A full queue refuses a new session, but
+// not a session that is already queued.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{
@@ -250,8 +249,8 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	}
 }
 
-// A free lock with a full queue has room for a new request, because the first waiter becomes the
-// holder.
+// If a lock is free and its queue is full, a new request is still queued, because the
+// first waiter becomes the holder.
 func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
 	t.Parallel()
 	var waiters strings.Builder

@@ -21,11 +21,11 @@ import (
 	"mongodlm/singleton"
 )
 
-// closeLimit is how long a terminating process may take to release its lock.
+// closeLimit bounds each step of the cleanup at the end of a process.
 const closeLimit = 10 * time.Second
 
-// beBalancer implements "balancer-demo balancer", which runs one balancer. It writes the balancer's
-// events to out as lines of JSON.
+// beBalancer implements the command "balancer". It writes the events of the balancer to
+// out, one JSON object per line.
 func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -74,7 +74,6 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	return errors.Join(err, past.Close(end))
 }
 
-// metadata gives access to the cluster's metadata and to the lock documents.
 type metadata struct {
 	*balancer.Store
 	client  *mongo.Client
@@ -108,7 +107,6 @@ func (m *metadata) close() {
 	_ = m.client.Disconnect(ctx) // best effort
 }
 
-// load implements "balancer-demo load", which only loads the cluster.
 func load(ctx context.Context, o opts, out io.Writer) error {
 	cluster, err := readCluster(o.cluster)
 	if err != nil {
@@ -121,7 +119,7 @@ func load(ctx context.Context, o opts, out io.Writer) error {
 	defer m.close()
 	err = m.Load(ctx, cluster)
 	if errors.Is(err, balancer.ErrNotEmpty) && o.ifEmpty {
-		fmt.Fprintf(out, "database %s holds a cluster already\n", o.database)
+		fmt.Fprintf(out, "database %s already has a cluster\n", o.database)
 		return nil
 	}
 	if err != nil {
@@ -140,6 +138,6 @@ func readCluster(path string) (cluster.Cluster, error) {
 	if err != nil {
 		return cluster.Cluster{}, err
 	}
-	defer file.Close() // the file was only read
+	defer file.Close() // Close cannot lose data of a read
 	return cluster.Load(path, file)
 }

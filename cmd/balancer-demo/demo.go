@@ -21,7 +21,7 @@ const (
 	mostDeaths = 3                      // bounds the deaths of balancers that the demo did not kill
 )
 
-// A demo is the parent process of the balancers.
+// A demo runs the balancers as child processes.
 type demo struct {
 	o         opts
 	out       io.Writer
@@ -30,16 +30,16 @@ type demo struct {
 	clock     clock.Clock
 	start     clock.Reading
 	before    cluster.Cluster
-	processes []*process // by number - 1
+	processes []*process // the index is the number minus 1
 	ledger    ledger
 	faults    *faults
 	events    chan balancer.Event
-	failed    map[int]string // the last error of a balancer, until its next round
+	failed    map[int]string // by number: the last error since the latest round
 	deaths    int
 	balanced  bool
 }
 
-// demonstrate runs the whole demo and reports whether the demo succeeded.
+// demonstrate runs the demo and reports whether the demo succeeded.
 func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	cluster, err := readCluster(o.cluster)
 	if err != nil {
@@ -47,7 +47,7 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	}
 	whole := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit,
-		fmt.Errorf("not done within %v", demoLimit))
+		fmt.Errorf("not finished within %v", demoLimit))
 	defer cancel()
 	d := &demo{o: o, out: out, server: "the MongoDB given by --uri", failed: map[int]string{},
 		clock: clock.System()}
@@ -74,8 +74,8 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	return d.withPage(whole, func() (bool, error) { return d.play(ctx) })
 }
 
-// play runs the balancers until the demo is complete, prints the report, and reports whether the
-// demo succeeded.
+// play runs the balancers until the cluster is balanced and the balancers have survived
+// every fault. Then it prints the report, and reports whether the demo succeeded.
 func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	if d.before, err = d.meta.Read(ctx); err != nil {
 		return false, err
@@ -104,8 +104,9 @@ func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	return r.ok(), err
 }
 
-// work starts the balancers, handles their events until done returns true, and ends the balancers.
-// It calls done after each event and each tick.
+// work starts the balancers and passes each of their events to the function handle. When the
+// function done returns true, work ends the balancers. It calls done at the start, after
+// each event and after each tick.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), make([]*process, d.o.processes)
@@ -144,14 +145,13 @@ func (d *demo) handle(ctx context.Context, e balancer.Event) {
 	d.faults.note(ctx, e)
 }
 
-// tell logs the important events of a balancer.
 func (d *demo) tell(e balancer.Event) {
 	switch e.Kind {
 	case balancer.Started:
 		d.say(e.Number, "started", "ready process=%q", e.Process)
 	case balancer.Entered:
 		delete(d.failed, e.Number)
-		d.say(e.Number, "round", "has the lock after %v fence=%d", short(e.Waited), e.Fence)
+		d.say(e.Number, "round", "acquired the lock after %v fence=%d", short(e.Waited), e.Fence)
 	case balancer.TookOver:
 		d.say(e.Number, "takeover", "took the lock of a dead holder after %v fence=%d evidence=%q",
 			short(e.Waited), e.Fence, e.Text)
@@ -160,9 +160,9 @@ func (d *demo) tell(e balancer.Event) {
 	case balancer.Refused:
 		d.say(e.Number, "refused", "a write with its old fence was refused: %s fence=%d", e.Text, e.Fence)
 	case balancer.Breach:
-		d.say(e.Number, "violation", "a write with its old fence went through fence=%d", e.Fence)
+		d.say(e.Number, "violation", "a write with its old fence succeeded fence=%d", e.Fence)
 	case balancer.Failed:
-		if d.failed[e.Number] != e.Text { // the same error is logged once
+		if d.failed[e.Number] != e.Text { // do not log the same error again
 			d.failed[e.Number] = e.Text
 			d.say(e.Number, "error", "%s", e.Text)
 		}
@@ -171,12 +171,13 @@ func (d *demo) tell(e balancer.Event) {
 
 func (d *demo) since() time.Duration { return d.clock.Now().Mono - d.start.Mono }
 
-// say logs a line about a balancer, or about the demo itself if number is 0.
+// say logs a line about the balancer with the given number. Number 0 means the demo itself.
 func (d *demo) say(number int, kind, format string, args ...any) {
 	fmt.Fprintln(d.out, line(d.since(), number, kind, fmt.Sprintf(format, args...)))
 }
 
-// line formats an event as one line without the newline. It escapes control characters:
+// line returns the log line of an event, without a newline and with escaped control
+// characters. For example:
 //
 //	12.3s #2 takeover: took the lock of a dead holder after 4.1s fence=42 evidence="..."
 func line(at time.Duration, number int, kind, text string) string {
@@ -187,7 +188,6 @@ func line(at time.Duration, number int, kind, text string) string {
 	return fmt.Sprintf("%.1fs %s %s: %s", at.Seconds(), who, kind, catalog.Printable(text, 1000))
 }
 
-// short returns a duration rounded for display.
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
 func (d *demo) spawn(number int) (err error) {
@@ -195,8 +195,8 @@ func (d *demo) spawn(number int) (err error) {
 	return err
 }
 
-// revive restarts balancers that have exited. It returns an error if more than mostDeaths of them
-// have exited although the demo did not kill them.
+// revive restarts the balancers that have exited. It returns an error after more than
+// mostDeaths exits that the demo did not cause.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		select {
@@ -205,20 +205,19 @@ func (d *demo) revive() error {
 			continue
 		}
 		if !p.killed {
-			d.say(p.number, "died", "nobody killed it: %v", p.cmd.ProcessState)
+			d.say(p.number, "died", "the demo did not kill it: %v", p.cmd.ProcessState)
 			if d.deaths++; d.deaths > mostDeaths {
-				return fmt.Errorf("balancers died by themselves %d times", d.deaths)
+				return fmt.Errorf("balancers exited unexpectedly %d times", d.deaths)
 			}
 		}
 		if err := d.spawn(p.number); err != nil {
 			return err
 		}
-		d.say(p.number, "restart", "started again as process %d", d.processes[p.number-1].cmd.Process.Pid)
+		d.say(p.number, "restart", "restarted as process %d", d.processes[p.number-1].cmd.Process.Pid)
 	}
 	return nil
 }
 
-// endAll ends every balancer. It kills a balancer that does not exit.
 func (d *demo) endAll() {
 	var ending sync.WaitGroup
 	for _, p := range d.processes {

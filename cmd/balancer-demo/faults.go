@@ -7,21 +7,21 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// A faults injects the faults of a demo. It kills a holder of the lock. Later it stops a holder,
-// and continues that process after another takeover. If a process had released the lock just before
-// its fault, the fault is injected again.
+// faults injects failures into a demo. First it kills the process that holds the lock. Later
+// it stops the holder, and continues the stopped process after a takeover. If the process
+// has already released the lock, the fault does not count and is repeated.
 type faults struct {
 	d        *demo
-	plan     []fault       // in their order
-	resumeAt time.Duration // since the start; 0 before the takeover from the stopped process
+	plan     []fault       // in the order of injection
+	resumeAt time.Duration // since the start; 0 until another process takes over
 	resumed  bool
 }
 
-// A fault is a kill or a stop of a process that held the lock.
+// A fault is a planned kill or stop of the process that holds the lock.
 type fault struct {
 	kind     string // kill or stop
-	after    int    // it waits for this number of rounds, so that it interrupts work
-	process  string // the process that was hit; empty before
+	after    int    // the number of rounds before the fault
+	process  string // the id of the hit process; empty before the fault
 	number   int
 	at       time.Duration
 	survived bool
@@ -32,9 +32,9 @@ func newFaults(d *demo) *faults {
 	switch {
 	case d.o.noFaults:
 	case d.o.processes == 1:
-		d.say(0, "start", "no faults with a single balancer: no other could take over")
+		d.say(0, "start", "no faults with a single balancer: no other balancer could take over")
 	case !canStop:
-		d.say(0, "start", "no process is stopped: this system cannot stop and continue one")
+		d.say(0, "start", "no process is stopped: this system cannot stop and continue a process")
 		f.plan = []fault{{kind: "kill", after: 6}}
 	default:
 		f.plan = []fault{{kind: "kill", after: 6}, {kind: "stop", after: 14}}
@@ -44,7 +44,7 @@ func newFaults(d *demo) *faults {
 
 func (f fault) open() bool { return !f.survived }
 
-// next returns the first fault that is not survived, or nil.
+// next returns the first fault that the balancers have not survived yet, or nil.
 func (f *faults) next() *fault {
 	for i := range f.plan {
 		if f.plan[i].open() {
@@ -54,7 +54,8 @@ func (f *faults) next() *fault {
 	return nil
 }
 
-// note injects the next fault after an event, or records that a fault was survived.
+// note handles an event of a balancer. It may inject the next fault, or record that the
+// balancers have survived a fault.
 func (f *faults) note(ctx context.Context, e balancer.Event) {
 	one := f.next()
 	if one == nil {
@@ -72,16 +73,17 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 		f.resumeAt = f.d.since() + f.d.o.takeover/4
 	case e.Kind == balancer.LostLock && e.Number == one.number && f.resumed:
 		one.survived = true
-		f.d.say(e.Number, "survived", "the stopped holder found its lock lost and stopped working")
+		f.d.say(e.Number, "survived", "the stopped holder detected the loss of its lock and "+
+			"stopped working")
 	}
 }
 
-// harm injects a fault into the process that has just entered a round. The fault counts only if the
-// process held the lock.
+// harm kills or stops the process that sent the event e. The fault counts only if the
+// process still held the lock.
 func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	p := f.d.processes[e.Number-1]
 	if p.cmd.Process.Pid != e.PID {
-		return // the event is from a predecessor
+		return // an earlier process with this number sent the event
 	}
 	text := "the holder was killed (SIGKILL)"
 	if one.kind == "kill" {
@@ -92,7 +94,7 @@ func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	}
 	lock, err := f.d.meta.catalog.Read(ctx, balancer.LockName)
 	if err != nil || !lock.Held || lock.Process != e.Process {
-		f.d.say(e.Number, one.kind, "missed: it did not hold the lock any more; trying again")
+		f.d.say(e.Number, one.kind, "missed: it no longer held the lock; trying again")
 		resume(p)
 		return
 	}
@@ -100,12 +102,12 @@ func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	f.d.say(e.Number, one.kind, "%s fence=%d", text, lock.Fence)
 }
 
-// tick continues the stopped process a while after another process has taken over the lock.
+// tick continues the stopped process once the time f.resumeAt has passed.
 func (f *faults) tick() {
 	one := f.next()
 	if one != nil && f.resumeAt > 0 && f.d.since() >= f.resumeAt && !f.resumed {
 		f.resumed = true
 		resume(f.d.processes[one.number-1])
-		f.d.say(one.number, "resume", "the stopped balancer goes on (SIGCONT)")
+		f.d.say(one.number, "resume", "the stopped balancer continues (SIGCONT)")
 	}
 }

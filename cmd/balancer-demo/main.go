@@ -1,15 +1,16 @@
-// Command balancer-demo demonstrates the distributed lock: several balancer processes share one
-// lock and balance the metadata of a sharded cluster.
+// Command balancer-demo demonstrates the distributed lock. Several balancer processes
+// share one lock and balance the metadata of a sharded cluster.
 //
 //	balancer-demo              start a config server, load a cluster, run three balancers, kill one,
 //	                           stop one past its deadline, report; under a minute
 //	balancer-demo load         only load the cluster into a MongoDB
 //	balancer-demo balancer     run one balancer
 //
-// Run it with -h for the flags. The exit code is 0 when the cluster was balanced, every fault was
-// survived and there was no violation. It is 1 otherwise, and 2 for a usage error. It is 128 plus
-// the number of the signal when a signal ended the demo (Ctrl-C: 130). On Windows the demo kills a
-// process but does not stop one.
+// The flag -h lists the flags. The exit code of a demo is 0 if the cluster was balanced,
+// every fault was survived and there was no violation. It is 2 for a usage error, and 128
+// plus the number of the signal if a signal ended the demo (Ctrl-C: 130). Otherwise it is 1.
+//
+// On Windows the demo kills a process, but does not stop a process.
 package main
 
 import (
@@ -26,22 +27,22 @@ import (
 func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	// A closed terminal sends SIGHUP, and a pipe without a reader causes SIGPIPE.
+	// A closed terminal sends SIGHUP. A pipe without a reader causes SIGPIPE.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE,
 		syscall.SIGQUIT)
 	go func() { // ends with the process
 		cancel(interrupted{<-signals})
-		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // a second signal ends it
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT) // a second signal ends the process
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// interrupted is the error of a demo that a signal ended.
+// interrupted is the cause of a context that a signal ended.
 type interrupted struct{ os.Signal }
 
 func (i interrupted) Error() string { return "ended by a signal: " + i.String() }
 
-// code returns the exit code that a shell reports for a process that a signal ended.
+// code returns the exit code that a shell reports for a process that the signal ended.
 func (i interrupted) code() int {
 	number, _ := i.Signal.(syscall.Signal)
 	return 128 + int(number)

@@ -14,7 +14,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain runs a balancer if a demo has started this test binary as one.
+// TestMain runs a balancer or a whole demo if the arguments request it. Otherwise it runs
+// the tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "balancer" {
 		main()
@@ -33,7 +34,7 @@ func call(t *testing.T, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// A usage error names the flag, and is reported before any process is started.
+// The exit code of a usage error is 2, and the message names the wrong flag or argument.
 func TestRun_WrongCall_Exit2(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	for name, c := range map[string]struct {
@@ -69,7 +70,7 @@ func TestRun_PasswordIsNeverPrinted(t *testing.T) {
 	}
 }
 
-// The error for an unreadable cluster file names the file and the problem. No process is started.
+// The error for an unreadable cluster file names the file.
 func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	path := filepath.Join(t.TempDir(), "broken.json")
@@ -82,12 +83,14 @@ func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	}
 }
 
-// The judge finds no violation after a few rounds of two balancer processes on the embedded server.
+// The referee finds no violation in a short demo of two balancer processes on the embedded
+// server.
 func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	code, out, errOut := call(t, "--processes", "2", "--no-faults", "--cluster", smallCluster(t))
 	for _, want := range []string{
-		`the cluster is balanced`, `#1 round: has the lock after`, `#2 round: has the lock after`,
+		`the cluster is balanced`, `#1 round: acquired the lock after`,
+		`#2 round: acquired the lock after`,
 		`\n(\d+\.[1-9]|[1-9]\d*\.0)s #\d round`, `\n  all +\d+ +11 `, `a +24 +13\n`, `b +0 +11\n`,
 		`faults survived 0 of 0`, `violations none`,
 	} {
@@ -100,9 +103,9 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	}
 }
 
-// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. On a loaded
-// machine, the second balancer may start a second after the first. With so many chunks it still
-// finds work then.
+// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. On a
+// loaded machine the second balancer may start a second after the first. With 24 chunks it
+// still finds work.
 func smallCluster(t *testing.T) string {
 	t.Helper()
 	text := `{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}`
@@ -115,8 +118,8 @@ func smallCluster(t *testing.T) string {
 	return path
 }
 
-// The demo serves its page only to this machine. The error for any other address names the
-// alternative.
+// The demo serves its page only to this machine. The error for another address names the
+// alternative, distlock ui.
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

@@ -12,8 +12,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Timing of the demo. It is shortened so that a takeover takes seconds. The defaults of the library
-// are mongos' values: 30 s and 15 min.
+// The times of the demo. They are short, so that a takeover takes seconds. The library's
+// defaults are the values of mongos: 30 s between pings and a takeover time of 15 min.
 const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
@@ -21,7 +21,6 @@ const (
 	demoLimit    = 3 * time.Minute
 )
 
-// opts has the flags of all commands.
 type opts struct {
 	uri, database, cluster      string
 	http, metrics               string // addresses; metrics is the first balancer's address
@@ -35,21 +34,21 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	f := flag.NewFlagSet("balancer-demo "+command, flag.ContinueOnError)
 	f.SetOutput(errOut)
 	f.StringVar(&o.uri, "uri", os.Getenv("MONGODLM_URI"),
-		"a MongoDB to use instead of the embedded config server; also MONGODLM_URI")
+		"MongoDB connection string, instead of the embedded config server; default: MONGODLM_URI")
 	f.Lookup("uri").DefValue = "" // the help would print the environment's value with its password
-	f.StringVar(&o.database, "database", "config", "the database that holds locks and cluster")
+	f.StringVar(&o.database, "database", "config", "the database of the locks and the cluster")
 	switch command {
 	case "demo":
 		f.IntVar(&o.processes, "processes", 3, "number of balancer processes, 1 to 50")
-		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop nobody")
-		f.StringVar(&o.http, "http", "", "show the locks as a page at this `address`, such as "+
-			"127.0.0.1:8087; it stays after the report\nuntil the demo is interrupted, and a holder is "+
-			"killed every 30 s")
+		f.BoolVar(&o.noFaults, "no-faults", false, "kill and stop no process")
+		f.StringVar(&o.http, "http", "", "show the locks as a web page at this `address`, such as "+
+			"127.0.0.1:8087; the page remains after the report\nuntil the demo is interrupted, and a "+
+			"holder is killed every 30 s")
 	case "load":
-		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed when the database holds a cluster already")
+		f.BoolVar(&o.ifEmpty, "if-empty", false, "succeed if the database already has a cluster")
 	case "balancer":
-		f.IntVar(&o.number, "number", 1, "the number by which this balancer is called")
-		f.BoolVar(&o.untilEOF, "until-eof", false, "end when the standard input ends")
+		f.IntVar(&o.number, "number", 1, "the number of this balancer")
+		f.BoolVar(&o.untilEOF, "until-eof", false, "exit at the end of standard input")
 	default:
 		return o, fmt.Errorf("there is no command %q; the commands are load and balancer", command)
 	}
@@ -63,7 +62,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 		f.DurationVar(&o.takeover, "takeover", demoTakeover,
 			"takeover time; shortened for the demo (mongos: 15m)")
 		f.StringVar(&o.metrics, "metrics", "",
-			scrape.Usage+". Of several balancers the next\nhas the next port")
+			scrape.Usage+". Each further balancer\nuses the next port")
 	}
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return o, err
@@ -74,7 +73,7 @@ func parse(command string, args []string, errOut io.Writer) (opts, error) {
 	return o, err
 }
 
-// check finds errors in the command line before any process is started.
+// check validates the command line before any process is started.
 func (o *opts) check(command string, rest []string) error {
 	switch {
 	case len(rest) > 0:
@@ -83,7 +82,7 @@ func (o *opts) check(command string, rest []string) error {
 		return fmt.Errorf("--processes is %d, must be 1 to 50", o.processes)
 	case command != "demo" && o.uri == "":
 		return errors.New("--uri is missing: " +
-			"give the connection string of a MongoDB, or set MONGODLM_URI")
+			"give a MongoDB connection string, or set MONGODLM_URI")
 	case command == "load":
 		return nil
 	}
@@ -101,6 +100,7 @@ func (o *opts) check(command string, rest []string) error {
 	return err
 }
 
-// poll returns the longest pause between two polls of a waiting balancer on a server without change
-// streams. The lock requires at most a thirtieth of the takeover time.
+// poll returns the longest pause between two polls of a waiter, for a server without change
+// streams. The pause is at most a thirtieth of the takeover time, like the default of
+// package distlock.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

@@ -13,27 +13,27 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// lingerKill is the time between two kills of the holder after the report.
+// lingerKill is the time between two kills of the lock holder after the report.
 const lingerKill = 30 * time.Second
 
-// access returns the address of the page.
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }
 
-// checkPage returns an error for an address that other machines can reach, because the demo has no
+// checkPage refuses an address that other machines can reach, because the demo has no
 // flags for tokens and certificates.
 func (o opts) checkPage() error {
 	if o.http == "" {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(o.http); err == nil && !o.access().Local() {
-		return fmt.Errorf("--http is %q, which other machines may reach: give a loopback address, or "+
-			"use \"distlock ui\", which asks for a token or speaks TLS", o.http)
+		return fmt.Errorf("--http is %q, which other machines can reach: give a loopback address, or "+
+			"use \"distlock ui\", which supports tokens and TLS", o.http)
 	}
 	return o.access().Check(false)
 }
 
-// withPage runs play while it serves the page. After the report the page and the balancers continue
-// until the demo is interrupted.
+// withPage calls the given function, and serves the web page meanwhile. After that, the page
+// and the balancers run until ctx ends. Without the flag --http, withPage only calls the
+// function.
 func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, error) {
 	if d.o.http == "" {
 		return play()
@@ -64,7 +64,7 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	d.say(0, "page", "%s", url)
 	ok, err := play()
 	if err == nil {
-		fmt.Fprintf(d.out, "\nthe page stays at %s until this is interrupted; what happened to the "+
+		fmt.Fprintf(d.out, "\nthe page remains at %s until the demo is interrupted; the history of the "+
 			"lock, with the evidence of each takeover, is at %slock?name=%s\n", url, url, balancer.LockName)
 		err = d.linger(ctx)
 	}
@@ -72,8 +72,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	return ok, errors.Join(err, <-ended)
 }
 
-// linger keeps the balancers running until ctx ends, and kills the holder every lingerKill. A
-// visitor of the page therefore finds a held lock and a recent takeover.
+// linger runs the balancers until ctx ends, and kills the lock holder every lingerKill. The
+// page therefore shows a held lock and a recent takeover.
 func (d *demo) linger(ctx context.Context) error {
 	harm, due := len(d.faults.plan) > 0, d.since()+lingerKill
 	d.faults.plan = nil

@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// dieWithUs does nothing: a balancer exits at the end of its standard input.
+// dieWithUs does nothing. On this system a balancer exits at the end of its standard input.
 func dieWithUs(*exec.Cmd) {}

@@ -14,7 +14,6 @@ import (
 	"mongodlm/cmd/internal/scrape"
 )
 
-// A process is one balancer process of the demo.
 type process struct {
 	number int
 	cmd    *exec.Cmd
@@ -23,12 +22,12 @@ type process struct {
 	killed bool          // the demo killed the process
 }
 
-// spawn starts a balancer. The connection string goes through the environment, so that no list of
-// processes shows it.
+// spawn starts a balancer process. It passes the connection string in the environment,
+// because every user can read the arguments of a process.
 func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find own program: %w", err)
+		return nil, fmt.Errorf("find the executable: %w", err)
 	}
 	args := []string{
 		"balancer", "--until-eof", "--number", fmt.Sprint(number), "--database", o.database,
@@ -77,14 +76,15 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	return p, nil
 }
 
-// kill ends the process immediately, as a crash does.
+// kill kills the process, as a crash does, and waits for its exit.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 	p.killed = true
 }
 
-// end makes the process release its lock and exit. It kills a process that does not exit.
+// end lets the process release its lock and exit. If the process does not exit within
+// closeLimit, end kills it.
 func (p *process) end() {
 	_ = p.stdin.Close()
 	resume(p)

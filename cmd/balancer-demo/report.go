@@ -14,7 +14,6 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// A report is the result of the demo.
 type report struct {
 	interrupted   string // the signal that stopped the demo early
 	took          time.Duration
@@ -25,7 +24,7 @@ type report struct {
 	violations    []referee.Violation
 }
 
-// report returns the result of the demo. It judges the records in the database, and adds the
+// report checks the records in the database for violations, and adds the summary of the
 // events.
 func (d *demo) report(ctx context.Context) (report, error) {
 	after, err := d.meta.Read(ctx)
@@ -44,13 +43,12 @@ func (d *demo) report(ctx context.Context) (report, error) {
 
 func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
 
-// ok reports whether the demo succeeded: no violation, every fault survived, and a balanced
-// cluster.
+// ok reports whether the demo succeeded. The demo succeeded if the cluster is balanced,
+// every fault was survived and there is no violation.
 func (r report) ok() bool {
 	return r.balanced() && !slices.ContainsFunc(r.faults, fault.open) && len(r.violations) == 0
 }
 
-// text formats the report for people. It ends in a newline.
 func (r report) text() string {
 	var b strings.Builder
 	add := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -79,7 +77,7 @@ func (r report) text() string {
 	}
 	r.addFaults(add)
 	if len(r.violations) == 0 {
-		add("\nviolations none: never two balancers in a round, no write of a stale holder, " +
+		add("\nviolations none: no overlapping rounds, no write of a stale holder, " +
 			"no chunk lost")
 		return b.String()
 	}
@@ -90,13 +88,12 @@ func (r report) text() string {
 	return b.String()
 }
 
-// addRounds adds a table with the rounds, the moves and the waiting times of each process.
 func (r report) addRounds(add func(string, ...any)) {
 	moves := map[string]int{}
 	for _, c := range r.changes {
 		moves[c.Process]++
 	}
-	add("          rounds   moves  waits for the lock: on average, at most")
+	add("          rounds   moves  waits for the lock: mean, longest")
 	row := func(who string, m member, moves int) {
 		mean := m.waited / time.Duration(max(1, m.rounds))
 		add("  %-6s%8d%8d%11v%11v  %s", who, m.rounds, moves, short(mean), short(m.longest), m.process)
@@ -119,13 +116,13 @@ func (r report) addFaults(add func(string, ...any)) {
 		state := "NOT survived"
 		switch {
 		case f.process == "":
-			fmt.Fprintf(&rest, "\n  not come to: %s", f.kind)
+			fmt.Fprintf(&rest, "\n  not injected: %s", f.kind)
 			continue
 		case f.survived:
 			survived, happened = survived+1, happened+1
 			continue
 		case r.interrupted != "":
-			state = "not seen to its end"
+			state = "outcome unknown"
 		}
 		happened++
 		fmt.Fprintf(&rest, "\n  %s: %s of %s at %v", state, f.kind, words.Shown(f.process, 80),
@@ -135,7 +132,7 @@ func (r report) addFaults(add func(string, ...any)) {
 		r.told.refused, rest.String())
 }
 
-// A ledger sums up the events.
+// A ledger summarizes the events of the balancers.
 type ledger struct {
 	members   []*member // in the order of their first events
 	takeovers []balancer.Event
@@ -169,6 +166,6 @@ func (l *ledger) note(e balancer.Event) {
 	case balancer.Breach:
 		l.breaches = append(l.breaches, referee.Violation{
 			Breach: referee.StaleWrite, Subject: e.Chunk,
-			Evidence: fmt.Sprintf("%s wrote with fence %d after it had lost the lock", e.Process, e.Fence)})
+			Evidence: fmt.Sprintf("%s wrote with fence %d after it lost the lock", e.Process, e.Fence)})
 	}
 }

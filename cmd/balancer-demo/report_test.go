@@ -10,7 +10,6 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/referee"
 )
 
-// clean returns the report of a successful demo.
 func clean() report {
 	const evidence = `ping of "host:4711:1460419200:77aa" unchanged for 4s`
 	chunks := func(shards ...string) (c cluster.Cluster) {
@@ -59,7 +58,7 @@ func TestReport_Text_TellsAllOfIt(t *testing.T) {
 	t.Parallel()
 	const want = `the cluster is balanced after 41.2s
 
-          rounds   moves  waits for the lock: on average, at most
+          rounds   moves  waits for the lock: mean, longest
   #1          30       0      800ms       4.4s  host:4711:1460419200:77aa
   #2          57       0         0s         0s  host:4712:1460419200:5f0c
   all         87       2      276ms       4.4s  
@@ -74,7 +73,7 @@ chunks on                   before   after
 
 faults survived 2 of 2, writes of a stale holder refused 1
 
-violations none: never two balancers in a round, no write of a stale holder, no chunk lost
+violations none: no overlapping rounds, no write of a stale holder, no chunk lost
 `
 	if got := clean().text(); got != want {
 		t.Errorf("want:\n%s\ngot:\n%s", want, got)
@@ -93,15 +92,15 @@ func wantParts(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// The report of an interrupted demo has no violations, even if a fault was not injected or not yet
-// survived.
+// The report of an interrupted demo does not count a missing or unfinished fault as a
+// violation.
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
 	r.interrupted, r.faults[0].survived, r.faults[1] = "interrupt", false, fault{kind: "stop"}
 	text := r.text()
-	wantParts(t, text, "ended early (interrupt)", "faults survived 0 of 1", "not come to: stop",
-		"not seen to its end: kill of host:4711:1460419200:77aa at 6s")
+	wantParts(t, text, "ended early (interrupt)", "faults survived 0 of 1", "not injected: stop",
+		"outcome unknown: kill of host:4711:1460419200:77aa at 6s")
 	if strings.Contains(text, "NOT survived") || strings.Contains(text, "VIOLATION") {
 		t.Errorf("the report of an interrupted demo has a violation:\n%s", text)
 	}
@@ -126,7 +125,7 @@ func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {
 	}
 }
 
-// Every string from another process or a database fits in one log line without control characters.
+// A log line has no control characters, even if a foreign string contains them.
 func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
@@ -140,8 +139,9 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	}
 }
 
-// The waits of each process are added up under its process id. A restarted balancer has a new id.
-// A stale write that succeeded is a breach in the report. A refused stale write is counted.
+// The ledger adds up the waits by process id, so a restarted balancer counts as a new
+// process. The ledger counts a refused stale write. It reports a breach if a stale write
+// succeeded.
 func TestLedger_SumsUpTheEvents(t *testing.T) {
 	t.Parallel()
 	var l ledger

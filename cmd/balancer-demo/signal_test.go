@@ -16,11 +16,10 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// started matches the log line of a ready balancer. It captures the operating system's process id,
-// which is part of the balancer's id.
+// started matches the log line of a ready balancer, and captures the number of its process.
 var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
 
-// startDemo starts a whole demo in a process, and returns when its three balancers are ready.
+// startDemo starts a whole demo and returns when its three balancers are ready.
 func startDemo(t *testing.T, folder string) (cmd *exec.Cmd, out *os.File, lines *bufio.Scanner,
 	pids []int) {
 	t.Helper()
@@ -43,8 +42,8 @@ func startDemo(t *testing.T, folder string) (cmd *exec.Cmd, out *os.File, lines 
 	return cmd, out, lines, pids
 }
 
-// A demo that ends by a signal, a closed terminal or a pipe without a reader leaves no process and
-// no folder. Its end is not a violation.
+// If a signal, a closed terminal or a closed pipe ends a demo, the demo leaves no process
+// and no folder behind.
 func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
@@ -83,7 +82,7 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	}
 }
 
-// A demo that is killed with SIGKILL leaves no balancer, even if a balancer was stopped.
+// If a demo is killed with SIGKILL, its balancers end too, even a stopped balancer.
 func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
 	t.Parallel()
 	cmd, _, _, pids := startDemo(t, t.TempDir())

@@ -2,7 +2,6 @@
 
 package main
 
-// canStop is false, because this system cannot stop and continue a process.
 const canStop = false
 
 func stop(*process)   {}

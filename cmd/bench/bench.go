@@ -26,7 +26,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// bench measures a server, in a new database.
 type bench struct {
 	uri, database string
 	each          time.Duration
@@ -37,21 +36,22 @@ type bench struct {
 	rows   int // the maximum number of claimed rows
 }
 
-// The maximum number of claimed rows. It is lower for an embedded server, where the cost of a
-// command grows with the collection.
+// The maximum numbers of claimed rows. The number for an embedded server is lower, because
+// the cost of its commands grows with the collection.
 const (
 	benchRows    = 1000
 	embeddedRows = 200
 )
 
-// benchPatience bounds one command. It is long, so that a slow server is measured, too. closeLimit
-// bounds the closing of a Manager and of the client.
+// benchPatience is the timeout of one command. It is long, so that bench can measure a slow
+// server. closeLimit is the timeout for the close of a Manager or of the client.
 const (
 	benchPatience = 30 * time.Second
 	closeLimit    = 10 * time.Second
 )
 
-// run measures and prints the figures. It drops the database even if ctx has ended.
+// run measures the server and prints the results. Finally it drops its database, even if ctx
+// has ended.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	var err error
 	if v.client, err = mongocatalog.Dial(options.Client(), v.uri, 0, ""); err != nil {
@@ -62,13 +62,14 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 		defer cancel()
 		_ = v.client.Disconnect(undo) // best effort
 	}()
-	fmt.Fprintf(errOut, "bench: writes into the new database %s on %s for about %v, "+
-		"locks and at most %d rows, and drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
+	fmt.Fprintf(errOut, "bench: writes to the new database %s on %s for about %v "+
+		"(locks and at most %d rows), then drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx)
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
 	defer cancel()
 	if dropped := v.client.Database(v.database).Drop(undo); dropped != nil {
-		err = errors.Join(err, fmt.Errorf("drop the database %s yourself: %w", v.database, dropped))
+		err = errors.Join(err, fmt.Errorf("the database %s was not dropped, drop it manually: %w",
+			v.database, dropped))
 	}
 	if err != nil {
 		return err
@@ -84,19 +85,18 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 // hosts returns the servers of the connection string, without user and password.
 func (v *bench) hosts() string {
 	_, hosts, _ := strings.Cut(v.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first, because a password may contain a ?
 	hosts, _, _ = strings.Cut(hosts, "?")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)
 }
 
-// A figure is the result of one measurement.
 type figure struct {
 	What      string  `json:"what"`
 	Count     int     `json:"count"`
 	PerSecond float64 `json:"perSecond"`
 	MedianMS  float64 `json:"medianMS"` // of one operation; the mean where several run at a time
-	// LeastWrites is MedianMS divided by the MedianMS of the least write.
+	// LeastWrites is MedianMS divided by the MedianMS of the measurement "least write".
 	LeastWrites float64 `json:"leastWrites"`
 }
 
@@ -115,8 +115,8 @@ func (v *bench) measure(ctx context.Context) (figures, error) {
 		return figures{}, err
 	}
 	if server.ConfigServer {
-		return figures{}, errors.New("a config server lets nobody create a database; measure a " +
-			"replica set like it")
+		return figures{}, errors.New("a config server does not allow new databases; measure a " +
+			"similar replica set")
 	}
 	if v.rows = benchRows; server.Kind == catalog.FerretDB {
 		v.rows = embeddedRows
@@ -145,14 +145,15 @@ func (v *bench) measure(ctx context.Context) (figures, error) {
 	return f, nil
 }
 
-// end closes a Manager, ignoring errors: the database is dropped anyway.
+// end closes a Manager. It ignores errors, because run drops the database.
 func (v *bench) end(ctx context.Context, m *distlock.Manager) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	_ = m.Close(ctx)
 }
 
-// repeat repeats a step for a while and measures its time.
+// repeat calls the given function again and again for the time v.each, at least once, and
+// measures each call.
 func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (
 	figure, error,
 ) {
@@ -204,8 +205,8 @@ func (v *bench) lock(ctx context.Context) (figure, error) {
 	})
 }
 
-// handOver measures a lock that two processes hold in turn: each release grants the lock to the
-// other process.
+// handOver measures a lock that two Managers hold in turn. Each release grants the lock to
+// the other Manager.
 func (v *bench) handOver(ctx context.Context) (figure, error) {
 	const what = "hand-over"
 	clk := clock.From(ctx)
@@ -276,7 +277,7 @@ func (v *bench) claims(ctx context.Context) (figure, error) {
 
 func (f figures) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s\nWHAT\tA SECOND\tEACH\tLEAST WRITES\tCOUNT\n", f.Server)
+	fmt.Fprintf(w, "%s\nWHAT\tPER SECOND\tEACH\tLEAST WRITES\tCOUNT\n", f.Server)
 	for _, one := range f.Figures {
 		fmt.Fprintf(w, "%s\t%.0f\t%.2fms\t%.2f\t%d\n", one.What, one.PerSecond, one.MedianMS,
 			one.LeastWrites, one.Count)

@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// notice cancels a context when the program has printed the name of its database.
+// notice is a writer that cancels a context when the program prints the name of its
+// database.
 type notice struct {
 	strings.Builder
 	cancel context.CancelCauseFunc
@@ -32,8 +33,8 @@ func (n *notice) Write(text []byte) (int, error) {
 	return n.Builder.Write(text)
 }
 
-// The program prints its target, measures everything, and leaves no database on the server, even if
-// it is interrupted.
+// The program prints its target and its measurements. It leaves no database on the server,
+// even if it is interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{})
@@ -52,7 +53,7 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	out, errOut := call(t.Context(), nil, 0, "--for", "100ms", "--json")
 	var got figures
 	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Figures) != 5 ||
-		!strings.Contains(errOut, "writes into the new database") {
+		!strings.Contains(errOut, "writes to the new database") {
 		t.Fatalf("%v: %d figures, want 5:\n%s\n%s", err, len(got.Figures), out, errOut)
 	}
 	for _, f := range got.Figures {
@@ -85,7 +86,7 @@ func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// No password of a connection string is printed.
+// The error for a bad connection string does not contain its password.
 func TestBench_WrongURI_PasswordIsNotShown(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{"mongodb://u:s3cret@h:port", "mongodb://u:s3cret@h/?w=%zz",

@@ -1,17 +1,20 @@
-// Command bench measures a server with one client: the round trip and the least write. The least
-// write is one update of one document, journaled by a majority. For comparison bench measures a
-// lock that is acquired and released, a lock that two processes hand to each other, and rows that
-// 16 workers claim and complete. It works in a new database, distlock_bench_..., and drops it.
+// Command bench measures the cost of locks on a server. It first measures the round trip and
+// the least write of one client. The least write is one update of one document, journaled by
+// a majority. Then it measures a lock that is acquired and released, a lock that two
+// Managers hand to each other, and rows that 16 workers claim and complete. It works in a
+// new database named distlock_bench_..., and finally drops this database.
 //
 //	go run ./cmd/bench --uri URI [--for 1s] [--json]
 //
-// Without --uri it uses the environment variable MONGODLM_URI. The exit code is 0 after all
-// measurements and the drop of the database, 1 otherwise, and 2 for a usage error.
+// Without --uri, the command reads the connection string from the environment variable
+// MONGODLM_URI. The exit code is 0 if all measurements and the drop of the database succeed.
+// It is 2 for a usage error, and 1 for any other failure.
 //
-// With --json it prints one object. Its field "server" names the server, and "figures" has one
-// object for each measurement. These have the fields "what", "count", "perSecond", "medianMS" (the
-// mean where several operations run at a time) and "leastWrites" (medianMS divided by the least
-// write's medianMS).
+// With --json, the command prints one object. The field "server" names the server. The field
+// "figures" contains one object for each measurement, with the fields "what", "count",
+// "perSecond", "medianMS" and "leastWrites". If several operations run at a time, "medianMS"
+// is the mean. The value of "leastWrites" is "medianMS" divided by the "medianMS" of the
+// least write.
 package main
 
 import (
@@ -37,7 +40,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs the whole program, except the signal handling. It returns the exit code.
+// run is main without the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	v := &bench{database: "distlock_bench_" + bson.NewObjectID().Hex()}
 	err := v.accept(args, errOut)
@@ -55,11 +58,12 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-// accept parses and checks the command line. Its errors contain no value of --uri.
+// accept parses and checks the command line. An error may contain a password, so the caller
+// must redact it.
 func (v *bench) accept(args []string, errOut io.Writer) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // the flag set repeats values, and a value may be a password
-	f.StringVar(&v.uri, "uri", "", "connection `string` of the MongoDB; default: MONGODLM_URI")
+	f.StringVar(&v.uri, "uri", "", "MongoDB connection `string`; default: MONGODLM_URI")
 	f.DurationVar(&v.each, "for", time.Second, "`time` of each measurement, 100ms to 10m")
 	f.BoolVar(&v.json, "json", false, "print the figures as JSON")
 	err := f.Parse(args)
@@ -74,15 +78,14 @@ func (v *bench) accept(args []string, errOut io.Writer) error {
 	case err != nil:
 		return err
 	case f.NArg() > 0:
-		return errors.New("it takes flags only, which begin with --")
+		return errors.New("unexpected argument; flags begin with --")
 	case v.each < 100*time.Millisecond || v.each > 10*time.Minute:
 		return fmt.Errorf("--for is %v, must be 100ms to 10m", v.each)
 	case v.uri == "":
-		return errors.New("--uri is missing: give the connection string of a MongoDB, or set " +
-			"MONGODLM_URI")
+		return errors.New("--uri is missing: give a MongoDB connection string, or set MONGODLM_URI")
 	}
 	if err := options.Client().ApplyURI(v.uri).Validate(); err != nil {
-		return fmt.Errorf("the connection string (--uri): %w", err)
+		return fmt.Errorf("invalid connection string (--uri): %w", err)
 	}
 	return nil
 }

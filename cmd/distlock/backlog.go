@@ -23,7 +23,7 @@ type rowsOf struct {
 	lister
 	collection, field string // collection is empty for all queues
 	rowDatabase       string // the database of the rows; empty means the database of the locks
-	due               string // the field with a row's due time; empty means as recorded by the queue
+	due               string // the field with a row's due time; empty means the recorded field
 }
 
 func (v *rowsOf) flags(f *pflag.FlagSet) {
@@ -31,7 +31,7 @@ func (v *rowsOf) flags(f *pflag.FlagSet) {
 	f.StringVar(&v.field, "field", "claim",
 		"the `name` of the field with the claim of a row of COLLECTION")
 	f.StringVar(&v.due, "due", "", "the `name` of the field with the due time of a row "+
-		"(Config.Due); by default the one that\nprocesses of the queue have recorded")
+		"(Config.Due); default: the field that\nthe processes of the queue have recorded")
 }
 
 func (v *rowsOf) accept(c call) error {
@@ -41,16 +41,16 @@ func (v *rowsOf) accept(c call) error {
 		case len(args) > 1 || args[0] == "":
 			return fmt.Errorf("give one collection, not %q", args)
 		case strings.ContainsAny(args[0], "$\x00"):
-			return fmt.Errorf("%s is no name of a collection", named(args[0]))
+			return fmt.Errorf("%s is not a valid name of a collection", named(args[0]))
 		}
 	}
 	switch {
 	case v.field == "" || strings.ContainsAny(v.field, ".$\x00"):
 		return errors.New("--field must be the name of a field, without a dot")
 	case strings.HasPrefix(v.due, "$") || strings.ContainsRune(v.due, 0):
-		return errors.New("--due must be the name of a field, dotted at most, without a dollar")
+		return errors.New("--due must be a field name, which may have dots, but no leading dollar sign")
 	case c.given("field") && v.collection == "":
-		return errors.New("--field is that of a COLLECTION, which is missing")
+		return errors.New("--field needs a COLLECTION, which is missing")
 	}
 	return v.connection.accept(c)
 }
@@ -68,16 +68,17 @@ type backlog struct {
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
 	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
-	// Odd has the reasons for at most twenty of the OddRows.
+	// Odd describes at most twenty of the OddRows.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the field with the claim, and is set only if no row has that field.
-	// Then no row was ever claimed, or the name is wrong.
+	// NoField is the name of the field with the claim, if no row has this field. Then no row
+	// was ever claimed, or the name is wrong.
 	NoField string `json:"noField,omitempty"`
 }
 
-// checkCollection returns an error if the collection does not exist and no queue uses it. It
-// accepts DATABASE.COLLECTION for a queue that has a lock document. It returns nil if the user may
-// not list collections.
+// checkCollection returns an error if the collection does not exist and no queue uses it.
+// For a queue with a lock document, v.collection may also be DATABASE.COLLECTION.
+// checkCollection splits such a name into v.rowDatabase and v.collection. If the user may
+// not list collections, it returns nil.
 func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
@@ -92,7 +93,7 @@ func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 		database, collection, is := words.Queue(l.Name)
 		switch {
 		case !is:
-		case database+"."+collection == v.collection: // in the form that a listing prints
+		case database+"."+collection == v.collection: // the form in listings
 			v.rowDatabase, v.collection = database, collection
 			return nil
 		case database != v.database:
@@ -109,7 +110,6 @@ func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 	return err
 }
 
-// name returns the name of the queue's collection, with the database.
 func (q backlog) name() string { return q.Database + "." + q.Collection }
 
 func (q *backlog) set(n claim.Counts) {
@@ -178,7 +178,7 @@ func (v *rowsOf) rows(st *store) *mongo.Collection {
 
 func (q backlog) print(w io.Writer, _ layout) {
 	if q.NoField != "" {
-		fmt.Fprintf(w, "%d rows of %s have no field %s: ready, if that is the field of their queue\n",
+		fmt.Fprintf(w, "%d rows of %s have no field %s: they are ready if their queue uses it\n",
 			q.Ready, named(q.name()), named(q.NoField))
 	} else {
 		q.printCounts(w)
@@ -197,7 +197,7 @@ func (q backlog) print(w io.Writer, _ layout) {
 func (q backlog) printCounts(w io.Writer) {
 	later := ""
 	if q.Due != "" {
-		later = fmt.Sprintf("%d later by %s, ", q.Later, named(q.Due))
+		later = fmt.Sprintf("%d later (by field %s), ", q.Later, named(q.Due))
 	}
 	fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later,
 		q.Claimed, q.Retrying, q.Dead, q.Done, named(q.name()))
@@ -205,7 +205,6 @@ func (q backlog) printCounts(w io.Writer) {
 
 const maxQueues = 100
 
-// A queueList has the queues with lock documents in a database.
 type queueList struct {
 	Database string    `json:"database"`
 	Queues   []backlog `json:"queues"`
@@ -214,7 +213,8 @@ type queueList struct {
 	empty string // printed instead of an empty table
 }
 
-// queues counts the rows of the queues that have a lock document, at most maxQueues of them.
+// queues counts the rows of each queue that has a lock document, for at most maxQueues
+// queues.
 func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	due := map[string]string{} // due fields by queue name
@@ -250,8 +250,8 @@ func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
 	})
 	if len(l.Queues) == 0 {
-		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever had a lock in database %q; "+
-			"name a COLLECTION to count its rows", l.Database))
+		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever acquired a lock in database "+
+			"%q; name a COLLECTION to count its rows", l.Database))
 	}
 	return l, nil
 }
@@ -270,6 +270,6 @@ func (l queueList) print(w io.Writer, how layout) {
 	}
 	t.print(w, how)
 	if l.More {
-		fmt.Fprintf(w, "and more; the first %d are counted\n", maxQueues)
+		fmt.Fprintf(w, "more queues exist; only the first %d are counted\n", maxQueues)
 	}
 }

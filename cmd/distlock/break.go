@@ -31,10 +31,10 @@ func (b *breaker) flags(f *pflag.FlagSet) {
 	b.connection.flags(f)
 	b.logging.flags(f)
 	f.Int64Var(&b.fence, "fence", 0, "the fence that \"distlock locks\" showed; required")
-	f.StringVar(&b.session, "session", "", "the holder's session that was shown; required for a "+
-		"foreign holder, which raises no fence")
+	f.StringVar(&b.session, "session", "", "the holder's session, as shown; required for a "+
+		"foreign holder, which does not raise the fence")
 	f.StringVar(&b.why, "why", "", "the reason, kept in the lock document; required")
-	f.BoolVar(&b.yes, "yes", false, "break the lock; without, only show its holders")
+	f.BoolVar(&b.yes, "yes", false, "break the lock; without --yes, only show its holders")
 }
 
 func (b *breaker) accept(c call) error {
@@ -48,7 +48,7 @@ func (b *breaker) accept(c call) error {
 	case b.fence < 0:
 		return fmt.Errorf("--fence is %d, must not be negative", b.fence)
 	case b.why == "":
-		return errors.New("--why is missing: give the reason of the break")
+		return errors.New("--why is missing: give the reason for the break")
 	case problem != "":
 		return fmt.Errorf("--why %s", problem)
 	}
@@ -98,19 +98,20 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder that the flags name. It returns an error if there is none, or if a
-// foreign holder needs --session.
+// breakable returns the holder that matches the flags --fence and --session. It returns an
+// error if no holder matches. With --yes, it also returns an error if the holder does not
+// raise the fence and --session is missing.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
-		return distlock.LockInfo{}, errors.New("the lock is free, nothing was changed")
+		return distlock.LockInfo{}, errors.New("the lock is free; nothing was changed")
 	}
 	for _, h := range holders {
 		switch {
 		case h.Fence != b.fence || b.session != "" && b.session != h.Session.Hex():
 			continue
 		case b.session == "" && b.yes && h.BySession:
-			return h, fmt.Errorf("a foreign holder has the lock, which raises no fence: it may not "+
-				"be the one that you saw; if it is, add --session %s; nothing was changed", h.Session.Hex())
+			return h, fmt.Errorf("the holder is foreign and does not raise the fence, so it may not "+
+				"be the one that was shown; if it is, add --session %s; nothing was changed", h.Session.Hex())
 		}
 		return h, nil
 	}
@@ -121,14 +122,13 @@ func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, err
 	case len(holders) > 1:
 		has = fmt.Sprintf("none of the %d holders has fence %d", len(holders), b.fence)
 	}
-	return distlock.LockInfo{}, fmt.Errorf("%s: it is not as you saw it, nothing was changed", has)
+	return distlock.LockInfo{}, fmt.Errorf("%s; nothing was changed", has)
 }
 
-// afterBreak describes the state of a lock after a break.
 func afterBreak(now []distlock.LockInfo) string {
 	switch {
 	case len(now) == 0:
-		return "That holder is out of the lock; others hold it still. "
+		return "That holder no longer holds the lock; other holders still hold it. "
 	case !now[0].Held && now[0].Fence > 0:
 		return fmt.Sprintf("The lock is free now, fence %d. ", now[0].Fence)
 	case !now[0].Held:
@@ -142,7 +142,8 @@ func afterBreak(now []distlock.LockInfo) string {
 	return what.String() + "\n"
 }
 
-// explainFailure returns the error for a failed break. If the lock has changed, it prints the lock.
+// explainFailure returns the error for a failed break. If the lock has changed,
+// explainFailure prints the present holders and waiters.
 func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -150,9 +151,9 @@ func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out 
 			fmt.Fprint(out, "\nnow:\n")
 			describe(out, holders, waiters)
 		}
-		return errors.New("the lock changed in between: it is not as you saw it, nothing was changed")
+		return errors.New("the lock has changed since it was shown; the break changed nothing")
 	case errors.Is(err, distlock.ErrOutcomeUnknown):
-		return fmt.Errorf("it may or may not be broken now; list the locks again: %w", err)
+		return fmt.Errorf("it is unknown whether the lock was broken; list the locks again: %w", err)
 	}
 	return b.explain(err)
 }
@@ -188,7 +189,7 @@ func describeQueue(w io.Writer, how layout, waiters []distlock.LockInfo) {
 		fmt.Fprintln(w, "no process waits for it")
 		return
 	}
-	fmt.Fprintf(w, "%d queued for it, the next is\n", len(waiters))
+	fmt.Fprintf(w, "%d queued for it, the next one:\n", len(waiters))
 	describeOne(w, how, waiters[0])
 	if gone := words.NextIsGone(waiters); gone != "" {
 		fmt.Fprintln(w, gone)
@@ -234,8 +235,8 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 	}
 }
 
-// describeWhy prints the reason of a holder or waiter. For a leader or candidate, it prints the
-// metadata.
+// describeWhy prints the reason of a holder or waiter. The reason of a leader or
+// candidate is its metadata.
 func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	what := "why     "
 	if _, elected := election.CandidateOf(i); elected {
@@ -244,12 +245,12 @@ func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
-// noticeText describes when a live holder notices a break.
+// noticeText describes the delay until a live holder notices a break.
 func noticeText(holder distlock.LockInfo) string {
 	within := ""
 	if holder.PingEvery > 0 {
 		within = fmt.Sprintf(", about every %v", holder.PingEvery)
 	}
-	return fmt.Sprintf("A holder that lives learns of it only with its next ping%s, and until then "+
-		"works on as if it held the lock.", within)
+	return fmt.Sprintf("A holder that is alive detects the loss only with its next ping%s, and until "+
+		"then works as if it held the lock.", within)
 }

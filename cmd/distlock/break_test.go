@@ -11,16 +11,15 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// holdAlive writes a lock that otherProcess holds, and a recent ping with a sequence number, as
-// this package writes it.
+// holdAlive writes a lock that otherProcess holds, and a recent ping with a sequence number.
 func (b *base) holdAlive(name string, fence int64) {
 	b.t.Helper()
 	b.held(name, fence)
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(1)})
 }
 
-// A break needs the fence that was shown and --yes. Otherwise the command shows the lock and
-// changes nothing.
+// distlock break needs --yes and the fence of the present holder. Otherwise it shows the
+// lock and changes nothing.
 func TestBreak_OnlyWithYesAndTheRightFence(t *testing.T) {
 	b := newBase(t)
 	b.holdAlive("balancer", 41)
@@ -52,8 +51,9 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// A holder of MongoDB's lock manager has the fence of the holder before it. So a break also needs
-// the holder's session. The first attempt prints the session.
+// distlock break requires --session if the holder belongs to MongoDB's own lock manager,
+// which does not raise the fence. The error of an attempt without --session shows the
+// session.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)
@@ -61,7 +61,7 @@ func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	before := b.lock("balancer")
 	args := b.flags("break", "balancer", "--fence", "41", "--why", "stuck")
 	session := before.TS.Hex()
-	cli(t, append(args, "--yes")...).want(t, exitFailed, "raises no fence", "--session "+session)
+	cli(t, append(args, "--yes")...).want(t, exitFailed, "does not raise the fence", "--session "+session)
 	cli(t, args...).want(t, exitFailed, "--session "+session+" --yes")
 	cli(t, append(args, "--yes", "--session", bson.NewObjectID().Hex())...).
 		want(t, exitFailed, "no holder has fence 41 and session", "nothing was changed")

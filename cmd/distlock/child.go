@@ -22,18 +22,18 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// pipeDelay bounds the wait for output after the command has exited. Without it, other processes
-// that hold the command's pipes open would prolong the wait.
+// pipeDelay bounds the wait for output after the command has exited. Without this bound,
+// another process that holds the command's pipes open would prolong the wait.
 const pipeDelay = time.Second
 
 const groupPoll = 10 * time.Millisecond
 
-// runSupported returns nil: this system supports run.
 func runSupported() error { return nil }
 
-// catchSignals catches the signals that run forwards to the command. It also catches SIGTSTP,
-// because a stopped process renews no lock, and SIGPIPE, because run must not die when nobody reads
-// its messages.
+// catchSignals returns a channel with the signals that distlock run forwards to the command,
+// and a function that ends the delivery. It also catches SIGTSTP, because a stopped distlock
+// run would not renew its lock. It catches SIGPIPE, because distlock run must continue if
+// the reader of its messages exits.
 func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -55,7 +55,7 @@ func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	}
 }
 
-// A group is a command and the processes that it starts in its process group.
+// A group is the process group of the command.
 type group struct {
 	cmd      *exec.Cmd
 	pgid     int
@@ -70,8 +70,9 @@ type group struct {
 	resumed  bool // the message about a continued command was printed
 }
 
-// runCommand runs the command until it exits or the lock is lost, and ends its process group. It
-// returns the command's exit code. If the lock was lost, the error wraps a *distlock.LostError.
+// runCommand runs the command until the command exits or the lock is lost. Then runCommand
+// ends the process group and returns the exit code of the command. If the lock was lost, the
+// error wraps a *distlock.LostError.
 func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
@@ -94,7 +95,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 			}
 		case <-renewal.C():
 			g.guardian.sendDeadline(guard.Deadline())
-			if s.in == os.Stdin { // not in a test, so run has no other children
+			if s.in == os.Stdin { // a process of a test has other children
 				reap(g.pgid, g.guardian.cmd.Process.Pid)
 			}
 			renewal.Reset(r.renewal())
@@ -102,8 +103,8 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 		case <-unguarded:
 			unguarded = nil
 			if g.guardian.died { // otherwise the guardian has ended the command
-				s.say("the guardian is gone: should distlock be killed as well, nobody ends what the " +
-					"command has started")
+				s.say("the guardian has died: if distlock is killed too, the processes that the command " +
+					"started are not ended")
 			}
 			continue
 		case caught := <-signals:
@@ -112,7 +113,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 		case <-cancelled:
 			cancelled = nil
 			if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) {
-				g.forward(syscall.SIGTERM) // a signal arrives through the channel signals
+				g.forward(syscall.SIGTERM) // signals come from the channel instead
 			}
 			continue
 		}
@@ -121,19 +122,19 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 	}
 }
 
-// renewal returns the pause between two messages to the guardian. It is a small part of a ping
-// interval, which keeps the guardian's deadline recent.
+// renewal returns the pause between two messages to the guardian. The pause is much shorter
+// than a ping interval, so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start starts a process in a new process group, with a guardian. If run has the terminal, start
-// moves the group to the foreground. Then it sends a byte to the process, which executes the
-// command.
+// start creates a starter process in a new process group, and a guardian for the group. If
+// distlock run is in the foreground of a terminal, start moves the new group to the
+// foreground. Then it sends a byte to the starter process, which executes the command.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	pipeR, pipeW, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = pipeW.Close() }() // without the byte the started process exits
+	defer func() { _ = pipeW.Close() }() // without a byte the starter exits
 	cmd := selfCommand(append([]string{starterArg, strconv.Itoa(os.Getpid()), path}, r.command...)...)
 	cmd.Env = append(withoutSecrets(os.Environ()),
 		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
@@ -155,7 +156,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	go g.wait() // ends with the command; start and runCommand wait for it before they return
 	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
 	if err == nil {
-		signal.Ignore(syscall.SIGTTOU) // a message must not stop run, which starts no process now
+		signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
 		if s.interactive() {
 			g.tty.give(g.pgid)
 		}
@@ -175,8 +176,8 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	return g, nil
 }
 
-// withoutSecrets removes the variables for the connection string (with its password) and the
-// database.
+// withoutSecrets removes the variables with the connection string and with the name of
+// the database.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -184,7 +185,8 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits until the command exits. It reports each time that the command is stopped.
+// wait waits until the command exits. If a signal stops the command, wait sends the signal
+// to g.stopped.
 func (g *group) wait() {
 	defer close(g.ended)
 	for {
@@ -204,34 +206,38 @@ func (g *group) wait() {
 	_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
 }
 
-// signal sends a signal to the whole group. It ignores a group that has exited.
+// signal sends a signal to the whole group. It ignores errors, because the group may have
+// exited.
 func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.pgid, s) }
 
-// forward forwards a signal and continues the group, because a stopped process cannot react.
+// forward sends a signal to the whole group. It also continues the group, because a stopped
+// process cannot react.
 func (g *group) forward(s syscall.Signal) {
 	g.signal(s)
 	g.signal(syscall.SIGCONT)
 }
 
-// resume continues a stopped command, which would otherwise keep its lock. If the command needs the
-// terminal, resume gives it the terminal. It returns false if another job has the terminal.
+// resume continues the stopped command, because a stopped command would keep the lock. If
+// the command was stopped because it needs the terminal, resume first moves it to the
+// foreground. If another job is in the foreground, resume returns false, and the caller ends
+// the command.
 func (g *group) resume(by syscall.Signal) bool {
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
-		g.say("the command wants the terminal, which another job has; it is ended")
+		g.say("the command needs the terminal, which another job has; the command is ended")
 		return false
 	}
 	if !wantsTerminal && !g.resumed {
 		g.resumed = true
-		g.say("the command was stopped (%s) and goes on: others wait for what holds a lock",
+		g.say("the command was stopped (%s) and continues, because it holds a lock",
 			unix.SignalName(by))
 	}
 	g.signal(syscall.SIGCONT)
 	return true
 }
 
-// exited reports whether the command and all processes of its group have exited. The system does
-// not reuse the group's number while the group has a process.
+// exited reports whether the command and all processes of its group have exited. While a
+// process of the group exists, the system does not reuse the number of the group.
 func (g *group) exited() bool {
 	select {
 	case <-g.ended:
@@ -246,14 +252,14 @@ func (g *group) exited() bool {
 	}
 }
 
-// groupEmpty reports whether a process group has no member. An exited process is a member until its
-// parent has waited for it.
+// groupEmpty reports whether a process group has no member. An exited process is a member
+// until its parent has waited for it.
 func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end sends SIGTERM to the rest of the group, and SIGKILL after the grace. If the lock is lost, end
-// sends SIGKILL at the latest when the grace has passed since the deadline of the lock. While the
-// lock is trusted, end waits on Linux until no killed process runs. Finally it takes the terminal
-// back.
+// end sends SIGTERM to all processes of the group, and SIGKILL after the grace period. If
+// the lock was lost, the grace period starts at the latest at the deadline of the lock. On
+// Linux, if the lock is not lost, end then waits until no killed process runs. Finally end
+// takes the terminal back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.exited() {
@@ -277,7 +283,7 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
 	}
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
-	// A killed process that waits for a disk exits late.
+	// A killed process exits late if it waits for a disk. The lock must stay held until then.
 	for g.killed && lost.Err() == nil && hasRunning(g.pgid) {
 		g.guardian.sendDeadline(guard.Deadline())
 		clock.Sleep(g.clock, groupPoll, nil)
@@ -293,12 +299,12 @@ func (g *group) result(guard *distlock.TryGuard) (int, error) {
 	if err := guard.Err(); err != nil {
 		how := fmt.Sprintf("the command has ended with %d", code)
 		if g.killed {
-			how = "the command was asked to end, then killed"
+			how = "the command got SIGTERM, then SIGKILL"
 		}
 		return code, fmt.Errorf("%w; %s", err, how)
 	}
 	if g.killed {
-		g.say("what the command left running was killed")
+		g.say("the processes that the command left behind were killed")
 	}
 	return code, nil
 }

@@ -17,8 +17,7 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// claims is the command for the rows of the queues of package claim. It lists rows, retries or
-// removes dead rows, repairs rows, and pauses queues.
+// claims implements the command claims, for the queues of package claim.
 type claims struct {
 	rowsOf
 	dead, repair   bool
@@ -28,21 +27,21 @@ type claims struct {
 	retry, discard []string
 }
 
-// allRows selects all dead rows, in place of an id.
+// allRows is the value of --retry and --discard that selects all dead rows.
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
 	v.rowsOf.flags(f)
-	f.BoolVar(&v.dead, "dead", false, "list the rows that are dead, with their errors")
-	f.IntVar(&v.limit, "limit", 100, "the `number` of rows that --dead lists at most")
+	f.BoolVar(&v.dead, "dead", false, "list the dead rows, with their errors")
+	f.IntVar(&v.limit, "limit", 100, "the maximum `number` of rows that --dead lists")
 	f.StringArrayVar(&v.retry, "retry", nil, "make the dead row with this `ID` ready, from its "+
-		"first attempt; \"all\": all\nof them. May be repeated")
-	f.BoolVar(&v.repair, "repair", false, "make claimed rows ready that have no slot or no session, so "+
-		"that no process can\nend them")
+		"first attempt; \"all\" for\nall dead rows. May be repeated")
+	f.BoolVar(&v.repair, "repair", false, "make claimed rows ready that have no slot or no session, "+
+		"because no process\ncan end them")
 	f.StringVar(&v.queue, "queue", "queue", "the `name` of the queue that is paused or resumed "+
 		"(Config.Queue)")
 	f.StringArrayVar(&v.discard, "discard", nil, "remove the document of the dead row with this "+
-		"`ID`; \"all\": of all of them.\nMay be repeated")
+		"`ID`; \"all\" for all dead rows.\nMay be repeated")
 }
 
 func (v *claims) accept(c call) error {
@@ -60,21 +59,21 @@ func (v *claims) accept(c call) error {
 	}
 	switch {
 	case v.collection == "" && actions > 0:
-		return errors.New("the collection is missing: name the one whose rows are worked on")
+		return errors.New("the collection is missing: name the collection of the rows")
 	case actions > 1:
-		return errors.New("give one of pause, resume, --dead, --repair, --retry and --discard")
+		return errors.New("give only one of pause, resume, --dead, --repair, --retry and --discard")
 	case v.limit < 1:
 		return fmt.Errorf("--limit is %d, must be at least 1", v.limit)
 	case c.given("queue") && v.act == "":
-		return errors.New("--queue is that of pause and resume, which are missing")
+		return errors.New("--queue needs pause or resume, which are missing")
 	case c.given("limit") && !v.dead:
-		return errors.New("--limit is that of --dead, which is missing")
+		return errors.New("--limit needs --dead, which is missing")
 	}
 	_, err := parseIDs(append(v.retry, v.discard...))
 	return err
 }
 
-// parseIDs parses the ids of rows. It returns nil for all rows.
+// parseIDs parses the ids of rows. If one of the texts is allRows, parseIDs returns nil.
 func parseIDs(texts []string) ([]any, error) {
 	if slices.Contains(texts, allRows) {
 		return nil, nil
@@ -111,8 +110,8 @@ type deadList struct {
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// missingField returns the name of the field with the claim if no row has that field. It returns ""
-// if found is not 0, or if the rows cannot be counted.
+// missingField returns the name of the field with the claim if found is 0 and no row has
+// this field. Otherwise it returns the empty string.
 func (v *claims) missingField(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
@@ -123,13 +122,13 @@ func (v *claims) missingField(ctx context.Context, st *store, found int) string 
 
 func printMissingField(w io.Writer, field string) {
 	if field != "" {
-		fmt.Fprintf(w, "no row has a field %s: none was ever claimed, or it is another one (--field)\n",
-			named(field))
+		fmt.Fprintf(w, "no row has a field %s: no row was ever claimed, or the queue uses "+
+			"another --field\n", named(field))
 	}
 }
 
-// A deadRow is a dead row. Its strings are as stored. Its times are by the server's clock. A
-// missing time is null.
+// A deadRow is a dead row of a queue. Its times are by the server's clock. A missing time
+// is null.
 type deadRow struct {
 	ID        string     `json:"id"`
 	Attempts  int        `json:"attempts"`
@@ -191,7 +190,7 @@ func (m deadList) print(w io.Writer, how layout) {
 		}
 	}
 	if m.More {
-		fmt.Fprintln(w, "and more: --limit sets the number")
+		fmt.Fprintln(w, "more rows are dead; --limit sets the number of listed rows")
 	}
 }
 
@@ -209,7 +208,7 @@ func (c changeResult) print(w io.Writer, _ layout) {
 	in := named(c.Database + "." + c.Collection)
 	switch {
 	case c.Paused != nil && *c.Paused:
-		fmt.Fprintf(w, "the queue of %s is paused: no process claims a row after about a minute\n", in)
+		fmt.Fprintf(w, "the queue of %s is paused: within about a minute, no process claims rows\n", in)
 	case c.Paused != nil:
 		fmt.Fprintf(w, "the queue of %s is resumed\n", in)
 	case c.Repaired != nil:
@@ -227,9 +226,10 @@ func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
 	return claim.NewAdmin(v.rows(st), cfg)
 }
 
-// change changes rows, or pauses or resumes the queue. It fails if a given row was not dead.
+// change carries out the requested action, such as a retry. It returns an error if one of
+// the given rows was not dead.
 func (v *claims) change(ctx context.Context, s stdio) error {
-	retry, _ := parseIDs(v.retry) // accept has checked them
+	retry, _ := parseIDs(v.retry) // accept has validated the ids
 	discard, _ := parseIDs(v.discard)
 	n, ids := 0, append(retry, discard...)
 	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changeResult, err error) {
@@ -270,7 +270,7 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 		return c, err
 	})
 	if err == nil && n < len(ids) {
-		err = fmt.Errorf("%d of %d rows were not dead, or not there: %s", len(ids)-n, len(ids),
+		err = fmt.Errorf("%d of %d rows were not dead, or do not exist: %s", len(ids)-n, len(ids),
 			shown(strings.Join(append(v.retry, v.discard...), ", "), 200))
 	}
 	return err

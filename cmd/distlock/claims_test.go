@@ -14,8 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Dead rows with any kind of _id are listed with all their errors. The printed _id of a row selects
-// it for a retry or a removal. The command fails for the id of a row that is not dead.
+// distlock claims lists dead rows with any type of _id and with all their errors. A printed
+// _id selects the row for a retry or a removal. If the row is not dead, the command fails.
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
@@ -35,7 +35,7 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
-	b.cli("claims", "jobs", "--dead", "--limit", "2").want(t, 0, "and more")
+	b.cli("claims", "jobs", "--dead", "--limit", "2").want(t, 0, "more rows are dead")
 	var got deadList
 	assert.Must(t, json.Unmarshal([]byte(b.cli("claims", "jobs", "--dead", "--json").want(t, 0).out),
 		&got))
@@ -62,8 +62,8 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs", "--dead").want(t, 0, "no row of")
 }
 
-// The flag --repair makes a claimed row without a slot ready again, and changes no other row. A
-// queue can be paused and resumed.
+// distlock claims --repair makes a claimed row without a slot ready again, and changes no
+// other row. distlock claims pause stops a queue, and distlock claims resume continues it.
 func TestClaims_RepairAndPause(t *testing.T) {
 	b := newBase(t)
 	b.insert("jobs", bsontest.D("_id", 1, "claim", bsontest.D("state", "claimed")))
@@ -80,8 +80,9 @@ func TestClaims_RepairAndPause(t *testing.T) {
 	}
 }
 
-// The listing shows the runs of a loop, its next run, its failures, and the reason of a stop. Other
-// loops are listed even if a record or a settings document is malformed.
+// The command "distlock loops" prints the latest run, the next run and the failures of each
+// loop, and why a loop is stopped. If a document of one loop is malformed, the command still
+// lists every loop.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
@@ -123,7 +124,7 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	}
 }
 
-// The latest rounds of a loop are listed, newest first, and malformed rounds are reported.
+// distlock loops NAME lists the latest rounds of a loop, newest first.
 func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b := newBase(t)
 	at := func(minute int) bson.DateTime {
@@ -155,7 +156,7 @@ func TestLoops_LatestRounds_AreShown(t *testing.T) {
 	b.cli("loops", "a", "b").want(t, exitUsage, "one name")
 }
 
-// Every row is counted once, in its state. A usage error names the missing argument.
+// distlock claims counts each row once, by its state.
 func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b := newBase(t)
 	for i, state := range []string{"", "ready", "claimed", "claimed", "retrying", "dead", "done",
@@ -174,8 +175,9 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 	b.cli("claims", "jobs", "--json").want(t, 0, `"claimed": 2`, `"dead": 1`)
 }
 
-// Rows that are not due yet count as later. The name of the field with the due time comes from the
-// flag --due or from a worker's lock. Rows that can never be claimed are reported with the reason.
+// distlock claims counts a row that is not due as "later". The flag --due or a worker's lock
+// names the field with the due time. distlock claims also reports each row that can never be
+// claimed, with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -184,7 +186,7 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	}
 	b.insert("mails", bsontest.D("_id", 9, "claim", bsontest.D("state", "odd")))
 	b.cli("claims", "mails").want(t, 0, "5 ready, 0 claimed")
-	const parted = `1 ready, 3 later by "at", 0 claimed`
+	const parted = `1 ready, 3 later (by field "at"), 0 claimed`
 	b.cli("claims", "mails", "--due", "at").want(t, 0, parted, "odd row 9", "odd row 4",
 		"2 rows can never be claimed")
 	name := "claim:" + b.name + ".mails:queue:0"
@@ -198,14 +200,15 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// A command on a missing collection fails and lists the queues. If no row has the field, the output
-// names the field instead of counting the rows as ready.
+// If the collection does not exist, distlock claims fails and lists the queues. If no row
+// has the field that --field names, distlock claims names the field and does not count the
+// rows as ready.
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)
 	b.insert("mails", bsontest.D("_id", 1))
 	fresh := `1 rows of "` + b.name +
-		`.mails" have no field "claim": ready, if that is the field of their queue`
+		`.mails" have no field "claim": they are ready if their queue uses it`
 	b.cli("claims", "mails").want(t, 0, fresh)
 	b.insert("mails", bsontest.D("_id", 2, "claim", bsontest.D("state", "ready")))
 	b.cli("claims", "mails").want(t, 0, "2 ready, 0 claimed")
@@ -228,8 +231,8 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	}
 }
 
-// A slot in the future stops a schedule. The flag --forget-future repairs it. A slot in the past
-// stays unchanged.
+// If the latest slot of a schedule is in the future, distlock loops --forget-future repairs
+// the schedule. It leaves a schedule unchanged if the latest slot is in the past.
 func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b := newBase(t)
 	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),
@@ -244,8 +247,8 @@ func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b.cli("loops", "ahead", "--forget-future", "--json").want(t, 0, `"repaired": false`)
 }
 
-// Without a name all queues are listed, with the counts of their rows. Without queues the text
-// names the missing argument.
+// Without an argument, distlock claims lists all queues with the counts of their rows. If
+// there is no queue, distlock claims names the missing argument.
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
 	b.cli("claims").want(t, exitFailed, "nothing was ever locked there")

@@ -15,7 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Every error of acquiring has its exit code, even when wrapped or joined with another error.
+// Each error of an acquisition has its own exit code, even if it is wrapped or joined with
+// another error.
 func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}
@@ -46,8 +47,8 @@ func TestRun_NoServer_HasItsOwnCode(t *testing.T) {
 	}
 }
 
-// If the server is gone when the command ends, run reports that the lock may be held. The exit code
-// shows the same, unless the command failed.
+// If the server does not answer when the command ends, distlock run reports that the lock
+// may be held. If the command succeeded, the exit code reports it too.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -72,7 +73,8 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	}
 }
 
-// run reports the reason of its wait soon after the server died, and again at its end.
+// If the server dies, distlock run reports that it waits for the server. It does so while it
+// waits for the lock, and also after its command has ended.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)

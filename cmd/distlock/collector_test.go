@@ -39,8 +39,9 @@ func gathered(t *testing.T, o *storeCollector) map[string]float64 {
 	return all
 }
 
-// The metrics show the locks of a dead process, a break and a dropped guard, after their processes
-// have ended. If the server does not answer, the metrics omit the number of locks.
+// The metrics count the locks of dead processes, the breaks and the dropped guards, even
+// after the processes have ended. If the server does not answer, the metrics omit the number
+// of locks.
 func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	b := newBase(t)
 	pingFields := func(extra ...bson.E) []bson.E {

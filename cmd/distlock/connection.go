@@ -25,7 +25,6 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// The environment variables for --uri and --database.
 const (
 	envURI      = "MONGODLM_URI"
 	envDatabase = "MONGODLM_DATABASE"
@@ -37,8 +36,9 @@ const (
 	maxURIFile = 64 << 10
 )
 
-// The default values of flags. The times are those of package distlock. The default database is not
-// mongosDatabase, where servers refuse change streams and transactions.
+// The default values of flags. The times are the defaults of package distlock. The default
+// database is not mongosDatabase, because a server refuses change streams and transactions
+// in the database named config.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -46,28 +46,27 @@ const (
 	defaultTakeover = 15 * time.Minute
 )
 
-// connection has the flags for the server and the database of the locks.
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. The environment variables are not the defaults of the flags, because
-// the help would print a connection string with its password.
+// flags declares the flags. The environment variables must not become the defaults of the
+// flags. The help prints the defaults, and a connection string contains a password.
 func (c *connection) flags(f *pflag.FlagSet) {
-	f.StringVar(&c.uri, "uri", "", "connection `string` of the MongoDB, which other users of this "+
-		"machine can read in the\nlist of processes; default: "+envURI)
+	f.StringVar(&c.uri, "uri", "", "MongoDB connection `string`, which other users of this "+
+		"machine can read in the\nprocess list; default: "+envURI)
 	f.StringVar(&c.uriFile, "uri-file", "",
-		"a `file` that holds the connection string, instead of --uri")
-	f.StringVar(&c.database, "database", "", "the `name` of the database that holds the collections "+
+		"a `file` that contains the connection string, instead of --uri")
+	f.StringVar(&c.database, "database", "", "the `name` of the database with the collections "+
 		"locks and lockpings;\ndefault: "+envDatabase+", else "+defaultDatabase)
 }
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept reads the connection string from the file or the environment if --uri is not set. It
-// validates all values.
+// accept validates the flags. If --uri is not set, accept reads the connection string from
+// the file --uri-file or from the environment.
 func (c *connection) accept(given call) error {
 	switch {
 	case c.uri != "" && c.uriFile != "":
-		return errors.New("--uri and --uri-file exclude each other: leave one of them out")
+		return errors.New("--uri and --uri-file are mutually exclusive: omit one of them")
 	case c.uriFile != "":
 		if err := c.readURI(given.warn); err != nil {
 			return fmt.Errorf("--uri-file: %w", err)
@@ -76,12 +75,12 @@ func (c *connection) accept(given call) error {
 		c.uri = os.Getenv(envURI)
 	}
 	if c.uri == "" {
-		return errors.New("--uri is missing: give the connection string of a MongoDB, or set " + envURI)
+		return errors.New("--uri is missing: give a MongoDB connection string, or set " + envURI)
 	}
 	c.chooseDatabase()
 	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // mongodb+srv needs DNS for a check
 		if err := options.Client().ApplyURI(c.uri).Validate(); err != nil {
-			return fmt.Errorf("the connection string (--uri): %w", err)
+			return fmt.Errorf("invalid connection string (--uri): %w", err)
 		}
 	}
 	return problems(distlock.Config{URI: c.uri, Database: c.database}.Validate())
@@ -93,13 +92,14 @@ func (c *connection) chooseDatabase() {
 	}
 }
 
-// readURI reads the connection string. It warns of a file that every user may read.
+// readURI reads the connection string from the file --uri-file. If every user of the machine
+// can read the file, readURI warns.
 func (c *connection) readURI(warn func(string)) error {
 	f, err := os.Open(c.uriFile)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // the file was only read
+	defer func() { _ = f.Close() }() // Close cannot lose data of a read
 	text, err := io.ReadAll(io.LimitReader(f, maxURIFile))
 	if err != nil {
 		return err
@@ -126,20 +126,19 @@ func problems(err error) error {
 	return err
 }
 
-// flagNames replaces the names of configuration fields by the names of their flags.
 var flagNames = strings.NewReplacer("Database", "--database", "Ping", "--ping", "Takeover",
 	"--takeover")
 
 // hosts returns the servers of the connection string, without user and password.
 func (c *connection) hosts() string {
 	_, hosts, _ := strings.Cut(c.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first: a password may have a ?
+	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first, because a password may contain a ?
 	hosts, _, _ = strings.Cut(hosts, "?")
 	hosts, _, _ = strings.Cut(hosts, "/")
 	return catalog.Printable(hosts, 200)
 }
 
-// A store gives access to the documents of a database. It sends no heartbeats.
+// A store gives access to the documents of a database. It sends no pings.
 type store struct {
 	client *mongo.Client
 	*distlock.Inspector
@@ -148,8 +147,8 @@ type store struct {
 	never    bool // explainEmpty found no collection of locks
 }
 
-// open makes a client with at most pool connections. If pool is 0, the connection string sets the
-// limit. open does no I/O.
+// open returns a store. The client of the store has at most pool connections. If pool is 0,
+// the connection string sets the limit. open sends no command to the server.
 func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
 	client, err := mongocatalog.Dial(options.Client(), c.uri, pool, "")
 	if err != nil {
@@ -163,8 +162,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector, without I/O. The history records the given author with each break
-// by the Inspector.
+// inspector returns an Inspector and sends no command to the server. If the Inspector breaks
+// a lock, the history records the given author.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -179,7 +178,7 @@ func (s *store) read(ctx context.Context, q history.Query) (
 func (s *store) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	_ = s.history.Close(ctx) // the log has the error
+	_ = s.history.Close(ctx) // the history has logged the error
 	disconnect(s.client)
 }
 
@@ -189,11 +188,12 @@ func disconnect(client *mongo.Client) {
 	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer begins the text of an error for a server that does not answer. The rest of the text may
-// differ between attempts.
+// noServer is the beginning of the error for a server that does not answer. The rest of
+// the error may differ between attempts.
 const noServer = "no server answers at "
 
-// explain rewrites the error for a server that cannot be reached.
+// explain returns a shorter error if the server cannot be reached. Otherwise it returns err
+// unchanged.
 func (c *connection) explain(err error) error {
 	if errors.Is(err, distlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		text := err.Error() // the text before the cause has the names of the packages
@@ -211,7 +211,8 @@ func (l *logging) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.path, "log", "", "append events to this `file`, one JSON object each")
 }
 
-// open opens the file for appending. Without a file the logger is silent.
+// open opens the log file for appending. Without the flag --log, the logger writes nothing.
+// The returned function closes the file.
 func (l *logging) open() (zerolog.Logger, func(), error) {
 	if l.path == "" {
 		return zerolog.Nop(), func() {}, nil
@@ -221,12 +222,11 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 		return zerolog.Nop(), nil, fmt.Errorf("--log: %w", err)
 	}
 	logger := zerolog.New(f).Level(zerolog.InfoLevel).With().Timestamp().Logger()
-	return logger, func() { _ = f.Close() }, nil // every event was written whole
+	return logger, func() { _ = f.Close() }, nil // the logger buffers no event
 }
 
-// redact removes the users and passwords of connection strings from a text. It also removes the
-// password of uri everywhere, escaped or not. Package catalog has already redacted the texts of
-// servers and drivers.
+// redact removes the user and the password from each connection string in a text. It also
+// removes each occurrence of the password of uri, escaped or not.
 func redact(text, uri string) string {
 	text = catalog.RedactUserInfo(text)
 	_, rest, _ := strings.Cut(uri, "://")
@@ -247,13 +247,14 @@ func redact(text, uri string) string {
 	return text
 }
 
-// maxSearched is the maximum number of databases to search for locks. If a server has more, none is
-// searched.
+// maxSearched is the maximum number of databases to search for locks. If a server has
+// more databases, otherDatabases searches none.
 const maxSearched = 50
 
-// explainEmpty describes a database without locks. It also lists other databases, because the
-// operator may have named the wrong one. The second result is true if the database has no
-// collection of locks, and false if the user may not list collections.
+// explainEmpty describes a database without locks. If the database has no collection of
+// locks, the second result is true. Then the text also lists the other databases with locks,
+// because the operator may have named the wrong database. If the user may not list
+// collections, the second result is false.
 func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -265,12 +266,13 @@ func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
 	if names := s.otherDatabases(ctx); len(names) > 0 {
-		text += "; databases here that have one: " + strings.Join(names, ", ")
+		text += "; databases on this server that have one: " + strings.Join(names, ", ")
 	}
 	return text, true
 }
 
-// emptyText returns text, or the text of explainEmpty if the database never had locks.
+// emptyText returns the given text. If the database has no collection of locks, emptyText
+// returns the text of explainEmpty instead.
 func (s *store) emptyText(ctx context.Context, text string) string {
 	if why, never := s.explainEmpty(ctx); never {
 		return why
@@ -278,8 +280,8 @@ func (s *store) emptyText(ctx context.Context, text string) string {
 	return text
 }
 
-// otherDatabases returns the databases except s.database that have locks, if the user may list
-// databases.
+// otherDatabases returns the other databases that have locks. If the user may not list
+// databases, it returns nil.
 func (s *store) otherDatabases(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {
@@ -303,7 +305,6 @@ func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool,
 	return len(names) > 0, err
 }
 
-// missingLock returns the error for a lock that does not exist, with the likely cause.
 func (s *store) missingLock(ctx context.Context, name string) error {
 	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
 	if text, never := s.explainEmpty(ctx); never {

@@ -15,24 +15,24 @@ import (
 	"mongodlm/distlock"
 )
 
-// LockDetails has the details of one lock that are not in a listing. It is exported because package
-// json decodes no embedded pointer to an unexported type.
+// LockDetails contains the details of one lock, for "distlock locks NAME". The type is
+// exported because package json cannot decode an embedded pointer to an unexported type.
 type LockDetails struct {
-	// Outlooks has an outlook for each holder, in the order of the holders.
+	// Outlooks contains a forecast for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
-	// Condemned has an entry for each holder that is condemned.
+	// Condemned contains an entry for each condemned holder.
 	Condemned []condemnation `json:"condemned"`
 	History   eventList      `json:"history"` // the newest entries
-	// NoHistory is the error if the history could not be read.
+	// NoHistory is the error of the read of the history, or empty.
 	NoHistory string `json:"noHistory"`
 
 	holders []distlock.LockInfo
 }
 
-// shownEvents is the number of history entries to print.
 const shownEvents = 10
 
-// A condemnation is the mark of a dead process in its ping document. Its strings are as stored.
+// A condemnation is the mark in the ping document of a process that was declared dead.
+// Its strings are unescaped, as stored.
 type condemnation struct {
 	Process  string     `json:"process"`
 	By       string     `json:"by"`
@@ -40,7 +40,6 @@ type condemnation struct {
 	Evidence string     `json:"evidence"`
 }
 
-// collectOne reads the details of the requested lock.
 func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
 	holders, waiters, err := st.Holder(ctx, l.name)
 	d := &LockDetails{Outlooks: []outlook.Outlook{}, Condemned: []condemnation{}, holders: holders}
@@ -76,14 +75,14 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		}
 	}
 	d.History, err = (&events{lister: l.lister, name: l.name, limit: shownEvents}).collect(ctx, st)
-	if err != nil && ctx.Err() == nil { // the history is optional and may need one more privilege
+	if err != nil && ctx.Err() == nil { // the history is optional, and may need another privilege
 		d.NoHistory, err = redact(err.Error(), l.uri), nil
 	}
 	return err
 }
 
-// readCondemnation returns the condemnation of a process. The result is empty if the process has no
-// ping or is not condemned.
+// readCondemnation returns the condemnation of a process. The result is empty if the
+// process has no readable ping or is not condemned.
 func readCondemnation(ctx context.Context, st *store, process string) ([]condemnation, error) {
 	raw, err := st.primary(st.database).Collection(catalog.PingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: process}}).Raw()
@@ -126,7 +125,8 @@ func (d *LockDetails) print(w io.Writer, how layout, q queue) {
 	}
 }
 
-// printOutlook writes the forecast for a holder. It names the holder if there are several.
+// printOutlook writes the forecast for a holder. It names the holder if the lock has
+// several holders.
 func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
 	holder := "its holder"
 	if several {

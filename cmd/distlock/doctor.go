@@ -35,7 +35,7 @@ func (d *doctor) flags(f *pflag.FlagSet) {
 	d.connection.flags(f)
 	d.logging.flags(f)
 	f.IntVar(&d.rounds, "rounds", 50, "rounds of each of the two races, 1 to 10000")
-	f.IntVar(&d.contenders, "contenders", 16, "contenders of a race, 2 to 256")
+	f.IntVar(&d.contenders, "contenders", 16, "contenders in each race, 2 to 256")
 	f.BoolVar(&d.createIndexes, "create-indexes", false,
 		"create the missing indexes, and list them")
 	d.queues.flags(f)
@@ -89,7 +89,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	} else {
 		err = printed(s.out, func(w io.Writer) { r.print(w, layoutOf(s.out, false)) })
 	}
-	switch { // the report has the reasons
+	switch { // the report states the reasons
 	case err != nil:
 		return err
 	case !r.Fit:
@@ -114,7 +114,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	if _, err := cat.Hello(ctx); err != nil { // this command also opens the connection
+	if _, err := cat.Hello(ctx); err != nil { // the first command also opens the connection
 		return report{}, d.explain(err)
 	}
 	watch := clock.System()
@@ -148,15 +148,14 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	return r, x.race(ctx)
 }
 
-// Bounds of idleLocks.
 const (
 	idleAge  = 4 * 24 * time.Hour // the default of Config.PruneLocks
 	manyIdle = 10_000
-	maxIdle  = 100_000 // maximum that is counted
+	maxIdle  = 100_000 // maximum count
 )
 
-// idleLocks warns if the number of unused locks reaches the limit many. The usual cause is
-// generated names.
+// idleLocks warns if at least the given number of locks were not used for idleAge. The usual
+// cause is a program that generates the names of its locks.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
@@ -166,14 +165,14 @@ func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) e
 		return fmt.Errorf("count idle locks: %w", err)
 	}
 	if n >= many {
-		r.warn("%d free locks or more were not used for 4 days: Config.PruneLocks deletes the documents "+
-			"of such names", n)
+		r.warn("at least %d free locks were not used for 4 days: Config.PruneLocks deletes the "+
+			"documents of such locks", n)
 	}
 	return nil
 }
 
-// limited bounds the time of a step. With --create-indexes there is no bound, because an index may
-// take long.
+// limited calls the given function with a timeout. With --create-indexes there is no
+// timeout, because the build of an index may take long.
 func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
 	if d.createIndexes {
 		return step(ctx)
@@ -192,8 +191,8 @@ func (x *examination) race(ctx context.Context) error {
 	switch {
 	case found.Contenders == 0 && errors.As(err, &server) && server.HasErrorCode(codeUnauthorized):
 		x.Fit = x.Kind != string(catalog.FerretDB)
-		x.warn("the races were not run: the user may not write into scratch collections of "+
-			"database %s; --features doctor --role prints what that needs", named(x.database))
+		x.warn("the races were not run: the user may not write to scratch collections of "+
+			"database %s; --features doctor --role prints the role for it", named(x.database))
 		return nil
 	case err != nil && found.Contenders == 0:
 		return x.explain(err)
@@ -204,15 +203,15 @@ func (x *examination) race(ctx context.Context) error {
 	x.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
 	x.Fit = found.Atomic
 	if !found.Atomic {
-		x.Refused = append(x.Refused, "conditional updates are NOT atomic: two processes would "+
+		x.Refused = append(x.Refused, "conditional updates are NOT atomic: two processes could "+
 			"hold one lock; use MongoDB 4.4 or newer")
 	}
 	return nil
 }
 
-// compareClocks records the offset between the clocks of the server and this machine, corrected by
-// half the round trip. It warns if the offset is so large that a contender cannot use the rule
-// "witnesses" for a takeover.
+// compareClocks records the offset between the clocks of the server and this machine,
+// corrected by half the round trip. If the offset is large, compareClocks warns, because a
+// takeover from a dead holder then takes longer.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -228,21 +227,21 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// limitations lists what the server lacks, compared to a replica set whose locks are not in the
-// database "config".
+// limitations lists the features that the server lacks, compared with a replica set that has
+// a separate database for locks.
 func limitations(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }
 	switch {
 	case s.Kind == catalog.FerretDB && s.Front:
-		say("one process on one machine: its end is the end of all locks, and it knows no passwords")
-		say("its cost per command grows with the collection; it is for trying and for tests")
+		say("one process on one machine: a single point of failure, without passwords")
+		say("its cost per command grows with the collection; it is for trials and tests")
 	case s.Kind == catalog.FerretDB, s.Kind == catalog.Standalone:
-		say("one server: no other one replaces it, and what it has not yet written to its disk " +
-			"can be lost in a crash, locks included")
+		say("a single server: no other server replaces it, and a crash can lose data that is not " +
+			"yet on its disk, locks included")
 	case s.Kind == catalog.Mongos:
-		say("behind a mongos the store's clock is known only from one's own last ping; listings count " +
-			"by the clock of the mongos")
+		say("behind a mongos a process knows the store's clock only from its own last ping; " +
+			"listings use the clock of the mongos")
 	}
 	if s.ConfigServer {
 		say("a config server: MongoDB's own lock manager (3.2 to 6.0) works in the same collections " +
@@ -251,13 +250,13 @@ func limitations(s catalog.Server, database string) []string {
 	hint := ""
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	if replicated && !s.ConfigServer && database == mongosDatabase {
-		hint = "; a database of your own would have them: --database distlock"
+		hint = "; a separate database would have them: --database distlock"
 	}
 	if !s.Transactions {
 		say("no transactions: work cannot be made to commit only while the lock is held%s", hint)
 	}
 	if !s.ChangeStreams {
-		say("no change streams: waiters have to poll%s", hint)
+		say("no change streams: waiters poll%s", hint)
 	}
 	if !s.PipelineUpdates {
 		say("no pipeline updates: some steps take a read and a compare-and-set instead of one command")
@@ -363,8 +362,8 @@ func (r report) print(w io.Writer, how layout) {
 	} else {
 		field("races", "not run")
 	}
-	_ = t.Flush() // a reader that is gone needs no report
-	list(w, how, "weaker than a replica set with a database of its own", r.Weaker)
+	_ = t.Flush() // w is a buffer and never fails
+	list(w, how, "weaker than a replica set with a separate database", r.Weaker)
 	list(w, how, "indexes created", r.CreatedIndexes)
 	list(w, how, "warnings", r.Warnings)
 	list(w, how, "refused", r.Refused)

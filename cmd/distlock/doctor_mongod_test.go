@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// guarded starts a replica set that requires passwords, with a user root. It skips the test if
-// MongoDB is not installed.
+// guarded starts a replica set that requires passwords, with a user named root. It skips the
+// test if MongoDB is not installed.
 func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	t.Helper()
 	if testing.Short() {
@@ -40,7 +40,7 @@ func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	return connected(t, as("root")), as
 }
 
-// The password has characters that need escapes in a connection string.
+// A password with characters that a connection string must escape.
 const (
 	secret        = "n0b0dy/may$see"
 	secretEscaped = "n0b0dy%2Fmay%24see"
@@ -53,8 +53,9 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	assert.Must(t, client.Database("admin").RunCommand(t.Context(), command).Err())
 }
 
-// A real server accepts the role that --role prints. With that role, doctor finds no missing
-// privilege and changes no data. Doctor names each action that is removed from the role.
+// A real server accepts the role that distlock doctor --role prints. With that role, doctor
+// finds no missing privilege and changes no data. If one action is removed from the role,
+// doctor names that action.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features",
@@ -124,7 +125,6 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 	return doc.Privileges
 }
 
-// everyCommand lists the commands that take a connection string.
 var everyCommand = []string{
 	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "loops", "claims rows",
 	"claims rows --dead", "claims rows --retry 1",
@@ -140,8 +140,7 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// No command shows the password of its connection string in an error, a log or a usage error, even
-// if the server does not answer or has no users.
+// No command prints the password of its connection string, not even in an error or a log.
 func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{

@@ -28,8 +28,9 @@ func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
 	}
 }
 
-// A dead process that holds locks is reported with its number of locks, in the text and by the exit
-// code, whether or not it was declared dead. A live process is not reported.
+// distlock doctor warns of a dead process, and shows the number and the names of its locks.
+// It warns even if no contender has declared the process dead. The warning changes the exit
+// code. Doctor does not warn of a live process.
 func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
@@ -63,7 +64,8 @@ func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 	}
 }
 
-// The test supplies the server's reply, because the embedded server cannot create such an index.
+// expiringNames returns the names of the indexes that expire documents. The test supplies
+// the server's reply, because the embedded server cannot create a TTL index.
 func TestExpiringNames_IndexesOfACollection(t *testing.T) {
 	t.Parallel()
 	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
@@ -116,7 +118,8 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// Doctor warns of many idle locks with generated names. Used and held locks do not count as idle.
+// distlock doctor warns of many idle locks with generated names. A held lock or a recently
+// used lock is not idle.
 func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
 	const many = 20

@@ -13,15 +13,16 @@ import (
 	"mongodlm/distlock"
 )
 
-// A filter selects and sorts the locks of a listing, like the page.
+// A filter selects and sorts the locks of a listing. The web page has the same filters and
+// orders.
 type filter struct {
 	waited, silent bool
 	order          string
 }
 
-// orders are the sort orders, the default first. The function "of" returns the weight of a row.
-// Heavier locks come first. Locks with the same weight are sorted by name. The default order has no
-// function: method ranks computes its weights.
+// orders are the sort orders, the default first. Each order has a function that returns the
+// weight of a row. Locks with a higher weight come first, and locks with the same weight are
+// in the order of names. The weights of the default order come from the method ranks.
 var orders = []struct {
 	name string
 	of   func(row) time.Duration
@@ -51,7 +52,6 @@ func (v *filter) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-// A lockRank is the data by which a filter selects and sorts a lock.
 type lockRank struct {
 	holders, queue []distlock.LockInfo
 	trouble        int           // see [words.Trouble]
@@ -90,7 +90,7 @@ func (v *filter) ranks(l *listing) map[string]*lockRank {
 	return all
 }
 
-// apply removes the locks that are not selected from a listing, and sorts the rest.
+// apply sorts a listing, and removes the locks that the filter does not select.
 func (v *filter) apply(l *listing) {
 	all, whole := v.ranks(l), l.count()
 	drop := func(name string) bool {

@@ -14,7 +14,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// names returns the names of the locks in a listing, each once, in the order of the listing.
 func (l listing) names() (all []string) {
 	for _, r := range l.Locks {
 		all = append(all, r.Name)
@@ -22,8 +21,8 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// Locks are sorted by trouble and then by the requested order. A filter removes all other locks,
-// and their queues.
+// A filter removes the locks that it does not select, together with their queues. It sorts
+// the remaining locks by trouble or by the requested order.
 func TestFilter_SelectsAndSorts(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }
@@ -39,6 +38,8 @@ func TestFilter_SelectsAndSorts(t *testing.T) {
 		{Name: "elected", Held: true, HeldForMS: ms(3), Waiters: words.LongQueue},
 		{Name: "f", Held: true, HeldForMS: ms(0), Waiters: words.LongQueue + 1},
 	}
+	unwaited := newListing("db")
+	unwaited.Locks = whole.Locks[:1]
 	whole.Queue.Waiters = append(whole.Queue.Waiters, waiterRow{Name: "d"}, waiterRow{Name: "f"})
 	for range words.LongQueue {
 		whole.Queue.Waiters = append(whole.Queue.Waiters, waiterRow{Name: "b"},
@@ -48,15 +49,19 @@ func TestFilter_SelectsAndSorts(t *testing.T) {
 		by   filter
 		want string
 	}{
-		"trouble": {filter{order: "trouble"}, "d c f b a elected"},
-		"name":    {filter{order: "name"}, "a b c d elected f"},
-		"held":    {filter{order: "held"}, "b a elected c d f"},
-		"ping":    {filter{order: "ping"}, "c a b d elected f"},
-		"queue":   {filter{order: "queue"}, "f b elected d a c"},
-		"silent":  {filter{order: "trouble", silent: true}, "d c"},
-		"waited":  {filter{order: "trouble", waited: true}, "d f b elected"},
+		"no match": {filter{order: "trouble", waited: true}, ""},
+		"trouble":  {filter{order: "trouble"}, "d c f b a elected"},
+		"name":     {filter{order: "name"}, "a b c d elected f"},
+		"held":     {filter{order: "held"}, "b a elected c d f"},
+		"ping":     {filter{order: "ping"}, "c a b d elected f"},
+		"queue":    {filter{order: "queue"}, "f b elected d a c"},
+		"silent":   {filter{order: "trouble", silent: true}, "d c"},
+		"waited":   {filter{order: "trouble", waited: true}, "d f b elected"},
 	} {
 		l := whole
+		if c.want == "" {
+			l = unwaited
+		}
 		c.by.apply(&l)
 		if got := strings.Join(l.names(), " "); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -79,8 +84,8 @@ func TestFilter_SelectsAndSorts(t *testing.T) {
 	}
 }
 
-// The command locks sorts its text by trouble and its JSON by name. The error for an unknown order
-// lists the valid orders.
+// distlock locks --json sorts the locks by name, unless --sort names another order. The
+// error for an unknown order lists the valid orders.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -102,8 +107,8 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b.cli("locks", "--waited").want(t, 0, "none of 8 locks matches")
 }
 
-// On a terminal a lock in trouble is printed last before the summary, where it stays on the screen.
-// The waiters are printed even if the listing has no locks.
+// On a terminal, distlock locks prints the locks in trouble at the end, just above the
+// summary. Even if no lock is listed, it prints the waiters.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")

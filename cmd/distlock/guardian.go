@@ -18,20 +18,21 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The first arguments with which run starts this program again. No help text has them.
+// The hidden commands. With these commands, distlock run starts this program as a starter or
+// as a guardian.
 const (
 	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
 	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
 )
 
-// The messages of run to its guardian, one per line.
+// The messages that distlock run sends to its guardian, one per line.
 const (
-	untilMessage  = "until"  // with a wall clock in nanoseconds: the lock is trusted until that time
+	untilMessage  = "until"  // with a wall clock in nanoseconds: the deadline of the lock
 	endingMessage = "ending" // run has sent SIGTERM to the command
 )
 
-// internalCommand runs this program as a starter or a guardian if args ask for one. Otherwise it
-// returns false.
+// internalCommand runs the hidden command that args contain, and returns its exit code and
+// true. If args contain no hidden command, internalCommand returns false.
 func internalCommand(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
@@ -45,8 +46,8 @@ func internalCommand(args []string) (code int, was bool) {
 	return 0, false
 }
 
-// selfCommand returns a command that runs this program again, even if the program's file was
-// replaced.
+// selfCommand returns a command that runs this program again. On Linux the command works
+// even if the program's file was replaced.
 func selfCommand(args ...string) *exec.Cmd {
 	path := "/proc/self/exe"
 	if _, err := os.Stat(path); err != nil {
@@ -59,32 +60,32 @@ func selfCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runStarter waits for a byte from run and then executes the command. It fails if run closes the
-// pipe without a byte.
+// runStarter waits for a byte from distlock run and then executes the command. If distlock
+// run closes the pipe without a byte, runStarter fails.
 func runStarter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
-		fmt.Fprintln(os.Stderr, "distlock start: this is for distlock run itself")
+		fmt.Fprintln(os.Stderr, "distlock start: an internal command of distlock run")
 		return exitUsage
 	}
-	pipe := os.NewFile(3, "the word")
+	pipe := os.NewFile(3, "start pipe")
 	if n, _ := pipe.Read(make([]byte, 1)); n == 0 {
 		return exitFailed
 	}
-	_ = pipe.Close() // so that the command does not inherit it
+	_ = pipe.Close() // the command must not inherit the pipe
 	killWithParent(parent)
 	err = syscall.Exec(args[1], args[2:], os.Environ())
 	fmt.Fprintf(os.Stderr, "distlock run: %s: %v\n", shown(args[1], 200), err)
 	return exitNotRunnable
 }
 
-// A guardian lets run control its guardian process. The process ends the command if run is killed,
-// or is stopped past its deadline. It has a separate session, so that signals to run do not reach
-// it.
+// A guardian controls the guardian process of distlock run. The guardian process ends the
+// command if distlock run is killed, or is stopped past the deadline of the lock. It has a
+// separate session, so that signals to the process group of distlock run do not reach it.
 type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
-	pipe  *os.File      // the process reads its end when run exits
+	pipe  *os.File      // if run exits, the process reads the end of the pipe
 	clock clock.Clock
 	until time.Time // the last deadline that was sent
 	died  bool      // the guardian process failed; set before ended is closed
@@ -117,11 +118,11 @@ func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, e
 	return g, nil
 }
 
-// guardianDelay returns how long the guardian waits after the deadline. The delay is long enough
-// for run to act first, and at most half of the time between SIGKILL and the takeover.
+// guardianDelay returns the delay from the deadline of the lock to the first action of the
+// guardian. During the delay, distlock run can act first. The delay is at most half of the
+// time between SIGKILL and a takeover.
 func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
 
-// sendDeadline sends the deadline if it has changed.
 func (g *guardian) sendDeadline(until time.Time) {
 	if !until.Equal(g.until) {
 		g.send(fmt.Sprintf("%s %d", untilMessage, until.UnixNano()))
@@ -129,11 +130,10 @@ func (g *guardian) sendDeadline(until time.Time) {
 	}
 }
 
-// sendEnding reports to the guardian that run has sent SIGTERM to the command.
 func (g *guardian) sendEnding() { g.send(endingMessage) }
 
-// send sends a line. It waits at most a second for a guardian that does not read. It ignores a
-// guardian that has exited, because runCommand reports that.
+// send sends a line to the guardian. If the guardian does not read, send gives up after a
+// second. send ignores errors, because runCommand reports the exit of the guardian.
 func (g *guardian) send(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
@@ -142,7 +142,7 @@ func (g *guardian) send(line string) {
 func (g *guardian) stop() {
 	_ = g.cmd.Process.Kill() // the process may have exited, or be stopped
 	<-g.ended
-	_ = g.pipe.Close() // last, because the guardian waits for the pipe's end
+	_ = g.pipe.Close() // last, because the guardian ends the command at the pipe's end
 }
 
 // A watchdog is the state of a guardian process.
@@ -150,16 +150,17 @@ type watchdog struct {
 	pgid        int
 	grace, late time.Duration
 	clock       clock.Clock
-	begun       clock.Reading // the time when left was received
-	left        time.Duration // the time until the deadline plus late
+	begun       clock.Reading // the time of the latest deadline message
+	left        time.Duration // the time from begun to the deadline, plus late
 	ending      bool
 }
 
-// runGuardian reads the messages of run until the command must be ended. Then it ends the command.
+// runGuardian reads the messages of distlock run until the command must be ended. Then it
+// ends the command.
 func runGuardian(args []string) int {
 	v, err := newWatchdog(args)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "distlock guardian: this is for distlock run itself:", err)
+		fmt.Fprintln(os.Stderr, "distlock guardian: an internal command of distlock run:", err)
 		return exitUsage
 	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
@@ -189,7 +190,6 @@ func newWatchdog(args []string) (*watchdog, error) {
 	return v, errors.Join(errs[:]...)
 }
 
-// lines returns the lines of a pipe until its end.
 func lines(in io.Reader) <-chan string {
 	read := make(chan string)
 	go func() { // ends with the pipe or the process
@@ -204,8 +204,8 @@ func lines(in io.Reader) <-chan string {
 // watch blocks until the command must be ended, and returns the reason.
 func (v *watchdog) watch(messages <-chan string) string {
 	for {
-		// The timer is short, because it stops while the machine is suspended. The wall clock does
-		// not.
+		// A timer stops while the machine is suspended, but the wall clock does not. The timer
+		// is therefore short.
 		timer := v.clock.NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
 		select {
 		case line, ok := <-messages:
@@ -216,7 +216,7 @@ func (v *watchdog) watch(messages <-chan string) string {
 			v.receive(line)
 		case <-timer.C():
 			if v.remaining() <= 0 && !v.ending || v.remaining()+v.grace <= 0 {
-				return "it stood still for too long"
+				return "it was suspended for too long"
 			}
 		}
 		timer.Stop()
@@ -240,8 +240,9 @@ func (v *watchdog) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the group. It sends SIGTERM if run has not sent it. After the grace it sends SIGKILL.
-// The grace begins at the latest when remaining returns 0.
+// end ends the process group. If distlock run has not sent SIGTERM, end sends it. After the
+// grace period end sends SIGKILL. The grace period begins at the latest when remaining
+// returns 0.
 func (v *watchdog) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited

@@ -24,7 +24,6 @@ type program struct {
 	ended chan struct{}
 }
 
-// process starts distlock with the arguments.
 func process(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
 	words := self(t, append([]string{"distlock"}, args...)...)
@@ -45,10 +44,8 @@ func process(t *testing.T, env []string, args ...string) *program {
 	return p
 }
 
-// signal sends a signal to the process, and ignores a process that has exited.
 func (p *program) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// wait waits for the end of the process, in bounded time.
 func (p *program) wait() result {
 	p.t.Helper()
 	select {
@@ -59,7 +56,7 @@ func (p *program) wait() result {
 	return result{p.cmd.ProcessState.ExitCode(), p.out.String(), ""}
 }
 
-// pids waits until the helper has printed n process ids.
+// pids waits until the helpers have printed n process ids, and returns these ids.
 func (p *program) pids(n int) []string {
 	p.t.Helper()
 	var found []string
@@ -80,11 +77,11 @@ func (p *program) pids(n int) []string {
 	return found
 }
 
-// quickFlags sets times that are short enough for a test, and long enough for a busy machine.
+// Times that are short enough for a test and long enough for a busy machine.
 const quickFlags = "--ping 300ms --takeover 20s --grace 500ms"
 
-// No process holds a lock while a command of its previous holder runs, even if run is killed or
-// stopped. In this test, the next holder lists the running processes.
+// If distlock run is killed or stopped, its command is dead before another process acquires
+// the lock. In the test, the command of the next holder prints the live processes.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -115,15 +112,16 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 				return
 			}
 			p.signal(syscall.SIGCONT)
-			r := p.wait().want(t, exitLost, "stood still for too long", "lost")
-			if strings.Contains(r.out+r.errOut, "the guardian is gone") { // it did its work
+			r := p.wait().want(t, exitLost, "suspended for too long", "lost")
+			if strings.Contains(r.out+r.errOut, "the guardian has died") { // the guardian has not died
 				t.Errorf("it says\n%s", r.out+r.errOut)
 			}
 		})
 	}
 }
 
-// On Linux the kernel kills the command when run dies, even without a guardian.
+// If the guardian of distlock run is killed, distlock run reports it. If distlock run is
+// killed after that, the Linux kernel kills the command.
 func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets a process die with its parent")
@@ -143,7 +141,7 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 		t.Fatalf("there is no guardian in\n%s", list)
 	}
 	assert.Must(t, syscall.Kill(guardian, syscall.SIGKILL))
-	awaitText(t, p.out.String, "guardian is gone")
+	awaitText(t, p.out.String, "guardian has died")
 	p.signal(syscall.SIGKILL)
 	eventually(t, "the command is dead", func() bool {
 		var n int
@@ -152,7 +150,8 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// While its command runs, run waits for every adopted process that exits. No zombie remains.
+// While its command runs, distlock run waits for each adopted process that exits. No adopted
+// process remains as a zombie.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")
@@ -169,14 +168,16 @@ func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	p.wait().want(t, exitSignal+int(syscall.SIGTERM))
 }
 
-// A command that stops itself is continued, so it does not hold its lock forever.
+// If the command of distlock run stops itself, distlock run continues the command. Otherwise
+// the command would keep its lock forever.
 func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 	b := newBase(t)
 	_, ended := start(t.Context(), t, b.runArgs("", "stop")...)
 	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
 }
 
-// The command's environment does not contain the server's address or password.
+// The environment of the command that distlock run starts does not contain the server's
+// address or password.
 func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	b := newBase(t)
 	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},

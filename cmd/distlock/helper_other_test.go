@@ -2,5 +2,6 @@
 
 package main
 
-// helper is used only by the tests of run, which exists only on Unix systems.
+// Only the tests of distlock run call helper, and distlock run does not exist on this
+// system.
 func helper(string, []string) int { return exitUsage }

@@ -18,7 +18,8 @@ import (
 // helperLimit bounds the life of a helper, so that a failed test leaves no process.
 const helperLimit = 2 * time.Minute
 
-// helper runs the test program as the command of run.
+// helper is the command that distlock run starts in the tests. The first parameter selects
+// its behavior.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
 	signal.Ignore(syscall.SIGPIPE) // the reading parent may be gone
@@ -84,7 +85,7 @@ func helper(what string, args []string) int {
 	return 99
 }
 
-// leaveBehind starts a helper, waits until it is ready and returns.
+// leaveBehind starts a helper, waits until it is ready, and returns while it runs.
 func leaveBehind(what string) int {
 	self, _ := os.Executable()
 	reading, writing, _ := os.Pipe()

@@ -18,10 +18,10 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// defaultHistory is the default number of entries.
+// defaultHistory is the default of --limit.
 const defaultHistory = 100
 
-// events is the command that lists the events of locks. It only reads.
+// events implements the command history. It only reads.
 type events struct {
 	lister
 	name  string // empty for all locks
@@ -34,7 +34,7 @@ func (v *events) flags(f *pflag.FlagSet) {
 	f.Var((*days)(&v.since), "since",
 		"only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock")
 	f.IntVar(&v.limit, "limit", defaultHistory,
-		"the `number` of entries at most, the newest; 0 for all")
+		"the `number` of newest entries to list; 0 for all")
 }
 
 func (v *events) accept(c call) error {
@@ -66,7 +66,8 @@ type eventList struct {
 	empty string // printed instead of an empty table
 }
 
-// An eventRow is an event. Its strings are as stored. A field that does not apply is empty or 0.
+// An eventRow is an event. Its strings are unescaped, as stored. A field that does not
+// apply is empty or 0.
 type eventRow struct {
 	At       time.Time `json:"at"`    // by the server's clock
 	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
@@ -114,7 +115,6 @@ func (v *events) collect(ctx context.Context, st *store) (eventList, error) {
 	return found, nil
 }
 
-// emptyText returns the text for an empty list.
 func (v *events) emptyText(ctx context.Context, st *store) string {
 	of, within := "", ""
 	if v.name != "" {
@@ -123,8 +123,8 @@ func (v *events) emptyText(ctx context.Context, st *store) string {
 	if v.since > 0 {
 		within = fmt.Sprintf(" in the last %v", v.since)
 	}
-	return st.emptyText(ctx, fmt.Sprintf("no history%s%s in database %q: no event happened, or the "+
-		"programs record none", of, within, v.database))
+	return st.emptyText(ctx, fmt.Sprintf("no history%s%s in database %q: no event occurred, or the "+
+		"programs do not record events", of, within, v.database))
 }
 
 func eventRowOf(e history.Entry) eventRow {
@@ -165,8 +165,8 @@ func (c eventList) print(w io.Writer, how layout) {
 	c.Malformed.print(w, how)
 }
 
-// printLines writes a sentence for each event, and a heading for each day. The sentences name the
-// lock if the list has several locks.
+// printLines writes a sentence for each event, and a heading for each day. If the list has
+// events of several locks, each sentence also names the lock.
 func (c eventList) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e eventRow) bool {
 		return e.Name != c.Events[0].Name
@@ -193,7 +193,7 @@ func (r eventRow) sentence(how layout) string {
 	return words.Happened(r.entry).Sentence(how.process) + leads
 }
 
-// columns returns the cells of a row, safe for a terminal.
+// columns returns the cells of a row. Their control characters are escaped.
 func (r eventRow) columns(how layout) []string {
 	event, detail := r.Event, cmp.Or(r.Cause, r.Evidence, r.Why)
 	if r.Leads {
@@ -218,8 +218,8 @@ func span(ms int64) string {
 	return age(words.Span(ms))
 }
 
-// recorder returns the Observer that records the events of a database. It returns nil for database
-// config, which belongs to a cluster.
+// recorder returns the Observer that records the events of a database. For the database
+// named config, it returns nil, because this database belongs to a sharded cluster.
 func recorder(log *history.Log, database string) distlock.Observer {
 	if database == mongosDatabase {
 		return nil
@@ -227,7 +227,7 @@ func recorder(log *history.Log, database string) distlock.Observer {
 	return log
 }
 
-// operator returns the user@host of this process, for the history of a break.
+// operator returns user@host of this process, which the history records with a break.
 func operator() string {
 	host := hostname()
 	if person, err := user.Current(); err == nil {

@@ -19,7 +19,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// happened writes entries for the given day, one a minute.
+// happened writes entries into the history. The first entry is at the time day, and each
+// entry is a minute after the previous one.
 func (b *base) happened(day time.Time, entries ...history.Entry) {
 	b.t.Helper()
 	for n, e := range entries {
@@ -28,7 +29,6 @@ func (b *base) happened(day time.Time, entries ...history.Entry) {
 	}
 }
 
-// sampleEvents returns one entry of each kind.
 func sampleEvents() []history.Entry {
 	old, young := "alive:1:1:a", "host-b:27:1700000001:6fa459ea"
 	of := func(kind, name, process string, fence int64) history.Entry {
@@ -58,7 +58,8 @@ func sampleEvents() []history.Entry {
 	}
 }
 
-// Every kind of entry is shown as text, newest first. The JSON output contains all stored data.
+// distlock history shows each kind of entry as text, newest first. Its JSON output contains
+// all stored data.
 func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -85,7 +86,8 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// The flag --since counts back from the server's time. An empty listing names the likely reason.
+// distlock history --since counts back from the server's time. If no entry matches, distlock
+// history names the likely reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -109,8 +111,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// Malformed entries are reported below the table. A terminal of any width shows foreign strings and
-// executes none.
+// distlock history reports malformed entries below the table. Control characters in stored
+// strings never reach the terminal, and no line is too wide.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -145,8 +147,8 @@ func collected(b *base) (found eventList, err error) {
 	return found, errors.Join(err, writeJSON(io.Discard, found))
 }
 
-// On a terminal of 80 columns every event is a sentence with its whole reason. The day appears
-// once, and lock names appear only if there are several locks.
+// On a terminal of 80 columns each event is a whole sentence with its reason. The day
+// appears once. Lock names appear only if the listing has several locks.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)
@@ -163,7 +165,7 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	}
 }
 
-// A break at the command line is recorded with its author and its reason.
+// The history records a break at the command line, with its author and its reason.
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
 	b.holdAlive("balancer", 41)

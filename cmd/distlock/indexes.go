@@ -18,13 +18,12 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// queueFlags name the queue of package claim whose indexes doctor checks.
 type queueFlags struct{ collection, field, due string }
 
 func (q *queueFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&q.collection, "queue", "", "a `collection` of the database whose rows "+
-		"package claim works on: check its\nindexes; without, at those of the queues that have "+
-		"taken locks here")
+	f.StringVar(&q.collection, "queue", "", "a `collection` of the database with the rows "+
+		"of a queue: check its\nindexes; default: all queues whose workers have acquired locks "+
+		"here")
 	f.StringVar(&q.field, "field", "claim",
 		"the `name` of the field with the claim of a row, with --queue")
 	f.StringVar(&q.due, "due", "", "the `field` of the queue's Config.Due, with --queue")
@@ -32,21 +31,22 @@ func (q *queueFlags) flags(f *pflag.FlagSet) {
 
 func (q *queueFlags) accept() error {
 	if q.collection == "" && (q.due != "" || q.field != "claim") {
-		return errors.New("--field and --due are those of a queue: give its collection with --queue")
+		return errors.New("--field and --due need --queue with the collection of the queue")
 	}
 	if strings.ContainsAny(q.collection, "$\x00") {
-		return fmt.Errorf("--queue: %s is no name of a collection", named(q.collection))
+		return fmt.Errorf("--queue: %s is not a valid name of a collection", named(q.collection))
 	}
 	return nil
 }
 
-// primary returns a database that is read on the primary. It ignores the read preference of the
-// connection string.
+// primary returns a database whose reads go to the primary, regardless of the read
+// preference in the connection string.
 func (s *store) primary(database string) *mongo.Database {
 	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
 }
 
-// missingIndexes records the missing indexes of the locks, and warns of superfluous ones.
+// missingIndexes adds the missing indexes of the locks to the report, and warns of
+// superfluous indexes.
 func (x *examination) missingIndexes(ctx context.Context) error {
 	missing := func() ([]string, error) { return x.catalog.MissingIndexes(ctx) }
 	indexErr := x.indexes("the locks", missing, func() error {
@@ -55,14 +55,14 @@ func (x *examination) missingIndexes(ctx context.Context) error {
 	})
 	commands, err := x.catalog.SuperfluousIndexes(ctx)
 	for _, command := range commands {
-		x.warn("an index of an earlier version of distlock is written at each change and serves nothing "+
-			"here; when no process of that version is left, drop it: %s", command)
+		x.warn("an index of an earlier version of distlock slows every write and is not used by this "+
+			"version; when no process of the earlier version is left, drop it: %s", command)
 	}
 	return errors.Join(indexErr, err)
 }
 
-// indexes records the missing indexes. With --create-indexes it creates them and records which it
-// has created.
+// indexes adds the missing indexes to the report. With --create-indexes, it first creates
+// them, and also adds the created indexes to the report.
 func (x *examination) indexes(what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
@@ -86,8 +86,8 @@ func (x *examination) indexes(what string, missing func() ([]string, error),
 func (r *report) addMissingIndexes(what string, commands []string) {
 	for _, command := range commands {
 		r.MissingIndexes = append(r.MissingIndexes, command)
-		r.warn("an index for %s is missing, so reading takes "+
-			"longer with every document; create it with --create-indexes, or by: %s", what, command)
+		r.warn("an index for %s is missing, so reads become "+
+			"slower with every document; create it with --create-indexes, or with: %s", what, command)
 	}
 }
 
@@ -123,12 +123,12 @@ func (x *examination) queue(ctx context.Context, database, collection string,
 		func() error { return admin.CreateIndexes(ctx) })
 }
 
-// maxCheckedQueues bounds the number of queues to check.
 const maxCheckedQueues = 50
 
-// knownQueues returns the namespaces of the queues with a lock for a slot (see docs/claim.md).
+// knownQueues returns the namespaces of at most maxCheckedQueues queues that have a lock
+// document.
 func knownQueues(ctx context.Context, locks *mongo.Collection) ([]string, error) {
-	const prefix, end = "claim:", "claim;" // the character after the colon ends the range
+	const prefix, end = "claim:", "claim;" // a semicolon follows the colon in the order of names
 	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
 		{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end},
 	}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
@@ -158,8 +158,8 @@ func (x *examination) harmfulIndexes(ctx context.Context) error {
 			return fmt.Errorf("list the indexes of %s.%s: %w", x.database, name, err)
 		}
 		for _, index := range found {
-			x.warn("index %q on %s.%s deletes documents by their age, and with them the locks of living "+
-				"processes; drop it", catalog.Printable(index, 100), x.database, name)
+			x.warn("index %q on %s.%s deletes documents by their age, even the locks of processes that "+
+				"are alive; drop it", catalog.Printable(index, 100), x.database, name)
 		}
 	}
 	return nil

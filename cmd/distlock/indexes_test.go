@@ -15,14 +15,13 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// missing returns the commands with which doctor would create indexes.
+// missing returns the commands that would create the missing indexes, as doctor prints them.
 func missing(t *testing.T, b *base, more ...string) []string {
 	t.Helper()
 	return examined(t, b, more...).MissingIndexes
 }
 
-// report decodes the report of a suitable server. It checks the exit code, which depends on the
-// warnings.
+// report decodes the JSON report of doctor. It checks that the exit code fits the warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -49,8 +48,9 @@ func examined(t *testing.T, b *base, more ...string) report {
 	return got
 }
 
-// With --create-indexes doctor creates and reports the missing indexes for the locks and the
-// queues. The next run has no warning. A database that was never used stays empty.
+// With --create-indexes, distlock doctor creates and reports the missing indexes of the
+// locks and the queues. The next run finds no missing index. A database that was never used
+// stays empty.
 func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	b := newBase(t)
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
@@ -84,8 +84,8 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A queue without its index reads every row at each claim. Doctor warns of that and prints the
-// command that creates the index.
+// If a queue has no index, distlock doctor warns and prints the command that creates the
+// index. Without the index, each claim would read every row.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	b.insert(catalog.LocksCollection,
@@ -120,7 +120,7 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	}
 }
 
-// prepare creates the indexes on locks, as every Manager does.
+// prepare creates the indexes of locks and pings, as a Manager does.
 func prepare(t *testing.T, b *base) {
 	t.Helper()
 	store := assert.Value(mongocatalog.New(b.db.Client(), mongocatalog.Options{Database: b.name}))(t)

@@ -16,7 +16,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// locks is the command that lists the locks. It only reads, and does not ping.
+// locks implements the command locks. It only reads, and does not ping.
 type locks struct {
 	lister
 	filter
@@ -37,9 +37,9 @@ type lister struct {
 
 func (l *lister) flags(f *pflag.FlagSet) {
 	l.connection.flags(f)
-	f.BoolVar(&l.json, "json", false, "print it as JSON")
+	f.BoolVar(&l.json, "json", false, "print the result as JSON")
 	f.BoolVar(&l.wide, "wide", false,
-		"show everything whole, however wide the terminal is; so do files and pipes")
+		"print all texts in full, even on a narrow terminal; files and pipes always get them in full")
 }
 
 func (l *locks) accept(c call) error {
@@ -53,7 +53,7 @@ func (l *locks) accept(c call) error {
 		return err
 	}
 	if l.json && !c.given("sort") {
-		l.order = "name" // programs find locks by name
+		l.order = "name" // JSON output is in the order of names
 	}
 	return l.connection.accept(c)
 }
@@ -62,8 +62,8 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &l.lister, l.collect)
 }
 
-// show reads a listing and prints it for a person or as JSON. It fails with exitFailed if the
-// database has no collection of locks.
+// show calls the given function, and prints the result as a text or as JSON. If the database
+// has no collection of locks, show returns an error with exitFailed.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
 	collect func(context.Context, *store) (T, error)) error {
 	st, err := l.open(ctx, 0, zerolog.Nop())
@@ -86,22 +86,23 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 	return err
 }
 
-// A listing has the locks, the queues and the malformed documents of a database.
+// A listing contains the locks, the queues and the malformed documents of a database.
 type listing struct {
 	Database string `json:"database"`
-	// Never is true when the database has no collection of locks.
+	// The field Never is true if the database has no collection of locks.
 	Never        bool        `json:"neverUsed"`
 	Locks        []row       `json:"locks"`
 	Queue        queue       `json:"line"`
 	Malformed    problemList `json:"malformed"`
-	*LockDetails             // of one requested lock
+	*LockDetails             // only for a single requested lock
 
 	empty        string // printed instead of an empty table
 	troubled     int    // the number of locks in trouble
 	troubleFirst bool   // the rows are in the order of trouble
 }
 
-// A row is one holder of a lock, or the last holder of a free lock. Its strings are as stored.
+// A row is one holder of a lock, or the last holder of a free lock. Its strings are
+// unescaped, as stored.
 type row struct {
 	Name    string     `json:"name"`
 	Held    bool       `json:"held"`
@@ -115,8 +116,8 @@ type row struct {
 	// when the lock is free.
 	HeldForMS *int64 `json:"heldForMS"`
 	PingAgeMS *int64 `json:"pingAgeMS"`
-	// LeaseMS is the lifetime that the holder gave the lock, or 0 without a lease. LeaseAgeMS is
-	// the time since the holder renewed the lease.
+	// LeaseMS is the duration of the lease, or 0 without a lease. LeaseAgeMS is the time since
+	// the holder renewed the lease.
 	LeaseMS    int64    `json:"leaseMS"`
 	LeaseAgeMS *int64   `json:"leaseAgeMS"`
 	Session    string   `json:"session"` // the field ts
@@ -149,8 +150,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// setEmpty sets the text for an empty listing. The parameter free is the number of free locks. The
-// function explain returns the text for a database without locks.
+// setEmpty sets the text for an empty listing. The parameter free is the number of free
+// locks. If the database has no locks, setEmpty gets the text from the given function.
 func (l *listing) setEmpty(free int, explain func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
@@ -168,7 +169,8 @@ func newListing(database string) listing {
 		Queue: queue{[]waiterRow{}}}
 }
 
-// gather reads all locks and waiters. If held is set it skips free locks and counts them.
+// gather reads all locks and waiters. If the parameter held is true, gather skips the free
+// locks and returns their number.
 func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
 	each := func(all iter.Seq2[distlock.LockInfo, error], add func(distlock.LockInfo)) error {
 		for one, err := range all {
@@ -238,7 +240,7 @@ func (l listing) print(w io.Writer, how layout) {
 		for _, r := range l.Locks {
 			t.rows = append(t.rows, r.columns(how))
 		}
-		if how.width > 0 { // the important locks stay on the screen
+		if how.width > 0 {
 			if len(l.Queue.Waiters) > 0 {
 				l.Queue.print(w, how)
 				fmt.Fprintln(w)
@@ -267,12 +269,11 @@ func (l listing) summary() string {
 	return text
 }
 
-// print writes the malformed documents below a table.
 func (l problemList) print(w io.Writer, how layout) {
 	if len(l) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\nmalformed, never taken for free and never taken over:\n")
+	fmt.Fprint(w, "\nmalformed, never treated as free and never taken over:\n")
 	for _, p := range l {
 		wrap(w, how, fmt.Sprintf("  %s %s: field %q %s", p.Collection, named(p.ID), p.Field,
 			shown(p.Problem, 400)), "    ")
@@ -280,7 +281,7 @@ func (l problemList) print(w io.Writer, how layout) {
 	}
 }
 
-// columns returns the cells of a row, safe for a terminal.
+// columns returns the cells of a row. Their control characters are escaped.
 func (r row) columns(how layout) []string {
 	heldFor := age(duration(r.HeldForMS))
 	if !r.Held {
@@ -293,12 +294,11 @@ func (r row) columns(how layout) []string {
 	}
 }
 
-// A queue has the waiters of a listing.
 type queue struct {
 	Waiters []waiterRow `json:"waiters"`
 }
 
-// A waiterRow is one waiter. Its strings are as stored.
+// A waiterRow is one waiter. Its strings are unescaped, as stored.
 type waiterRow struct {
 	Name    string     `json:"name"`  // the lock's name
 	Place   int        `json:"place"` // 1 is the next waiter
@@ -344,7 +344,7 @@ func (q queue) printOf(w io.Writer, how layout) {
 	}
 	for _, r := range q.Waiters {
 		var text strings.Builder
-		text.WriteString(fmt.Sprintf("%4d  %s waits for %s", r.Place, how.process(r.Process),
+		text.WriteString(fmt.Sprintf("%4d  %s has waited %s", r.Place, how.process(r.Process),
 			age(duration(r.WaitedMS))))
 		if r.Mode != exclusive {
 			text.WriteString(", " + modeOf(r.Mode, r.Limit))
@@ -359,7 +359,7 @@ func (q queue) printOf(w io.Writer, how layout) {
 	}
 }
 
-// columns returns the cells of a row, safe for a terminal.
+// columns returns the cells of a row. Their control characters are escaped.
 func (r waiterRow) columns(how layout) []string {
 	return []string{
 		how.label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),

@@ -23,10 +23,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// foreign is a string that must not reach a terminal unescaped.
+// foreign has control characters that must not reach a terminal.
 const foreign = "round \x1b[2J\u202e\u009b31m\nx"
 
-// fill writes one document of each kind.
+// fill writes locks and pings of each kind, valid and malformed.
 func fill(b *base) {
 	when := bson.NewDateTimeFromTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 	doc := func(name string, state any, process, why string, fence any, extra ...bson.E) {
@@ -57,7 +57,8 @@ var (
 	spaces = regexp.MustCompile(` {2,}`)
 )
 
-// golden compares an output with a file, ignoring ages and widths.
+// golden compares an output with a file in the folder testdata. Ages and widths do not
+// matter.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = spaces.ReplaceAllString(ages.ReplaceAllString(got, "AGE"), "  ")
@@ -115,7 +116,8 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// A database without locks and a database with only free locks get different texts.
+// If a database was never used, distlock locks fails and names the databases that have
+// locks. If all locks are free, distlock locks reports their number.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases
@@ -123,7 +125,7 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close(context.Background()) })
 	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
 	other.hold("job", 3)
-	never := "nothing was ever locked there; databases here that have one: "
+	never := "nothing was ever locked there; databases on this server that have one: "
 	b.cli("locks").want(t, exitFailed, never, other.name)
 	b.cli("locks", "job").want(t, exitFailed, `there is no lock "job"`, never, other.name)
 	b.cli("break", "job", "--fence", "1", "--why", "x").
@@ -138,8 +140,8 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
-// A leader's metadata is not shown as the reason of a plain lock. The last leader is not shown as
-// the present leader.
+// distlock locks marks only the present leader as leader. For a free lock, it shows the last
+// leader's metadata as a reason.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(5)})
@@ -172,7 +174,7 @@ func TestLocks_Name_EverySortOfLock(t *testing.T) {
 	b.cli("locks", "bad-state").want(t, 0, "cannot be understood", "remedy")
 }
 
-// JSON contains foreign strings completely, with escapes for control characters.
+// The JSON output contains stored strings completely, with escapes for control characters.
 func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -205,7 +207,8 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	}
 }
 
-// fillShared adds locks with several holders to the locks that fill writes.
+// fillShared writes a lock with permits and a shared lock, in addition to the locks that
+// fill writes.
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3,

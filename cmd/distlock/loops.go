@@ -17,8 +17,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// loops is the command that lists the loops and schedules, or the latest rounds of one of them. It
-// only reads, except with --forget-future.
+// loops implements the command loops. It only reads, except with --forget-future.
 type loops struct {
 	lister
 	name   string
@@ -27,8 +26,9 @@ type loops struct {
 
 func (v *loops) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
-	f.BoolVar(&v.forget, "forget-future", false, "repair the schedule NAME, whose latest slot is ahead "+
-		"of the server's clock\nsince that was ahead; first make sure that the clock is right")
+	f.BoolVar(&v.forget, "forget-future", false, "repair the schedule NAME if its latest slot is "+
+		"ahead of the server's clock\nbecause that clock was ahead; first make sure that the "+
+		"clock is right")
 }
 
 func (v *loops) accept(c call) error {
@@ -38,7 +38,7 @@ func (v *loops) accept(c call) error {
 		}
 	}
 	if v.forget && v.name == "" {
-		return errors.New("--forget-future repairs one schedule, whose NAME is missing")
+		return errors.New("--forget-future repairs one schedule: its NAME is missing")
 	}
 	return v.connection.accept(c)
 }
@@ -70,14 +70,14 @@ func (v *loops) forgetFuture(ctx context.Context, st *store) (forgetResult, erro
 
 func (d forgetResult) print(w io.Writer, _ layout) {
 	if d.Repaired {
-		fmt.Fprintf(w, "the slots of %s count from now; its holder reads that within a minute\n", named(d.Name))
+		fmt.Fprintf(w, "the slots of %s count from now; its holder reads this within a minute\n",
+			named(d.Name))
 		return
 	}
 	fmt.Fprintf(w, "the latest slot of %s is not ahead of the server's clock; nothing was changed\n",
 		named(d.Name))
 }
 
-// A loopList lists the loops and schedules. Each runs in one process at a time.
 type loopList struct {
 	Database string    `json:"database"`
 	Loops    []loopRow `json:"loops"`
@@ -85,8 +85,8 @@ type loopList struct {
 	empty string // printed instead of an empty table
 }
 
-// A loopRow is one loop or schedule. Its strings are as stored. Its times are by the server's
-// clock. A missing time is null.
+// A loopRow is one loop or schedule. Its strings are unescaped, as stored. Its times are
+// by the server's clock. A missing time is null.
 type loopRow struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`  // loop or slots
@@ -144,8 +144,9 @@ func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
 	return found, nil
 }
 
-// trouble returns the rank of a loop in a listing, the highest first. A loop with malformed
-// documents has the highest rank. Every other loop is ranked by its number of failures.
+// trouble returns the rank of a loop. A listing begins with the highest rank. A loop with a
+// malformed document has the highest rank. The rank of any other loop is its number of
+// failures.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64
@@ -182,7 +183,7 @@ func (q loopList) print(w io.Writer, how layout) {
 	}
 }
 
-// A roundList has the latest rounds of a loop or schedule, the newest first.
+// A roundList contains the latest rounds of a loop or schedule, the newest first.
 type roundList struct {
 	Database string     `json:"database"`
 	Name     string     `json:"name"`
@@ -190,8 +191,9 @@ type roundList struct {
 	Runs     []roundRow `json:"runs"`
 }
 
-// A roundRow is one round. Its strings are as stored. Its times are by the server's clock. A
-// missing time is null, and so is the duration of a round that has not ended.
+// A roundRow is one round. Its strings are unescaped, as stored. Its times are by the
+// server's clock. A missing time is null. The duration of a round that has not ended is
+// null.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`

@@ -13,19 +13,22 @@
 //	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
 //	distlock version                 the version of this build
 //
-// The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server. Its
-// password is never printed. The flag -h lists the flags of a command.
+// The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server.
+// The password in the connection string is never printed. The flag -h lists the flags of
+// a command.
 //
 // # Exit codes
 //
-// 0 is success, 1 is failure, 2 is a usage error, and 3 means that doctor has warnings. The command
-// run ends with the code of its command, or with a code that "distlock run -h" lists.
+// The exit code is 0 for success, 1 for a failure, 2 for a usage error, and 3 if doctor has
+// warnings. The exit code of "distlock run" is the exit code of its command, or a code that
+// "distlock run -h" lists.
 //
 // # Limits of run
 //
-// A command continues for a moment after SIGTERM, and a process that has left the process group is
-// not ended. Let the resource check the fence, which the command finds in DISTLOCK_FENCE. The
-// command run exists on unix systems only.
+// If the lock is lost, "distlock run" sends SIGTERM to the process group of its command. The
+// command still runs for a moment after SIGTERM, and a process outside of the group is not
+// ended. The resource should therefore check the fence, which the command finds in the
+// environment variable DISTLOCK_FENCE. "distlock run" exists on unix systems only.
 package main
 
 import (
@@ -101,7 +104,7 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 	}
 }
 
-// run runs the whole program, except the signal handling. It returns the exit code.
+// run is main without the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	top := root(stdio{in, out, errOut})
 	top.SetArgs(joinWait(args))
@@ -120,7 +123,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	return e.code
 }
 
-// helpFiles has the help text of each command.
+// helpFiles contains the help text of each command.
 //
 //go:embed help
 var helpFiles embed.FS
@@ -134,12 +137,12 @@ func helpOf(name string) string {
 }
 
 const rootText = `
-distlock is the operator's command line of the distributed lock on MongoDB.
+distlock is the operator's command line for the distributed lock on MongoDB.
 
-The server is named by --uri, --uri-file or the environment variable ` + envURI + `, the
-database by --database or ` + envDatabase + `; it is "` + defaultDatabase + `" otherwise.
+The flag --uri or --uri-file or the environment variable ` + envURI + ` names the server,
+and --database or ` + envDatabase + ` the database; its default is "` + defaultDatabase + `".
 
-` + exitText + `The command run has exit codes of its own: distlock run -h`
+` + exitText + `The command run has its own exit codes: see distlock run -h`
 
 type version struct{}
 
@@ -158,7 +161,7 @@ func (version) run(_ context.Context, s stdio) error {
 			case setting.Key == "vcs.revision":
 				commit = setting.Value
 			case setting.Key == "vcs.modified" && setting.Value == "true":
-				commit += ", changed since"
+				commit += ", modified"
 			}
 		}
 	}
@@ -167,18 +170,20 @@ func (version) run(_ context.Context, s stdio) error {
 	return err
 }
 
-// The type codes has the exit codes of a command for errors that are not of type exit.
+// codes are a command's exit codes for a failure and for a usage error. An error of type
+// exit contains its own exit code.
 type codes struct{ failed, usage int }
 
-// The exit codes of all commands except run.
+// The exit codes of all commands except distlock run.
 const (
 	exitFailed = 1
 	exitUsage  = 2
 	exitWarned = 3 // from doctor: fit, with warnings
 )
 
-// The exit codes of run itself. If none of them applies, run exits with the code of its command.
-// Most commands exit with a small number, or with more than 128. So most codes of run lie between.
+// The exit codes of distlock run for its own results. Without such a result, distlock run
+// exits with the code of its command. Most commands exit with a small code or with a code
+// above 128, so most codes of distlock run lie in between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110
@@ -193,26 +198,26 @@ const (
 )
 
 const exitText = `Exit codes:
-  0    done
-  1    not done: the server is unfit or cannot be reached, the database has no locks and never had,
-       or the lock is not as it was seen
-  2    wrong call
-  3    of doctor: the server is fit, and there are warnings, such as a dead process that holds locks
+  0    success
+  1    failure: the server is unfit or cannot be reached, the database never had a lock, or the lock
+       has changed since it was shown
+  2    usage error
+  3    from doctor: the server is fit, but there are warnings, such as a dead process with locks
 `
 
 const runExitText = `Exit codes of run itself:
-  75   somebody else holds the lock, or did so for all of --wait: try again later
-  110  wrong call, nothing was done
+  75   another process holds the lock, or held it for all of --wait: try again later
+  110  usage error, nothing was done
   111  the lock was lost while the command ran; the command was ended, whatever its code
   112  the command ended with 0, but the lock could not be released: it may be held until the
        takeover time has passed
   113  the lock is in use in another mode, or with another number of permits
   115  the server cannot be reached, the command was not run
-  116  the command was not run for another reason, which is told
-  126  the command cannot be executed; 127: there is none of that name
-  128  and the number of the signal that interrupted run before the command began
-Otherwise it is the code of the command, 128 and the number of the signal that killed it. What run
-itself has to say it also says on the standard error, in a line that begins with "distlock run:".
+  116  the command was not run for another reason, which is printed
+  126  the command cannot be executed; 127: it was not found
+  128  plus the number of the signal that interrupted run before the command started
+Otherwise it is the code of the command, or 128 plus the number of the signal that killed it. The
+messages of run itself are lines on the standard error that begin with "distlock run:".
 `
 
 // An exit is an error with an exit code. If err is nil, no message is printed.
@@ -230,7 +235,7 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-// codeOf returns run's exit code for an error of the lock manager.
+// codeOf returns the exit code of distlock run for an error of the lock manager.
 func codeOf(err error) int {
 	for _, c := range []struct {
 		is   error

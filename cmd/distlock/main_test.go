@@ -22,7 +22,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// uri names the embedded server that all tests share. Each test has a separate database.
+// uri is the address of the embedded server that all tests share. Each test has a separate
+// database.
 var uri string
 
 type suite struct{ *testing.M }
@@ -64,7 +65,7 @@ func self(t *testing.T, args ...string) []string {
 	return append([]string{path, "helper"}, args...)
 }
 
-// screen is the output of a command. It is safe for concurrent use.
+// screen collects the output of a command. It is safe for concurrent use.
 type screen struct {
 	assert.Log
 	errs *assert.Log // the error output
@@ -75,7 +76,8 @@ type result struct {
 	out, errOut string
 }
 
-// start runs distlock in this process. The command ends before the test does.
+// start runs distlock in this process. Before the test ends, it waits until distlock has
+// returned.
 func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan result) {
 	t.Helper()
 	out := &screen{errs: &assert.Log{}}
@@ -90,7 +92,8 @@ func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan r
 	return out, done
 }
 
-// want checks the exit code, and that each text is in one of the outputs.
+// want checks the exit code. It also checks that standard output or standard error contains
+// each text.
 func (r result) want(t *testing.T, code int, texts ...string) result {
 	t.Helper()
 	assert.Equal(t, r.code, code, "exit code is %d, want %d")
@@ -105,7 +108,6 @@ func (r result) want(t *testing.T, code int, texts ...string) result {
 	return r
 }
 
-// cli runs distlock until it exits.
 func cli(t *testing.T, args ...string) result {
 	t.Helper()
 	var out, errOut screen // a command and its guardian may write concurrently
@@ -113,7 +115,6 @@ func cli(t *testing.T, args ...string) result {
 	return result{code, out.String(), errOut.String()}
 }
 
-// await waits for the end of a command, in bounded time.
 func await(t *testing.T, ended <-chan result) result {
 	t.Helper()
 	select {
@@ -125,7 +126,6 @@ func await(t *testing.T, ended <-chan result) result {
 	}
 }
 
-// eventually polls until a condition holds, in bounded time.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for limit := timeout(t); !holds(); {
@@ -138,13 +138,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// awaitText waits until the output contains a text.
 func awaitText(t *testing.T, said func() string, text string) {
 	t.Helper()
 	eventually(t, "it says "+text, func() bool { return strings.Contains(said(), text) })
 }
 
-// timeout bounds every wait of a test.
+// timeout returns a channel that receives a value after a minute.
 func timeout(t *testing.T) <-chan time.Time {
 	t.Helper()
 	timer := clock.System().NewTimer(time.Minute)
@@ -152,7 +151,7 @@ func timeout(t *testing.T) <-chan time.Time {
 	return timer.C()
 }
 
-// base is a separate database for one test.
+// base is the separate database of a test.
 type base struct {
 	t    *testing.T
 	uri  string
@@ -168,7 +167,6 @@ func newBase(t *testing.T) *base {
 	return newBaseOf(t, uri)
 }
 
-// newBaseOf creates a database on the given server.
 func newBaseOf(t *testing.T, uri string) *base {
 	t.Helper()
 	client := assert.Value(mongo.Connect(options.Client().ApplyURI(uri)))(t)
@@ -179,12 +177,10 @@ func newBaseOf(t *testing.T, uri string) *base {
 	return &base{t: t, uri: uri, name: name, db: client.Database(name)}
 }
 
-// flags adds the arguments that name the database.
 func (b *base) flags(args ...string) []string {
 	return append(args, "--uri", b.uri, "--database", b.name)
 }
 
-// cli runs distlock on the database until it exits.
 func (b *base) cli(args ...string) result {
 	b.t.Helper()
 	return cli(b.t, b.flags(args...)...)
@@ -207,7 +203,7 @@ func (b *base) lock(name string) catalog.Lock {
 	return l
 }
 
-// otherProcess is the id of a process that these tests only write into documents.
+// otherProcess is the id of a process that exists only in documents.
 const otherProcess = "host:1:1700000000:id"
 
 // hold writes a lock that otherProcess holds, and a recent ping of that process.
@@ -217,13 +213,11 @@ func (b *base) hold(name string, fence int64) {
 	b.ping(otherProcess, time.Second)
 }
 
-// held writes a lock that otherProcess holds.
 func (b *base) held(name string, fence int64) {
 	b.t.Helper()
 	b.heldBy(name, otherProcess, fence)
 }
 
-// heldBy writes a lock that a process holds.
 func (b *base) heldBy(name, process string, fence int64) {
 	b.t.Helper()
 	b.insert(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(1), "process", process,
@@ -231,7 +225,6 @@ func (b *base) heldBy(name, process string, fence int64) {
 		"when", bson.NewDateTimeFromTime(clock.System().Now().Wall), "fence", fence))
 }
 
-// ping writes a ping document of this package with the given age.
 func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 	b.t.Helper()
 	at := clock.System().Now().Wall.Add(-old)
@@ -239,12 +232,12 @@ func (b *base) ping(process string, old time.Duration, extra ...bson.E) {
 		append(bsontest.D("_id", process, "ping", bson.NewDateTimeFromTime(at)), extra...))
 }
 
-// full is an output that accepts no data, like a file on a full disk.
+// full is a writer that fails like a file on a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// A failed write of the output is an error.
+// If the output cannot be written, the command fails.
 func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
@@ -262,7 +255,7 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 	}
 }
 
-// An old command name gives an error of one line with the new name.
+// The error for an old command name is one line with the new name.
 func TestRun_OldNames_NameTheNew(t *testing.T) {
 	t.Parallel()
 	for old, now := range renamed {

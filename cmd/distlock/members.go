@@ -21,8 +21,8 @@ import (
 type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
-	// AheadMS is the offset of the member's clock from this machine's clock, corrected by half the
-	// round trip. AheadMS and RoundTripMS are null if the member did not answer.
+	// AheadMS is the offset of the member's clock from this machine's clock, corrected by
+	// half the round trip. AheadMS and RoundTripMS are null if the member did not answer.
 	AheadMS     *int64 `json:"aheadMS"`
 	RoundTripMS *int64 `json:"roundTripMS"`
 	Problem     string `json:"problem"` // the error of the commands to the member
@@ -50,11 +50,12 @@ func (x *examination) members(ctx context.Context) (err error) {
 	return x.writeConcern(ctx)
 }
 
-// readMembers reads the clock of each member. The result is empty for other deployments.
+// readMembers reads the clock of each member of a replica set. For other deployments the
+// result is empty.
 func (c *connection) readMembers(ctx context.Context, st *store) ([]member, error) {
 	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("ask for the members: %w", err)
+		return nil, fmt.Errorf("read the members of the replica set: %w", err)
 	}
 	var hosts []string
 	for _, field := range []string{"hosts", "passives", "arbiters"} {
@@ -140,7 +141,7 @@ func (r *report) warnOfMembers() {
 	}
 	if voting > data && data <= voting/2+1 {
 		r.warn("%d of %d members are arbiters: when one of the others is down, no write is acknowledged "+
-			"by a majority, and nothing can be locked; replace the arbiter by a member that has data",
+			"by a majority, and no lock can be acquired; replace an arbiter by a member with data",
 			voting-data, voting)
 	}
 	const allowed = defaultTakeover / 30
@@ -152,31 +153,33 @@ func (r *report) warnOfMembers() {
 	apart := duration(last.AheadMS) - duration(first.AheadMS)
 	tolerance := (duration(last.RoundTripMS) + duration(first.RoundTripMS)) / 2
 	if apart-tolerance > allowed {
-		r.warn("the clocks of %s and %s differ by %v: an election between them would set the server's "+
-			"clock that far, and a dead holder is watched anew; run NTP on both", shown(last.Host, 100),
-			shown(first.Host, 100), apart)
+		r.warn("the clocks of %s and %s differ by %v: an election can change the server's "+
+			"clock by that much, and a dead holder is then watched anew; run NTP on both",
+			shown(last.Host, 100), shown(first.Host, 100), apart)
 	}
 }
 
-// writeConcern records the write concern of a replica set. It warns if the set may lose majority
-// writes. It needs the privilege to read the set's configuration.
+// writeConcern records the write concern of a replica set. It warns if the replica set may
+// lose writes that a majority has acknowledged. The check needs the privilege to read the
+// configuration of the replica set.
 func (x *examination) writeConcern(ctx context.Context) error {
 	reply, err := x.st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()
 	var server mongo.ServerError
 	switch {
 	case errors.As(err, &server):
-		x.WriteConcern = "majority, journaled; whether the set journals by default is unknown: it " +
-			"takes replSetGetConfig on the cluster to ask"
+		x.WriteConcern = "majority, journaled; whether the set journals by default is unknown: the " +
+			"check needs the privilege replSetGetConfig on the cluster"
 		return nil
 	case err != nil:
-		return fmt.Errorf("ask for the configuration of the replica set: %w", err)
+		return fmt.Errorf("read the configuration of the replica set: %w", err)
 	}
 	x.WriteConcern = "majority, journaled"
 	if journals, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok &&
 		!journals {
 		x.warn("the replica set has writeConcernMajorityJournalDefault: " +
-			"false: a majority that loses power at once may lose locks that it acknowledged; set it to true")
+			"false: acknowledged locks may be lost if a majority loses power at the same time; " +
+			"set it to true")
 	}
 	return nil
 }
@@ -186,7 +189,6 @@ const staleAfter = 4 * 24 * time.Hour
 
 const maxNamed = 5
 
-// checkProcesses warns of processes with pings or locks that need attention.
 func (x *examination) checkProcesses(ctx context.Context) error {
 	all, err := (&processes{lister{connection: x.connection}}).collect(ctx, x.st)
 	if err == nil {
@@ -202,7 +204,6 @@ func declaredDead(dead bool) string {
 	return ""
 }
 
-// leftBehind describes the locks and queue entries that a dead process leaves behind.
 func (p processRow) leftBehind() string {
 	const limit = 5
 	switch n := len(p.Holds); {
@@ -233,11 +234,11 @@ func (r *report) warnOfProcesses(all processList) {
 				stale++
 			}
 		case has("no ping"):
-			warn("no ping", "%s is in locks and has no ping: it is dead, or its ping was "+
+			warn("no ping", "%s has locks or waits, but no ping: it is dead, or its ping was "+
 				"removed; it holds %s", process, listed(p.Holds))
 		case has("foreign"):
-			warn("foreign", "%s is no process of ours, but a mongos or MongoDB's own lock manager: it "+
-				"knows neither fences nor queues; it holds %s", process, listed(p.Holds))
+			warn("foreign", "%s is not a process of distlock, but a mongos or MongoDB's own lock "+
+				"manager: it has neither fences nor queues; it holds %s", process, listed(p.Holds))
 		case has("silent"):
 			warn("silent", "%s has not pinged for %s%s; %s", process, age(duration(p.PingAgeMS)),
 				declaredDead(has("condemned")), p.leftBehind())
@@ -247,14 +248,14 @@ func (r *report) warnOfProcesses(all processList) {
 	}
 	for kind, n := range warned {
 		if n > maxNamed {
-			r.warn("%d more of these (%s): distlock ps lists them", n-maxNamed, kind)
+			r.warn("%d more such processes (%s): distlock ps lists them", n-maxNamed, kind)
 		}
 	}
 	if stale > 0 {
 		r.warn("%d pings of processes that hold nothing are older than %s: no process prunes them, "+
-			"so no process of ours lives, or its Takeover is longer", stale, age(staleAfter))
+			"so no process of distlock is alive, or its Takeover is longer", stale, age(staleAfter))
 	}
 	if n := len(all.Malformed); n > 0 {
-		r.warn("%d documents cannot be understood: distlock locks names the remedy", n)
+		r.warn("%d documents cannot be understood: distlock locks shows the remedy", n)
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 var metricsAt = regexp.MustCompile(`metrics are at (http://127\.0\.0\.1:\d+/metrics)\n`)
 
-// scraped returns the metrics of a command, from the address that the command printed.
 func scraped(t *testing.T, out *screen) string {
 	t.Helper()
 	eventually(t, "the address is printed",
@@ -31,8 +30,8 @@ func scraped(t *testing.T, out *screen) string {
 	return string(text)
 }
 
-// The metrics of run show its one lock by name while its command runs. The metrics of serve show
-// its clients.
+// The metrics of distlock run show the lock by name while its command runs. The metrics of
+// distlock serve show its clients.
 func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -60,8 +59,9 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	await(t, stopped).want(t, 0)
 }
 
-// A port in use ends the command before it acquires a lock or starts a server. The error names the
-// remedy.
+// If the port of the metrics is in use, distlock run fails before it acquires the lock, and
+// distlock serve fails before it prints the address of its server. The error names the
+// address and the reason.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
 	other := assert.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
@@ -76,7 +76,8 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// ui serves the page and the metrics of the store, including the lock of a dead holder.
+// distlock ui serves the page and the metrics of the store. The metrics include a lock whose
+// holder has no ping.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // held by a process without a ping

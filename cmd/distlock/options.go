@@ -20,15 +20,16 @@ import (
 // A command is a subcommand of distlock, with its flags.
 type command interface {
 	flags(f *pflag.FlagSet)
-	// accept receives the arguments that are not flags, and validates the whole command line. Its
-	// errors are usage errors. It reads only the files that flags name.
+	// accept receives the arguments that are not flags, and validates the whole command line.
+	// Each error is a usage error. accept may read a file that a flag names, and no other
+	// file.
 	accept(c call) error
 	run(ctx context.Context, s stdio) error
-	// secrets returns the connection string. Its user information is never printed.
+	// secrets returns the connection string, whose user information is never printed.
 	secrets() string
 }
 
-// A call has the arguments of the command line that are not flags.
+// A call contains the arguments of the command line that are not flags.
 type call struct {
 	args  []string          // the arguments between the flags
 	after []string          // the arguments after "--"
@@ -37,7 +38,8 @@ type call struct {
 	warn  func(string)      // reports usage that is allowed but unwise
 }
 
-// A topic describes a command. A file in folder help has the rest of its help.
+// A topic describes a command. The rest of the help of the command is a file in the folder
+// help.
 type topic struct {
 	name, usage, summary string
 	make                 func() command
@@ -47,7 +49,8 @@ type topic struct {
 
 func topics() []topic {
 	all := []topic{
-		topicOf[doctor]("doctor", "", "is this server fit to keep locks, and what can it do"),
+		topicOf[doctor]("doctor", "", "check whether this server is fit to keep locks, and what it "+
+			"supports"),
 		topicOf[locks]("locks", "[NAME]", "holders and waiters, or all details of one lock, with a "+
 			"forecast"),
 		topicOf[processes]("ps", "", "the processes: the ages of their pings, their locks and queue entries"),
@@ -56,10 +59,10 @@ func topics() []topic {
 		topicOf[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, "+
 			"processes, durations, failures"),
 		topicOf[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
-			"rows of one: their numbers, and the dead ones, to retry or remove them"),
+			"rows of one: their numbers, and the dead rows, to retry or remove"),
 		topicOf[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it is "+
 			"unchanged"),
-		topicOf[page]("ui", "", "all of that as a page, live, in a browser"),
+		topicOf[page]("ui", "", "all of this as a live page in a browser"),
 		topicOf[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
 		topicOf[serve]("serve", "--dir FOLDER", "run a config server, where there is no MongoDB"),
 		topicOf[version]("version", "", "the version of this build"),
@@ -93,9 +96,11 @@ func root(s stdio) *cobra.Command {
 		if before := c.Flags().Args(); c == top && len(before) > 0 {
 			return unknown(top, before[0])
 		}
-		return exit{exitUsage, fmt.Errorf("%w; name a command, distlock -h lists them", wrongFlag(c.Flags(), err))}
+		return exit{exitUsage, fmt.Errorf("%w; name a command; distlock -h lists them",
+			wrongFlag(c.Flags(), err))}
 	})
-	build := top.Flags().Bool("version", false, "the version of this build, as the command version")
+	build := top.Flags().Bool("version", false,
+		"print the version of this build, like the command version")
 	top.RunE = func(c *cobra.Command, args []string) error {
 		if *build && len(args) == 0 {
 			return version{}.run(c.Context(), s)
@@ -187,8 +192,8 @@ func callOf(f *pflag.FlagSet) call {
 	return c
 }
 
-// wrongFlag describes the valid values of a flag. It omits the given value, which may be a
-// password.
+// wrongFlag describes the valid values of a flag. It omits the given value, because the
+// value may be a password.
 func wrongFlag(flags *pflag.FlagSet, err error) error {
 	var value *pflag.InvalidValueError
 	var name *pflag.NotExistError
@@ -216,13 +221,13 @@ func similarFlags(flags *pflag.FlagSet, typed string) []string {
 	return names.SuggestionsFor(typed)
 }
 
-// likeTime matches a time, even with a unit that Go does not know, such as 5min.
+// likeTime matches a time. The unit may be one that Go does not know, such as 5min.
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
-// joinWait joins --wait and a following time into one word. Otherwise package pflag treats the time
-// as an argument, because the flag's value is optional. A time with an unknown unit is joined too,
-// so the error is about --wait.
+// joinWait joins the arguments --wait and TIME into --wait=TIME. The value of --wait is
+// optional, so package pflag would treat TIME as a separate argument. If TIME has an unknown
+// unit, joinWait joins it too, so that the error is about --wait.
 func joinWait(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
@@ -239,7 +244,6 @@ func joinWait(args []string) []string {
 	return all
 }
 
-// noArguments returns an error if the command line has arguments.
 func (c call) noArguments() error {
 	if rest := append(c.args, c.after...); len(rest) > 0 {
 		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(rest[0], ""), 60))
@@ -247,7 +251,7 @@ func (c call) noArguments() error {
 	return nil
 }
 
-// lockName returns the only argument, the name of a lock.
+// lockName validates and returns the only argument, the name of a lock.
 func lockName(args []string) (string, error) {
 	switch {
 	case len(args) == 0:
@@ -257,13 +261,13 @@ func lockName(args []string) (string, error) {
 			shown(redact(args[1], ""), 60))
 	}
 	if problem := catalog.BadText(args[0], maxText); args[0] == "" || problem != "" {
-		return "", fmt.Errorf("bad name of a lock: it %s", cmp.Or(problem, "is empty"))
+		return "", fmt.Errorf("bad lock name: it %s", cmp.Or(problem, "is empty"))
 	}
 	return args[0], nil
 }
 
-// forever is the value of --wait for a wait without a limit. The flag without a value means the
-// same.
+// forever is the value of --wait for a wait without a limit. The flag without a value has
+// the same meaning.
 const forever = "forever"
 
 // waitLimit is the value of the flag --wait.
@@ -292,7 +296,8 @@ func (p *waitLimit) Set(value string) (err error) {
 	return err
 }
 
-// A days is a duration that may begin with days, such as 7d or 1d12h.
+// days is the value of a flag for a duration. The duration may begin with days, such as 7d
+// or 1d12h.
 type days time.Duration
 
 // String returns the value in the syntax of the flag. It is empty for 0.

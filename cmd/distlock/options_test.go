@@ -25,7 +25,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 	cases := []struct {
 		name, args, says string
 	}{
-		{"nothing", "", "is this server fit"},
+		{"nothing", "", "whether this server is fit"},
 		{"unknown command", "doktor", "there is no command"},
 		{"help of an unknown command", "help doktor", "did you mean doctor?"},
 		{"unknown flag and no command", "--bogus", "unknown flag: --bogus"},
@@ -42,7 +42,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"no number", "history --uri mongodb://h --limit x", "--limit must be a whole number"},
 		{"neither true nor false", "locks --uri mongodb://h --json=maybe", "true or false"},
 		{"stray argument", "locks --uri mongodb://h held too", "unexpected argument"},
-		{"two connection strings", "locks --uri mongodb://h --uri-file f", "exclude each other"},
+		{"two connection strings", "locks --uri mongodb://h --uri-file f", "mutually exclusive"},
 		{"no such uri file", "locks --uri-file /no/such/file", "--uri-file"},
 		{"doctor rounds", "doctor --uri mongodb://h --rounds 0", "--rounds"},
 		{"doctor contenders", "doctor --uri mongodb://h --contenders 1", "--contenders"},
@@ -56,7 +56,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"run without name", "run --uri mongodb://h -- true", "name of the lock"},
 		{"run negative wait", "run a --uri mongodb://h --wait -1s -- true", "--wait"},
 		{"run odd wait", "run a --uri mongodb://h --wait=long -- true", "forever"},
-		{"run shared with permits", "run a --uri mongodb://h --shared --permits 2 -- true", "exclude"},
+		{"run shared with permits", "run a --uri mongodb://h --shared --permits 2 -- true", "exclusive"},
 		{"run no permits", "run a --uri mongodb://h --permits 0 -- true", "1 to 1000"},
 		{"run too many permits", "run a --uri mongodb://h --permits 1001 -- true", "1 to 1000"},
 		{"locks of two", "locks a b --uri mongodb://h", "unexpected argument"},
@@ -74,7 +74,7 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"run with a time in days", "run --uri mongodb://h --wait 1d -- true", "must be a time"},
 		{"due without a queue", "doctor --uri mongodb://h --due a", "--queue"},
 		{"field without a queue", "doctor --uri mongodb://h --field a", "--queue"},
-		{"queue with a dollar", "doctor --uri mongodb://h --queue a$b", "no name of a collection"},
+		{"queue with a dollar", "doctor --uri mongodb://h --queue a$b", "not a valid name"},
 		{"ui for others without a token", "ui --uri mongodb://h --listen :8087", "--token-file"},
 		{"ui with half of TLS", "ui --uri mongodb://h --tls-key k", "go together"},
 		{"ui without a pause", "ui --uri mongodb://h --interval 1ms", "at least"},
@@ -85,8 +85,8 @@ func TestRun_WrongCall_ExitsWithUsage(t *testing.T) {
 		{"two changes of rows", "claims a --uri mongodb://h --retry 1 --discard 1", "one of"},
 		{"limit of no list", "claims a --uri mongodb://h --limit 5", "--dead"},
 		{"list of no row", "claims a --uri mongodb://h --dead --limit 0", "at least 1"},
-		{"half of a text", `claims a --uri mongodb://h --retry "x`, "no text in quotes"},
-		{"half of a document", "claims a --uri mongodb://h --retry {x", "no extended JSON"},
+		{"half of a text", `claims a --uri mongodb://h --retry "x`, "not a quoted string"},
+		{"half of a document", "claims a --uri mongodb://h --retry {x", "not extended JSON"},
 		{"dotted field", "claims a --uri mongodb://h --field claim.err", "--field"},
 		{"field of no collection", "claims --uri mongodb://h --field a", "COLLECTION"},
 		{"queue that is not paused", "claims a --uri mongodb://h --queue x", "--queue"},
@@ -193,7 +193,8 @@ func parsed(t *testing.T, v command, args string) call {
 	return callOf(f)
 }
 
-// Arguments after -- belong to the command, even if they resemble flags or commands of distlock.
+// All arguments after -- belong to the command, even if they resemble flags or commands of
+// distlock.
 func TestRunner_BehindTheDashes_NothingIsRead(t *testing.T) {
 	const command = "locks run -h --wait 5s --wait=x --uri mongodb://x -- --why"
 	b := newBase(t)
@@ -243,8 +244,8 @@ func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
 	cli(t, args...).want(t, exitFailed, "can be read by every user", "chmod 600")
 }
 
-// All commands share one default database. The error for missing locks names the database, because
-// the locks may be in another database.
+// All commands have the same default database. If the database has no locks, the error names
+// the database.
 func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	t.Setenv(envURI, uri)
 	t.Setenv(envDatabase, "")
@@ -274,13 +275,12 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 func offered(t *testing.T, words ...string) string {
 	t.Helper()
 	out := cli(t, append([]string{cobra.ShellCompNoDescRequestCmd}, words...)...).want(t, 0).out
-	// The text after the colon is the directive for the shell.
 	lines := strings.Fields(out[:strings.LastIndex(out, ":")])
 	slices.Sort(lines)
 	return strings.Join(lines, " ")
 }
 
-// Commands and flags are completed, and each shell has a completion script.
+// The shell can complete commands and flags. Each supported shell has a completion script.
 func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	t.Setenv(envURI, "")
 	for line, want := range map[string]string{
@@ -304,8 +304,8 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	}
 }
 
-// A password on the command line is not shown, although package cobra prints the typed words when
-// it cannot complete them.
+// Shell completion prints no password of the command line, although package cobra prints the
+// words that it cannot complete.
 func TestCompletion_PasswordOnTheLine_IsNotShown(t *testing.T) {
 	t.Parallel()
 	args := self(t, "distlock", cobra.ShellCompRequestCmd, "mongodb://operator:s3cret@h", "")

@@ -18,7 +18,6 @@ import (
 	"mongodlm/internal/role"
 )
 
-// roleFlags name the features that the user of the database needs.
 type roleFlags struct {
 	list     string
 	print    bool
@@ -27,9 +26,9 @@ type roleFlags struct {
 
 func (r *roleFlags) flags(f *pflag.FlagSet) {
 	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings",
-		"the `list` of features that the user needs, of\n"+role.Names())
+		"the `list` of features that the user needs, from\n"+role.Names())
 	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for "+
-		"--features and --database;\nnobody is asked, so --uri is not needed")
+		"--features and --database;\nno command is sent, so --uri is not needed")
 }
 
 func (r *roleFlags) accept(queue string) (err error) {
@@ -44,7 +43,8 @@ func (r *roleFlags) accept(queue string) (err error) {
 
 const roleName = "distlock"
 
-// printRole writes the role as a command of the shell, or only the document of that command.
+// printRole writes the command that creates the role, for the MongoDB shell. With --json,
+// it writes only the document of the command.
 func (d *doctor) printRole(w io.Writer) error {
 	command := role.Command(roleName, d.database, role.Of(d.queues.collection, d.role.features...))
 	text, err := bson.MarshalExtJSONIndent(command, false, false, "", "  ")
@@ -59,7 +59,7 @@ func (d *doctor) printRole(w io.Writer) error {
 	for _, f := range d.role.features {
 		words = append(words, string(f))
 	}
-	_, err = fmt.Fprintf(w, "// the least for %s in database %s; for the shell, as a user "+
+	_, err = fmt.Fprintf(w, "// least privileges for %s in database %s; for the shell, as a user "+
 		"who may create roles\ndb.getSiblingDB(\"admin\").runCommand(%s)\n", strings.Join(words, ", "),
 		named(d.database), safe(string(text)))
 	return err
@@ -71,7 +71,8 @@ type missingPrivilege struct {
 	Features   []string `json:"features"` // the features that need the privilege
 }
 
-// privileges tries the actions that each feature needs, with commands that change no data.
+// privileges reports the actions that the features need and that the user may not perform.
+// It tries each action with a command that changes no data.
 func (x *examination) privileges(ctx context.Context) error {
 	if x.Kind == string(catalog.FerretDB) {
 		return nil // it has no users, and would create a collection for each command
@@ -87,7 +88,7 @@ func (x *examination) privileges(ctx context.Context) error {
 			}
 			denied, err := tryAction(ctx, db, on, scratch, action)
 			if err != nil {
-				return fmt.Errorf("try whether the user may %s on %s.%s: %w", action, x.database, on, err)
+				return fmt.Errorf("check whether the user may %s on %s.%s: %w", action, x.database, on, err)
 			}
 			if denied {
 				missing = append(missing, action)
@@ -105,7 +106,6 @@ func (x *examination) privileges(ctx context.Context) error {
 	return nil
 }
 
-// featuresNeeding returns the features that need one of the actions on the collection.
 func (x *examination) featuresNeeding(collection string, actions []string) []string {
 	var found []string
 	for _, f := range x.role.features {
@@ -122,10 +122,10 @@ func (x *examination) featuresNeeding(collection string, actions []string) []str
 
 const codeUnauthorized = 13
 
-// actionCommands has a command for each action. COLL stands for the collection, and NEW for a new
-// name. No command changes data. Commands that would write match nothing or are invalid, with an
-// array as _id or an unknown kind of index. Servers check privileges before they refuse an invalid
-// command.
+// actionCommands contains a command for each action. COLL stands for the collection, and NEW
+// for a new name. No command changes data, because a write command matches nothing or is
+// invalid. The invalid commands have an array as _id or an unknown kind of index. A server
+// checks privileges before it refuses an invalid command.
 var actionCommands = map[string]string{
 	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
 	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
@@ -137,8 +137,8 @@ var actionCommands = map[string]string{
 	"dropCollection": `{"drop": "NEW"}`,
 }
 
-// tryAction reports whether the server denies an action on a collection. It ignores all other
-// answers.
+// tryAction reports whether the user lacks the privilege for an action on a collection. It
+// ignores server errors with another cause.
 func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	if action == "changeStream" {
@@ -148,7 +148,7 @@ func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action stri
 		}
 		return isDenied(ctx, err)
 	}
-	quoted, _ := json.Marshal(on) // a string can always be written
+	quoted, _ := json.Marshal(on) // a string has no marshaling errors
 	text := strings.NewReplacer(`"COLL"`, string(quoted), "NEW", scratch).Replace(actionCommands[action])
 	var command bson.D
 	if err := bson.UnmarshalExtJSON([]byte(text), true, &command); err != nil {
@@ -157,8 +157,8 @@ func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action stri
 	return isDenied(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// isDenied reports whether err is the server's answer that a privilege is missing. The second
-// result is an error if the server gave no answer.
+// isDenied reports whether err is the server's error for a missing privilege. If the server
+// did not answer, the second result is the error.
 func isDenied(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

@@ -30,7 +30,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// actionLog records the actions that a client's commands need, by collection.
+// An actionLog records the privileges that a client's commands need, by collection.
 type actionLog struct {
 	mu   sync.Mutex // guards used
 	used map[string]bool
@@ -47,7 +47,6 @@ func (p *actionLog) monitor() *event.CommandMonitor {
 	}}
 }
 
-// actionsOf returns the actions that a server checks before it runs a command.
 func actionsOf(name string, command bson.Raw) []string {
 	upserts := func(doc bson.Raw) []string {
 		if is, _ := doc.Lookup("upsert").BooleanOK(); is {
@@ -86,7 +85,7 @@ func actionsOf(name string, command bson.Raw) []string {
 	return []string{"the unknown action of " + name}
 }
 
-// recorded returns a client, and the log of its actions.
+// recorded returns a client and the log of the privileges that its commands need.
 func (b *base) recorded() (*mongo.Client, *actionLog) {
 	b.t.Helper()
 	p := &actionLog{used: map[string]bool{}}
@@ -96,22 +95,23 @@ func (b *base) recorded() (*mongo.Client, *actionLog) {
 	return client, p
 }
 
-// Each feature needs exactly the actions of its role. The test fails for a new command outside of
-// the role, and for a superfluous privilege.
+// The role of each feature contains exactly the privileges that the commands of the feature
+// need.
 func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// The features on which this feature depends.
+		// The field with lists the other features that this feature needs.
 		with []role.Feature
-		// elsewhere lists actions that only other servers check. The integration tests try them.
+		// The field elsewhere is a privilege that no command needs on the embedded server. The
+		// integration tests use the privilege.
 		elsewhere string
 	}{
 		role.Locks:    {useLocks, nil, ""},
 		role.Lines:    {useQueues, []role.Feature{role.Locks}, "locks changeStream"},
 		role.History:  {useHistory, nil, ""},
 		role.Listings: {useListings, nil, ""},
-		// A break is recorded in the history.
+		// A break also writes an entry into the history.
 		role.Breaking: {useBreaking, []role.Feature{role.History}, ""},
 		role.Pruning:  {usePruning, nil, ""},
 		role.Loops:    {useLoops, []role.Feature{role.Locks}, ""},
@@ -156,7 +156,6 @@ func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	return m
 }
 
-// storeOn returns the store of a command that uses client.
 func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	t.Helper()
 	st := &store{client: client, database: b.name,
@@ -165,8 +164,8 @@ func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	return st
 }
 
-// useLocks runs through the life of a process: a free lock, a held lock, a renewal, indexes,
-// pruning and Close.
+// useLocks acquires, renews and releases locks, creates indexes, prunes old pings, and
+// closes the Manager.
 func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2),
@@ -292,8 +291,8 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// doctor --role needs no server. It prints a command for the shell, or the document of that
-// command.
+// distlock doctor --role needs no server. It prints a shell command, or with --json the
+// document of that command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
 	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
@@ -321,8 +320,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// The checks of doctor change no document and create no collection. The integration tests check the
-// same on a server with users.
+// The checks of distlock doctor change no document and create no collection. The integration
+// tests check the same on a server with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
@@ -345,8 +344,8 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 		t.Errorf("it has changed\n%s\ninto\n%s", before, after)
 	}
 	warnings := strings.Join(r.Warnings, "\n")
-	for _, want := range []string{"gone:6:1:f is in locks and has no ping",
-		"foreign:3:1:c is no process of ours", "silent:2:1:b has not pinged for",
+	for _, want := range []string{"gone:6:1:f has locks or waits, but no ping",
+		"foreign:3:1:c is not a process of distlock", "silent:2:1:b has not pinged for",
 		"3 documents cannot be understood"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("nothing is said of %q:\n%s", want, warnings)
@@ -354,7 +353,6 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 	}
 }
 
-// all returns every document of the database.
 func (b *base) all() string {
 	b.t.Helper()
 	names := assert.Value(b.db.ListCollectionNames(b.t.Context(), bson.D{}))(b.t)
@@ -371,8 +369,8 @@ func (b *base) all() string {
 	return text.String()
 }
 
-// The report warns of members with different clocks, of an arbiter that prevents acknowledged
-// writes, and of a member that does not answer.
+// distlock doctor warns of three kinds of members: members whose clocks differ, an arbiter
+// that can prevent acknowledged writes, and a member that does not answer.
 func TestReport_WarnOfMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {

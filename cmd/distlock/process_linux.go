@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killWithParent makes the kernel kill this process when the thread that started it ends. The
-// setting survives an exec. It belongs to a thread, so killWithParent locks the goroutine to its
-// thread.
+// killWithParent makes the kernel kill this process when the parent's thread that started
+// this process ends. The setting survives an exec. The setting belongs to a thread, so
+// killWithParent locks the goroutine to its thread.
 func killWithParent(parent int) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
@@ -25,16 +25,17 @@ func killWithParent(parent int) {
 	}
 }
 
-// adoptOrphans makes this process the parent of the command's orphans, so that it can wait for
-// them. In a container, the init process may not wait for orphans, and they would stay zombies.
+// adoptOrphans makes this process the parent of the orphans that the command leaves behind,
+// so that it can wait for them. In a container, the init process might not wait for orphans,
+// and they would stay zombies.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reap waits for the adopted processes that have exited. It does not wait for the processes with an
-// id in others, because the code that started them does. If reap finds one of these processes, it
-// returns, and the next call reaps the rest.
+// reap waits for the adopted processes that have exited. The processes with the given ids
+// are not adopted, and other code waits for them. If reap finds such a process, reap
+// returns, and the next call waits for the rest.
 func reap(others ...int) {
 	for {
-		var info unix.Siginfo // the package has no name for the field with the number
+		var info unix.Siginfo // package unix does not name the field with the process id
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 		pid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0)))))
 		if err != nil || pid == 0 || slices.Contains(others, pid) {
@@ -44,13 +45,15 @@ func reap(others ...int) {
 	}
 }
 
-// hasRunning reports whether /proc shows a process of the group that has not exited. A zombie has
-// exited. It may remain if its parent is outside the group.
+// hasRunning reports whether a process of the group runs, according to /proc. A zombie does
+// not run, even if its parent has not waited for it.
 func hasRunning(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {
-		text, _ := os.ReadFile(path)                                          // it may be gone
-		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // proc_pid_stat(5) from 3
+		// The file does not exist if the process has exited. The first element of the fields is
+		// field 3 of proc_pid_stat(5).
+		text, _ := os.ReadFile(path)
+		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		return len(of) > 17 && of[2] == strconv.Itoa(pgid) &&
 			(of[0] != "Z" || of[17] != "1") // the first thread may end before the others
 	})

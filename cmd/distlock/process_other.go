@@ -2,7 +2,8 @@
 
 package main
 
-// killWithParent does nothing. On this system only the guardian ends the command of a killed run.
+// killWithParent does nothing. If distlock run is killed on this system, only the guardian
+// ends the command.
 func killWithParent(int) {}
 
 // adoptOrphans does nothing. On this system the init process waits for orphans.
@@ -11,5 +12,6 @@ func adoptOrphans() {}
 // reap does nothing, because this process adopts no processes.
 func reap(...int) {}
 
-// hasRunning returns false. This system does not distinguish a running process from a zombie.
+// hasRunning returns false, because it cannot distinguish a running process from a zombie on
+// this system.
 func hasRunning(int) bool { return false }

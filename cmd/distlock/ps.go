@@ -21,8 +21,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// processes is the command that lists the processes that ping, hold a lock or wait for one. It only
-// reads.
+// processes implements the command ps. It only reads.
 type processes struct{ lister }
 
 func (v *processes) accept(c call) error {
@@ -44,11 +43,12 @@ type processList struct {
 	empty string // printed instead of an empty table
 }
 
-// A processRow is one process. Its strings are as stored.
+// A processRow is one process. Its strings are unescaped, as stored.
 type processRow struct {
 	Process string `json:"process"`
-	// PingAgeMS is the age of the last ping by the server's clock. AheadMS is the time by which the
-	// process's clock was ahead of the server's at that ping. Both are null when unknown.
+	// PingAgeMS is the age of the last ping by the server's clock. AheadMS is the offset of
+	// the process's clock from the server's clock at the time of that ping. Both are null when
+	// unknown.
 	PingAgeMS  *int64   `json:"pingAgeMS"`
 	AheadMS    *int64   `json:"clockAheadMS"`
 	TakeoverMS *int64   `json:"takeoverMS"` // null when not recorded
@@ -93,9 +93,9 @@ func (v *processes) collect(ctx context.Context, st *store) (processList, error)
 	return found, nil
 }
 
-// trouble returns the rank of a process in a listing, the highest first. The rank is 0 if the
-// process has no mark, or only "foreign". Otherwise a holder is ranked by its number of locks, and
-// a waiter has rank 1.
+// trouble returns the rank of a process. A listing begins with the highest rank. If a
+// process has no mark except "foreign", its rank is 0. Otherwise the rank of a holder is its
+// number of locks plus 1, and the rank of a waiter is 1.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -106,7 +106,6 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// addProcesses adds the processes of the listed holders and waiters to the map.
 func addProcesses(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
 	malformed *problemList) error {
 	for one, err := range listed {
@@ -136,8 +135,8 @@ func addProcesses(listed iter.Seq2[distlock.LockInfo, error], into map[string]*p
 	return nil
 }
 
-// newProcessRow returns the row of a process. It omits the marks of a single lock, such as
-// "leader".
+// newProcessRow returns the row of a process. It omits the marks that belong to a single
+// lock, such as "leader".
 func newProcessRow(one distlock.LockInfo) *processRow {
 	return &processRow{
 		Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
@@ -149,7 +148,8 @@ func newProcessRow(one distlock.LockInfo) *processRow {
 	}
 }
 
-// pings adds the data of the ping documents to the map, including processes without locks.
+// pings adds the data of the ping documents to the map. It also adds the processes that ping
+// and have no locks.
 func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	malformed *problemList) error {
 	now, err := s.now(ctx)
@@ -232,10 +232,9 @@ func signed(d time.Duration) string {
 
 const maxListed = 50
 
-// listed joins names for a sentence. It returns a dash for no names.
+// listed joins names for a sentence. It returns a dash if there are no names.
 func listed(names []string) string { return layout{}.listed(names) }
 
-// listed joins names for a cell. It returns a dash for no names.
 func (l layout) listed(names []string) string {
 	if len(names) == 0 {
 		return "-"

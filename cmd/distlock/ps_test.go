@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Every process is listed once, with all its locks and queue entries. The list includes processes
-// without locks and processes without a ping.
+// distlock ps lists each process once, with all its locks and queue entries. The list
+// includes processes without a lock and processes without a ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
 	b.cli("ps").want(t, exitFailed, "nothing was ever locked there")
@@ -50,7 +50,8 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	}
 }
 
-// checkWidth checks that a text fits a terminal and contains no control characters.
+// checkWidth checks that no line is wider than the terminal and that the text has no control
+// characters.
 func checkWidth(t *testing.T, text string, width int) {
 	t.Helper()
 	for line := range strings.Lines(text) {

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// terminalOf opens a pseudo-terminal of 80 columns. It returns the user's side and the programs'
-// side.
+// terminalOf opens a pseudo-terminal of 80 columns. It returns the side of the user and the
+// side of the programs.
 func terminalOf(t *testing.T) (person, programs *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -39,8 +39,8 @@ func terminalOf(t *testing.T) (person, programs *os.File) {
 	return person, programs
 }
 
-// session runs a shell script in a new terminal. In the script "$@" stands for the command line of
-// distlock.
+// session runs a shell script in a new terminal. The variable "$@" of the script is the
+// command line of distlock.
 func session(t *testing.T, script string, args ...string) (p *program, person *os.File) {
 	t.Helper()
 	person, programs := terminalOf(t)
@@ -68,13 +68,13 @@ func session(t *testing.T, script string, args ...string) (p *program, person *o
 	return p, person
 }
 
-// types sends text to a terminal, as if a person typed it.
 func types(t *testing.T, person io.Writer, text string) {
 	t.Helper()
 	assert.Value(io.WriteString(person, text))(t)
 }
 
-// A command may read from the terminal, and the shell gets the terminal back afterwards.
+// The command of distlock run can read from the terminal. After the end of distlock run, the
+// shell can read from the terminal again.
 func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script string }{
@@ -109,12 +109,12 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops neither the command nor run. A stopped command would keep its lock, and a stopped
-// run would lose it.
+// Ctrl-Z stops neither distlock run nor its command. A stopped command would keep its lock,
+// and a stopped distlock run would lose the lock.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
-		{"alone", `"$@"; echo "code $?"`, "was stopped (SIGTSTP) and goes on"},
+		{"alone", `"$@"; echo "code $?"`, "was stopped (SIGTSTP) and continues"},
 		{"before a pipe", `("$@"; echo "code $?") | (trap "" TSTP; cat)`, "not stopped: the lock"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -131,13 +131,14 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// A background command that reads from the terminal is ended. Otherwise it would hold its lock
-// while it waits for the terminal.
+// If distlock run is in the background and its command reads from the terminal, distlock run
+// ends the command. Otherwise the command would keep its lock while it waits for the
+// terminal.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,
 		b.runArgs("--grace 1m", "read")...)
-	p.wait().want(t, 0, "wants the terminal, which another job has", "code 143")
+	p.wait().want(t, 0, "needs the terminal, which another job has", "code 143")
 	if l := b.lock("job"); l.Held {
 		t.Errorf("lock is %+v", l)
 	}

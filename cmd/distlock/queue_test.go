@@ -12,10 +12,10 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// longAgo makes entryDoc use a fixed day instead of an age.
+// longAgo makes entryDoc use a fixed date instead of an age.
 const longAgo = time.Duration(-1)
 
-// entryDoc returns a holder or a waiter for a lock document, with the given age.
+// entryDoc returns a holder or a waiter of the given age for a lock document.
 func entryDoc(process, why string, mode catalog.Mode, limit int32, old time.Duration,
 	extra ...bson.E) bson.D {
 	since := clock.System().Now().Wall.Add(-old)
@@ -33,7 +33,8 @@ func entryDoc(process, why string, mode catalog.Mode, limit int32, old time.Dura
 	return append(doc, extra...)
 }
 
-// share writes a lock with several holders, or with one holder in mode Exclusive.
+// share writes a lock with several holders. In mode Exclusive it writes only the first
+// holder.
 func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waiters bson.A) {
 	b.t.Helper()
 	first, _ := holders[0].(bson.D)
@@ -57,7 +58,8 @@ func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waite
 	b.insert(catalog.LocksCollection, doc)
 }
 
-// fillQueues writes locks of every mode, with waiters.
+// fillQueues writes a lock with permits and a shared lock, both with waiters, and a
+// malformed lock.
 func fillQueues(b *base) {
 	seq := bson.E{Key: "seq", Value: int64(5)}
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
@@ -73,7 +75,6 @@ func fillQueues(b *base) {
 		"waiters", bson.A{bsontest.D("process", "p")}))
 }
 
-// shareTable writes a shared lock with two holders and three waiters.
 func (b *base) shareTable() {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("table", catalog.Shared, 0,
@@ -101,7 +102,7 @@ func TestBreak_WithWaiters_GrantsTheNextTheLock(t *testing.T) {
 		bson.A{entryDoc("silent:2:1:b", "stuck", "", 0, time.Hour, bson.E{Key: "fence", Value: int64(41)})},
 		bson.A{entryDoc("alive:1:1:a", "patience", "", 0, time.Minute)})
 	args := b.flags("break", "one", "--fence", "41", "--why", "stuck")
-	r := cli(t, args...).want(t, exitFailed, "1 queued for it, the next is", "alive:1:1:a", "patience")
+	r := cli(t, args...).want(t, exitFailed, "1 queued for it, the next one", "alive:1:1:a", "patience")
 	const gone = "The next waiter seems to be dead"
 	if strings.Contains(r.out, gone) {
 		t.Errorf("it says\n%s", r.out)
@@ -109,7 +110,7 @@ func TestBreak_WithWaiters_GrantsTheNextTheLock(t *testing.T) {
 	b.cli("break", "table", "--fence", "5", "--why", "x").want(t, exitFailed, gone)
 	cli(t, append(args, "--yes")...).want(t, 0, "granted to the next waiter",
 		"  alive:1:1:a, fence ",
-		"\nA holder that lives learns of it only with its next ping")
+		"\nA holder that is alive detects the loss only with its next ping")
 	if l := b.lock("one"); !l.Held || l.Process != "alive:1:1:a" || l.Fence <= 41 ||
 		len(l.Waiters) > 0 {
 		t.Errorf("lock is %+v", l)
@@ -122,7 +123,7 @@ func TestBreak_OneOfSeveralHolders_IsTakenOut(t *testing.T) {
 	b.cli("break", "table", "--fence", "9", "--why", "x", "--yes").
 		want(t, exitFailed, "held by 2", "none of the 2 holders has fence 9")
 	b.cli("break", "table", "--fence", "5", "--why", "x", "--yes").
-		want(t, 0, "out of the lock; others hold it still")
+		want(t, 0, "no longer holds the lock; other holders still hold it")
 	if l := b.lock("table"); len(l.Holders()) != 1 || len(l.Waiters) != 3 {
 		t.Errorf("lock is %+v", l)
 	}

@@ -20,16 +20,17 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The environment variables for the command.
+// The environment variables that distlock run sets for its command.
 const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
 )
 
-// maxPermits is the limit of distlock.Permits.
+// maxPermits is the largest number that distlock.Permits accepts.
 const maxPermits = catalog.MaxHolders
 
-// defaultGrace is the time for a command to terminate. A short takeover time reduces it.
+// defaultGrace is the default time between SIGTERM and SIGKILL. A short takeover time
+// reduces it.
 const defaultGrace = 5 * time.Second
 
 // lostCloseLimit bounds the cleanup after a loss, when the server may be unreachable.
@@ -53,15 +54,16 @@ func (r *runner) flags(f *pflag.FlagSet) {
 	r.logging.flags(f)
 	r.metrics.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
-	f.Var(&r.wait, "wait", "queue for the lock, for this `time`, or without a bound: --wait, "+
+	f.Var(&r.wait, "wait", "wait in the queue for this `time`, or without a limit: --wait, "+
 		"--wait=forever;\ndefault: try once")
 	f.Lookup("wait").NoOptDefVal = forever
 	f.BoolVarP(&r.verbose, "verbose", "v", false,
-		"print the reason of a wait, also without a terminal")
+		"print the reason for a wait, even without a terminal")
 	f.BoolVar(&r.shared, "shared", false, "share the lock with other --shared holders")
-	f.IntVar(&r.permits, "permits", 0, "share the lock among `N` holders at most; all must use one N")
+	f.IntVar(&r.permits, "permits", 0,
+		"share the lock among at most `N` holders; all must use the same N")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
-		"time between SIGTERM and SIGKILL; the default is less for a short --takeover")
+		"time between SIGTERM and SIGKILL; the default is shorter for a short --takeover")
 	f.DurationVar(&r.ping, "ping", defaultPing, "time between two heartbeats")
 	f.DurationVar(&r.takeover, "takeover", defaultTakeover,
 		"how long a holder must be silent before others may take the lock over")
@@ -80,7 +82,7 @@ func (r *runner) accept(c call) error {
 	case r.wait.limit < 0:
 		return fmt.Errorf("--wait is %v, must not be negative", r.wait.limit)
 	case r.shared && c.given("permits"):
-		return errors.New("--shared and --permits exclude each other: leave one of them out")
+		return errors.New("--shared and --permits are mutually exclusive: omit one of them")
 	case c.given("permits") && (r.permits < 1 || r.permits > maxPermits):
 		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
@@ -113,8 +115,9 @@ func (r *runner) accept(c call) error {
 //
 //	grace + takeover/10 <= margin, and ping*3 <= takeover - margin
 //
-// The tenth is for late timers and clocks with different rates. A short takeover time reduces the
-// default grace, but not a requested grace.
+// The tenth of the takeover time is a reserve for late timers and for clocks with different
+// rates. A short takeover time reduces the default grace period, but not the value of
+// --grace.
 func (r *runner) setMargin(explicit bool) error {
 	maxGrace := max(0, r.takeover-r.takeover/10-3*r.ping)
 	if !explicit {
@@ -123,8 +126,8 @@ func (r *runner) setMargin(explicit bool) error {
 	r.margin = max(r.takeover/4, r.grace+r.takeover/10)
 	err := problems(r.config().Validate())
 	if err != nil && r.grace > maxGrace && maxGrace > 0 {
-		return fmt.Errorf("--grace is %v, may be at most %v with --takeover %v and --ping %v: SIGKILL "+
-			"has to come before others may take the lock over", r.grace, maxGrace, r.takeover, r.ping)
+		return fmt.Errorf("--grace is %v, must be at most %v with --takeover %v and --ping %v: SIGKILL "+
+			"must come before other processes may take the lock over", r.grace, maxGrace, r.takeover, r.ping)
 	}
 	return err
 }
@@ -172,7 +175,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	defer func() { // runs after the Manager is closed
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 		defer cancel()
-		_ = events.Close(end) // the log has the error
+		_ = events.Close(end) // the history has logged the error
 		disconnect(cfg.Client)
 	}()
 	cfg.Observer = distlock.Observers(collector, recorder(events, r.database))
@@ -192,28 +195,28 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	return r.outcome(ctx, manager, guard, code, err, s)
 }
 
-// closeManager closes the Manager in bounded time, even after the end of ctx.
+// closeManager closes the Manager within the limit, even if ctx has ended.
 func closeManager(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	return m.Close(end)
 }
 
-// errorText returns the text of an error without the prefix of the package.
+// errorText returns the redacted text of an error, without the prefix of the package.
 func (r *runner) errorText(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and returns the result of run. If err is nil, the parameter code is the
-// exit code of the command.
+// outcome releases the lock and returns the result of distlock run. The parameters code and
+// err are the results of runCommand.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
 		_ = closeManager(ctx, m, lostCloseLimit) // the lock is already lost
 		return exit{exitLost, err}
 	}
-	stop := reportSlow(s, "the command has ended with %d; waiting for %s, to release lock %s", code,
-		r.hosts(), named(r.name))
+	stop := reportSlow(s, "the command has ended with %d; waiting for %s to reply to the release "+
+		"of lock %s", code, r.hosts(), named(r.name))
 	released := guard.Release()
 	closed := closeManager(ctx, m, closeLimit)
 	stop()
@@ -257,8 +260,8 @@ func (r *runner) options() []distlock.Option {
 	return opts
 }
 
-// acquire acquires the lock. The end of ctx ends the wait, but not the guard: the lock must stay
-// until the command has exited.
+// acquire acquires the lock. The end of ctx ends the wait, but not the guard, because the
+// lock must stay held until the command has exited.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	*distlock.TryGuard, error,
 ) {
@@ -293,11 +296,11 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// heldError returns a one-line error that names the holder, or the reason why the holder is
-// unknown. It has the process id once, because operators search for the id.
+// heldError returns a one-line error that names the holder, or the reason why the holder
+// is unknown.
 func (r *runner) heldError(h *distlock.HeldError) error {
 	if h.Process == "" {
-		return fmt.Errorf("lock %s was not to be had, and who holds it is not known: %s", named(h.Name),
+		return fmt.Errorf("lock %s was not acquired, and its holder is unknown: %s", named(h.Name),
 			shown(h.Reason, 1000))
 	}
 	text := fmt.Sprintf("lock %s is held by %s", named(h.Name), shown(h.Process, 200))
@@ -324,17 +327,18 @@ func (r *runner) heldError(h *distlock.HeldError) error {
 	return errors.New(text)
 }
 
-// The times of messages. While run waits, it prints the reason after reportAfter, and a changed
-// reason at most once per reportEvery. slowAfter bounds the read of the reason. A release that
-// takes longer than slowAfter is reported.
+// The times of the messages of a waiting distlock run. It prints the reason of the wait
+// after reportAfter, and a changed reason at most once per reportEvery. A read of the reason
+// fails after slowAfter. distlock run also reports a release that takes longer than
+// slowAfter.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
 	slowAfter   = 5 * time.Second
 )
 
-// reportWait prints the reason of the wait until the returned function is called. It prints only if
-// stderr is a terminal or --verbose is set. It reads the lock once per reportEvery.
+// reportWait prints the reason of the wait until the returned function is called. It prints
+// only if stderr is a terminal or --verbose is set. It reads the lock once per reportEvery.
 func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
@@ -350,7 +354,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 			text, err := r.waitState(readCtx, m)
 			end()
 			about := text
-			if err != nil { // the error may pass: the acquisition continues
+			if err != nil { // the acquisition continues in spite of the error
 				text = r.errorText(r.explain(err))
 				about = kind(text)
 			}
@@ -366,7 +370,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	}
 }
 
-// reportSlow prints a message if done is not called within slowAfter.
+// reportSlow prints a message if the returned function is not called within slowAfter.
 func reportSlow(s stdio, format string, args ...any) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { // ends with the function done, which waits for it

@@ -18,7 +18,7 @@ func TestRun_Modes_ShareAndQueue(t *testing.T) {
 	b.run("--permits 2", "env", "0").want(t, 0, "DISTLOCK_NAME=job")
 	for _, other := range []string{"--permits 3", "--shared", ""} {
 		b.run(other+" --wait 1m", "env", "0").
-			want(t, exitLimit, "in use as a semaphore of 2 permits", "must ask for the same")
+			want(t, exitLimit, "in use as a semaphore of 2 permits", "must request the same")
 	}
 	out2, ended2 := start(t.Context(), t, b.runArgs("--permits 2 --why second", "polite")...)
 	ready(t, out2)
@@ -47,25 +47,26 @@ func TestRun_Modes_ShareAndQueue(t *testing.T) {
 	await(t, waiter).want(t, 5)
 }
 
-// signalled sends SIGTERM to a helper of kind "polite" and waits for its exit.
+// signalled sends SIGTERM to a helper of kind "polite" and waits until it exits.
 func (b *base) signalled(out *screen, ended <-chan result) {
 	b.t.Helper()
 	terminate(b.t, pidAfter(out.String(), "ready"))
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-// If the time was too short to read the holder, the error reports that the holder is unknown.
+// If distlock run has no time to read the holder, the error reports that the holder is
+// unknown.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(),
 		&distlock.HeldError{Name: "job", PingAge: -1, Reason: "the time was up first"})
-	want := `lock "job" was not to be had, and who holds it is not known: the time was up first`
+	want := `lock "job" was not acquired, and its holder is unknown: the time was up first`
 	if e, ok := err.(exit); !ok || e.code != exitHeld || e.Error() != want {
 		t.Errorf("want exit %d and\n%s\ngot %#v\n%v", exitHeld, want, err, err)
 	}
 }
 
-// A wait prints its reason and the place in the queue.
+// With -v, a waiting distlock run prints the holder and its own place in the queue.
 func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)

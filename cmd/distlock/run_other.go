@@ -10,13 +10,13 @@ import (
 	"mongodlm/distlock"
 )
 
-// runSupported returns the reason why run is not available here.
 func runSupported() error {
 	return errors.New("run needs process groups and signals, which this system does not have; " +
 		"the other commands work here")
 }
 
-// internalCommand returns false. Without run, this program does not start itself again.
+// internalCommand returns false. Only distlock run starts this program again, and it does
+// not exist on this system.
 func internalCommand([]string) (int, bool) { return 0, false }
 
 func catchSignals(stdio) (<-chan os.Signal, func()) { return nil, func() {} }

@@ -16,13 +16,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// runArgs returns the arguments of run with a helper as the command.
 func (b *base) runArgs(flags string, helper ...string) []string {
 	args := b.flags(append([]string{"run", "job"}, strings.Fields(flags)...)...)
 	return append(append(args, "--"), self(b.t, helper...)...)
 }
 
-// run runs a helper as the command of run, until it exits.
 func (b *base) run(flags string, helper ...string) result {
 	b.t.Helper()
 	return cli(b.t, b.runArgs(flags, helper...)...)
@@ -38,16 +36,15 @@ func ready(t *testing.T, out *screen) (pid int) {
 	return pid
 }
 
-// terminate sends SIGTERM to a process.
 func terminate(t *testing.T, pid int) {
 	t.Helper()
 	assert.Must(t, syscall.Kill(pid, syscall.SIGTERM))
 }
 
-// dead reports whether a process has exited and was waited for.
+// dead reports whether a process has exited and its parent has waited for it.
 func dead(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// pidAfter returns the number after a word, or 0 if there is none.
+// pidAfter returns the number after a word, or 0 if the text has no such number.
 func pidAfter(text, word string) (pid int) {
 	if _, rest, found := strings.Cut(text, word+" "); found && strings.Contains(rest, "\n") {
 		_, _ = fmt.Sscan(rest, &pid) // remains 0 if this is no number
@@ -74,14 +71,15 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused returns the result of a run that could not acquire the lock. On a busy machine the wait
-// may end before run has read the holder. Then refused repeats the run with twice the wait.
+// refused returns the result of a distlock run that cannot acquire the lock. On a busy
+// machine, the wait may end before distlock run has read the holder. In that case refused
+// tries again with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "the holder is printed", func() bool {
 		r = cli(b.t, b.runArgs(fmt.Sprintf("%s --wait %v", flags, wait), "env", "0")...)
 		wait *= 2
-		return r.code != exitUnavailable && !strings.Contains(r.errOut, "who holds it is not known")
+		return r.code != exitUnavailable && !strings.Contains(r.errOut, "its holder is unknown")
 	})
 	return r
 }
@@ -92,7 +90,7 @@ func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	out, ended := start(ctx, t, b.runArgs("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
-	interrupt() // without a signal to run: the command gets SIGTERM
+	interrupt() // ends run without a signal, so its command gets SIGTERM
 	await(t, ended).want(t, 7, "got terminated")
 	if b.lock("job").Held {
 		t.Error("the lock is still held")
@@ -106,7 +104,7 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 	pid := ready(t, out)
 	fence := fmt.Sprint(b.lock("job").Fence)
 	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
-	await(t, ended).want(t, exitLost, "got terminated", "lost", "killed")
+	await(t, ended).want(t, exitLost, "got terminated", "lost", "SIGKILL")
 	if !dead(pid) {
 		t.Errorf("process %d is alive", pid)
 	}
@@ -143,11 +141,12 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	if strings.Contains(next.out, "alive") {
 		t.Errorf("when the next holder began: %s", next.out)
 	}
-	await(t, ended).want(t, 0, "left running")
+	await(t, ended).want(t, 0, "left behind were killed")
 }
 
-// If the command leaves a process behind that obeys SIGTERM, run waits only until the process
-// exits. This holds even in a container whose init does not wait for orphans.
+// If the command leaves a process behind that obeys SIGTERM, distlock run waits only until
+// that process exits. This holds even in a container whose init process does not wait for
+// orphans.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)
@@ -156,7 +155,7 @@ func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	}
 }
 
-// zombie reports whether a process has exited and was not waited for.
+// zombie reports whether a process has exited and its parent has not waited for it.
 func zombie(pid int) bool {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
@@ -212,7 +211,7 @@ func TestRunner_SetMargin_KillsBeforeATakeover(t *testing.T) {
 	}
 }
 
-// A name or a path that looks like a secret is shown in the output.
+// distlock shows a name or a path completely, even if it resembles a secret.
 func TestRun_NamesLikeSecrets_AreShown(t *testing.T) {
 	b := newBase(t)
 	cli(t, append(b.flags("run", "pwd:sync"), "--", "/etc/passwd")...).want(t, exitNotRunnable,

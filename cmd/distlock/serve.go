@@ -25,9 +25,9 @@ type serve struct {
 func (v *serve) flags(f *pflag.FlagSet) {
 	v.logging.flags(f)
 	v.metrics.flags(f)
-	f.StringVar(&v.dir, "dir", "", "the `folder` of the documents, made if need be; required")
+	f.StringVar(&v.dir, "dir", "", "the `folder` of the documents, created if necessary; required")
 	f.StringVar(&v.addr, "addr", defaultServeAddr,
-		"the loopback `address` to listen on; port 0 is one of the system's choice")
+		"the loopback `address` to listen on; port 0 selects a free port")
 }
 
 func (v *serve) secrets() string { return "" }
@@ -59,8 +59,8 @@ func (v *serve) run(ctx context.Context, s stdio) error {
 	}
 	defer closeMetrics()
 	fmt.Fprintln(s.out, server.URI())
-	fmt.Fprintf(s.errOut, "config server for trying and for tests; export %s='%s'\n"+
-		"interrupt it to end it\n", envURI, server.URI())
+	fmt.Fprintf(s.errOut, "config server for trials and tests; export %s='%s'\n"+
+		"interrupt the server to end it\n", envURI, server.URI())
 	<-ctx.Done()
 	return v.close(ctx, server)
 }
@@ -71,7 +71,7 @@ func (v *serve) close(ctx context.Context, server *configserver.Server) error {
 	return server.Close(end)
 }
 
-// metrics is the flag --metrics: the address at which the program serves its metrics.
+// metrics is the flag --metrics, the address for the metrics of the program.
 type metrics struct{ addr string }
 
 func (m *metrics) flags(f *pflag.FlagSet) { f.StringVar(&m.addr, "metrics", "", scrape.Usage) }
@@ -83,8 +83,8 @@ func (m *metrics) accept() (err error) {
 	return err
 }
 
-// serve exports the collectors until end is called, and prints the address. Without the flag it
-// does nothing.
+// serve starts a server for the metrics of the collectors and prints the address. The
+// returned function ends the server. Without the flag --metrics, serve does nothing.
 func (m *metrics) serve(ctx context.Context, say func(string, ...any),
 	shown ...prom.Collector) (end func(), err error) {
 	if m.addr == "" {

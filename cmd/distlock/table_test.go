@@ -17,7 +17,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// No line of a table is wider than its terminal. The table shows the data that a break needs.
+// No line of a table is wider than its terminal. A narrow table still shows the fence that a
+// break needs.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillQueues(b)
@@ -74,8 +75,8 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	}
 }
 
-// Names that differ at their start, at their end or in their middle stay different in a narrow
-// terminal.
+// In a narrow terminal, names that differ only at the start, in the middle or at the end
+// remain different.
 func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 	t.Parallel()
 	for name, format := range map[string]string{
@@ -148,7 +149,8 @@ func TestShort_KeepsHostAndNumber(t *testing.T) {
 	}
 }
 
-// No name is cut in a file, in a pipe or with --wide, however long it is.
+// In a file, in a pipe or with --wide, a listing shows each name completely, however long
+// the name is.
 func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b := newBase(t)
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
@@ -175,7 +177,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	}
 }
 
-// At 80 columns "history" and "locks NAME" show whole reasons of holders, waiters and events.
+// On a terminal of 80 columns, distlock history and distlock locks NAME show the whole
+// reasons of holders, waiters and events.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
 		10))

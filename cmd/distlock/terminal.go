@@ -10,15 +10,15 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the controlling terminal of this process. Methods give and takeBack of a nil
-// *terminal do nothing.
+// A terminal is the controlling terminal of this process. The methods give and takeBack do
+// nothing if the *terminal is nil.
 type terminal struct {
 	file  *os.File
 	own   int         // the process group of this process
-	modes *term.State // the modes at the time of give
+	modes *term.State // the modes before the foreground changed
 }
 
-// openTerminal opens the controlling terminal. It returns nil if there is none.
+// openTerminal opens the controlling terminal. It returns nil if this process has none.
 func openTerminal() *terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -31,7 +31,7 @@ func openTerminal() *terminal {
 // file.
 func (t *terminal) fd() int { return int(t.file.Fd()) }
 
-// owner returns the process group in the foreground, or 0 when unknown.
+// owner returns the process group in the foreground of the terminal, or 0 when unknown.
 func (t *terminal) owner() int {
 	pgid, err := unix.IoctlGetInt(t.fd(), unix.TIOCGPGRP)
 	if err != nil {
@@ -53,9 +53,9 @@ func (t *terminal) give(pgid int) bool {
 	return t.owner() == pgid
 }
 
-// takeBack puts the group of this process into the foreground if the given group is in the
-// foreground, and closes the terminal. If killed is set, it also restores the terminal's modes.
-// SIGTTOU must be ignored.
+// takeBack puts the group of this process into the foreground if the given group is in
+// the foreground. Then it closes the terminal. If killed is set, it also restores the
+// terminal's modes. The caller must ignore SIGTTOU.
 func (t *terminal) takeBack(pgid int, killed bool) {
 	if t == nil {
 		return

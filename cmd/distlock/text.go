@@ -14,7 +14,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// These functions also format texts for the page.
+// The functions that format texts. The web page uses the same functions.
 var (
 	shown     = words.Shown
 	named     = words.Named
@@ -29,8 +29,8 @@ var (
 	remedy    = words.Remedy
 )
 
-// writeJSON writes a value as JSON for programs. If a terminal could interpret a character of a
-// string, writeJSON writes the \u escape, which has the same value.
+// writeJSON writes a value as JSON for programs. It escapes the characters that a
+// terminal could interpret. The escapes do not change the values of strings.
 func writeJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -42,7 +42,7 @@ func writeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// safe writes each character of a JSON text that a terminal could interpret as its \u escape.
+// safe replaces each character that a terminal could interpret by its \u escape.
 func safe(text string) string {
 	var safe strings.Builder
 	for _, r := range text {
@@ -59,7 +59,8 @@ func safe(text string) string {
 	return safe.String()
 }
 
-// printed writes the output of print in one call. It returns the error of that write.
+// printed collects the output of the given function, writes it to out in a single call, and
+// returns the error of that call.
 func printed(out io.Writer, print func(io.Writer)) error {
 	var b bytes.Buffer
 	print(&b)
@@ -74,7 +75,8 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// holdersInWords describes the holders of a lock. The text changes only when the holders change.
+// holdersInWords describes the holders of a lock. The text contains no ages, so it is the
+// same in two reads of an unchanged lock.
 func holdersInWords(holders []distlock.LockInfo) string {
 	first := holders[0]
 	if !first.Held {
@@ -118,7 +120,7 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// duration is the inverse of milliseconds.
+// duration is the inverse of milliseconds. It returns -1 for nil.
 func duration(ms *int64) time.Duration {
 	if ms == nil {
 		return -1
@@ -141,7 +143,7 @@ func stamp(t *time.Time) string {
 	return instant(*t)
 }
 
-// A problemList has the documents that cannot be parsed, each once.
+// A problemList contains the documents that cannot be parsed, each once.
 type problemList []problem
 
 func (l *problemList) add(bad *distlock.MalformedError) {

@@ -28,7 +28,6 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// authority makes certificates for one test.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -47,13 +46,14 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// make signs a certificate. The first certificate is signed with its own key.
+// make signs a certificate. The first certificate of an authority is self-signed.
 func (a *authority) make(name string, ca bool) ([]byte, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(a.t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{
-			// A mongod treats a client of its own organization as a cluster member.
+			// Each name has a separate organization, because a mongod treats a client of its own
+			// organization as a cluster member.
 			CommonName: name, Organization: []string{"house of " + name},
 		},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -89,8 +89,8 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// tlsProxy puts TLS before the embedded server and returns the address. It requires a certificate
-// from every client.
+// tlsProxy puts TLS in front of the embedded server and returns the new address. The proxy
+// requires a certificate from each client.
 func tlsProxy(t *testing.T, a *authority) (addr string) {
 	t.Helper()
 	file := a.pair("server")
@@ -121,7 +121,6 @@ func tlsProxy(t *testing.T, a *authority) (addr string) {
 	return listener.Addr().String()
 }
 
-// forward connects a client with the embedded server until either side ends.
 func forward(ctx context.Context, client net.Conn) {
 	server, err := net.Dial("tcp", (&connection{uri: uri}).hosts())
 	if err != nil {
@@ -141,12 +140,12 @@ func forward(ctx context.Context, client net.Conn) {
 	replies.Wait()
 }
 
-// keyFile returns the option that names a certificate and its key.
+// keyFile returns the connection string option for a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// The connection string configures TLS. The commands that acquire, list and examine locks then
-// reach a server that requires a certificate. The error for a wrong certificate gives the reason
-// and shows no secret.
+// With TLS options in the connection string, distlock locks, doctor and run reach a server
+// that requires a certificate. A command with a wrong certificate fails and prints no
+// secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
@@ -161,7 +160,7 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b.hold("job", 3)
 	cli(t, "locks", "--uri", at(key), "--database", b.name).want(t, 0, "doing a balance round")
 	cli(t, "doctor", "--uri", at(key), "--database", b.name, "--rounds", "1", "--contenders", "2").
-		want(t, exitWarned, "verdict: fit", "is no process of ours")
+		want(t, exitWarned, "verdict: fit", "is not a process of distlock")
 	cli(t, append([]string{"run", "other", "--uri", at(key), "--database", b.name, "--"},
 		self(t, "env", "0")...)...).want(t, 0)
 	other := newAuthority(t)
@@ -182,8 +181,8 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	}
 }
 
-// X.509 works on a real server, with a user that is the subject of a certificate and has no
-// password.
+// On a real server, X.509 authentication works with a user that is the subject of a
+// certificate and has no password.
 func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")

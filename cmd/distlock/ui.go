@@ -30,9 +30,10 @@ func (p *page) flags(f *pflag.FlagSet) {
 	p.access.Flags(web)
 	f.AddGoFlagSet(web)
 	f.DurationVar(&p.interval, "interval", ui.DefaultInterval,
-		"the time between two rounds of reads, for all browsers\ntogether; none without a browser")
+		"the time between two reads of the server, for all browsers\ntogether; "+
+			"without a browser there are none")
 	f.BoolVar(&p.allowBreak, "allow-break", false, "let the page break locks, and retry or discard "+
-		"dead rows of\nqueues; without, it only shows")
+		"dead rows of\nqueues; default: the page is read-only")
 }
 
 func (p *page) accept(c call) error {
@@ -79,7 +80,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
 				return one
 			}
-			return st.Inspector // ctx is done
+			return st.Inspector // the only error is the end of ctx
 		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
 		Void: func(ctx context.Context) (string, error) {
@@ -88,7 +89,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		},
 	}, func(url string) {
 		fmt.Fprintln(s.out, url)
-		fmt.Fprintln(s.errOut, "open it in a browser; interrupt this to end it")
+		fmt.Fprintln(s.errOut, "open the address in a browser; interrupt the command to end it")
 	})
 }
 

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// The command serves the page at the address that it prints. It prints no password, and ends on an
-// interrupt.
+// distlock ui serves the page at the address that it prints. It prints no password, and ends
+// on an interrupt.
 func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b := newBase(t)
 	b.hold("balancer", 41)
@@ -35,7 +35,7 @@ func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	}
 }
 
-// For a misspelt database the page shows the same text as the command line.
+// If a database was never used, the page shows the same text as the command line.
 func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	_, page := newBase(t).opened()("GET", "/", nil, "none")
 	if !strings.Contains(page, "nothing was ever locked there") {
@@ -43,8 +43,8 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// If the page breaks a lock for a request with a token, the history names the token's owner. It
-// does not name the user that started the page.
+// If a request with a token breaks a lock, the history names the owner of the token, and not
+// the user that runs distlock ui.
 func TestUI_BreakByAToken_HistoryNamesTheOwner(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 41)
@@ -99,7 +99,7 @@ func (b *base) opened(
 	}
 }
 
-// dead adds dead rows with the given ids to a queue.
+// dead inserts dead rows with the given ids into a queue.
 func (b *base) dead(ids ...any) (queue string) {
 	queue = b.name + ".jobs"
 	b.insert("locks", bsontest.D("_id", "claim:"+queue+":queue:1", "state", int32(0)))
@@ -111,8 +111,8 @@ func (b *base) dead(ids ...any) (queue string) {
 	return queue
 }
 
-// Selected dead rows, or all dead rows, are retried or removed after a confirmation that shows
-// their number. Only the confirmed rows change. A confirmation works once.
+// The page retries or removes selected dead rows, or all dead rows, after a confirmation
+// that shows their number. Only the confirmed rows change. A confirmation works once.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
@@ -160,7 +160,7 @@ func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs").want(t, 0, "5 ready", "0 dead")
 }
 
-// Every dead row is on exactly one page, and each page shows the number of dead rows.
+// Each dead row is on exactly one page. Each page shows the number of all dead rows.
 func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	b := newBase(t)
 	ids := make([]any, 120)
@@ -187,8 +187,8 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 }
 
-// A change of dead rows has the same requirements as a break. The page shows only collections of
-// queues.
+// A change of dead rows needs --allow-break and a valid confirmation, like a break. The page
+// shows only collections of queues.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))

@@ -33,22 +33,22 @@ import (
 )
 
 const (
-	// Collection is the name of the collection. It is in the database of the locks.
+	// Collection is the name of the collection, which is in the database of the locks.
 	Collection = "lockhistory"
 
-	buffer  = 2000             // entries that wait for the server
-	gather  = time.Second      // before the first insert, and between two
-	retry   = 10 * time.Second // after a failed insert
-	timeout = 30 * time.Second // of an insert, with the indexes before it
-	most    = 1000             // entries on a server without TTL indexes
+	buffer  = 2000             // largest number of entries that wait for the server
+	gather  = time.Second      // pause before the first insert, and between two inserts
+	retry   = 10 * time.Second // pause after a failed insert
+	timeout = 30 * time.Second // limit of an insert, with the creation of indexes before it
+	most    = 1000             // largest number of entries on a server without TTL indexes
 )
 
-// An Entry is a document of the collection. Fields that do not apply are zero and not stored.
-// Escape the texts before you print them.
+// An Entry is a document of the collection. A field that does not apply is zero and not
+// stored. Escape the texts before you print them.
 type Entry struct {
 	ID bson.ObjectID `bson:"_id"`
-	// At is the time by the server's clock, as the last ping measured it. Before the first ping it
-	// is the time by the machine's clock.
+	// At is the time of the event by the server's clock, estimated from the last ping.
+	// Before the first ping, it is the time by the machine's clock.
 	At       time.Time     `bson:"at"`
 	Kind     string        `bson:"kind"` // the word of the [distlock.EventKind]
 	Name     string        `bson:"name"` // of the lock
@@ -68,32 +68,33 @@ type Entry struct {
 
 // Options are the options of a [Log]. The zero value means the defaults.
 type Options struct {
-	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30 days. The
-	// first process creates the index for it. A later process with another Keep only logs a
-	// warning.
+	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30
+	// days. The first process creates the TTL index with its value of Keep. A later process
+	// with another value only logs a warning.
 	Keep   time.Duration
 	Logger zerolog.Logger // default silent
 }
 
-// A Log inserts the events of Managers and Inspectors into the collection. Make it with [New]. It
-// is safe for concurrent use, except Close. No call of package distlock waits for a Log: one
-// goroutine inserts the entries, each within about a second. A process that dies loses the entries
-// of that second. While inserts fail, the Log keeps 2,000 entries and drops the later ones.
+// A Log inserts the events of Managers and Inspectors into the collection. Make it with
+// [New]. Its methods are safe for concurrent use, except Close. No call of package distlock
+// waits for a Log: one goroutine inserts the entries, each within about a second. A process
+// that dies loses the entries of the last second. While inserts fail, the Log keeps 2,000
+// entries and drops later ones.
 type Log struct {
 	insert  func(context.Context, []Entry) error
 	log     zerolog.Logger
 	skew    atomic.Int64 // nanoseconds: the server's clock minus the clock of this machine
 	dropped atomic.Int64
 
-	ctx    context.Context // of the worker; Close cancels it
+	ctx    context.Context // context of the worker; Close cancels it
 	stop   context.CancelFunc
 	worker sync.WaitGroup
 
-	mu              sync.Mutex // guards the next line
+	mu              sync.Mutex // guards the next three fields
 	waiting         []Entry
 	working, closed bool // working: the worker runs
 
-	// The fields below belong to the worker, and after its end to Close.
+	// Only the worker uses the fields below, and Close after the worker has ended.
 	c        *mongo.Collection
 	keep     time.Duration
 	failing  bool // the last insert failed
@@ -117,7 +118,7 @@ func New(client *mongo.Client, database string, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Dropped returns how many entries the Log has dropped.
+// Dropped returns the number of entries that the Log has dropped.
 func (l *Log) Dropped() int64 { return l.dropped.Load() }
 
 // Observe implements [distlock.Observer]. It does not block.
@@ -166,8 +167,8 @@ func (l *Log) work() {
 	}
 }
 
-// flush inserts the waiting entries. It returns the time until the next flush, or 0 if no entries
-// are left. One goroutine at a time may call it.
+// flush inserts the waiting entries. It returns the time until the next flush, or 0 if all
+// entries are inserted. Only one goroutine at a time may call it.
 func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	l.mu.Lock()
 	next := l.waiting
@@ -192,7 +193,7 @@ func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Close inserts the pending entries. The Manager must be closed first, because the Log drops later
+// Close inserts the pending entries. Close the Manager first, because the Log drops later
 // events. After an error some entries are not inserted.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
@@ -205,7 +206,7 @@ func (l *Log) Close(ctx context.Context) error {
 }
 
 // insertMany inserts entries. After an error it may be called again with the same entries. It
-// inserts none of them twice.
+// inserts each entry only once.
 func (l *Log) insertMany(ctx context.Context, entries []Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -230,13 +231,13 @@ func (l *Log) insertMany(ctx context.Context, entries []Entry) error {
 		older := bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: last.Lookup("at")}}}}
 		_, err = l.c.DeleteMany(ctx, older)
 	}
-	if errors.Is(err, mongo.ErrNoDocuments) { // there are fewer
+	if errors.Is(err, mongo.ErrNoDocuments) { // there are fewer entries
 		return nil
 	}
 	return err
 }
 
-// prepare creates the indexes. The Log works without them if the server refuses them.
+// prepare creates the indexes. If the server refuses them, the Log works without indexes.
 func (l *Log) prepare(ctx context.Context) error {
 	at := bson.D{{Key: "at", Value: int32(1)}}
 	byAge := options.Index().SetExpireAfterSeconds(int32(l.keep / time.Second))
@@ -253,7 +254,6 @@ func (l *Log) prepare(ctx context.Context) error {
 	return nil
 }
 
-// newest sorts the newest entry first.
 var newest = bson.D{{Key: "at", Value: int32(-1)}}
 
 // A Query selects entries. The zero value selects all.
@@ -263,8 +263,9 @@ type Query struct {
 	Limit int       // the largest number of documents, the newest; 0 for all
 }
 
-// Read returns the entries of all processes, the newest first, and the documents that it cannot
-// parse. Errors: [distlock.ErrUnavailable] if the server does not answer; those of the driver.
+// Read returns the entries of all processes, the newest first. It also returns an error for
+// each document that it cannot parse. Errors: [distlock.ErrUnavailable] if the server does
+// not answer; those of the driver.
 func Read(ctx context.Context, client *mongo.Client, database string, q Query) (
 	entries []Entry, malformed []*distlock.MalformedError, err error) {
 	filter := bson.D{}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var errAway = errors.New("the server is away")
 
-// bench is a Log that inserts into a slice instead of a collection.
+// A bench wraps a Log. It stores the inserted entries in a slice.
 type bench struct {
 	*Log
 	t    *testing.T
@@ -49,8 +49,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// set makes inserts fail with the error that the function refuse returns. If refuse is nil, inserts
-// succeed.
+// If refuse is not nil, each insert calls it and fails with its error.
 func (b *bench) set(refuse func(context.Context) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +79,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// happen observes n events with the fences 1 to n, and checks that this takes no time.
+// Observe gets n events with the fences 1 to n, and must not block.
 func (b *bench) happen(n int) {
 	b.t.Helper()
 	begun := time.Now()
@@ -92,7 +91,7 @@ func (b *bench) happen(n int) {
 	}
 }
 
-// want checks that the entries with the fences 1 to n were inserted once each, in order.
+// The Log must have inserted one entry for each of the fences 1 to n, in order.
 func (b *bench) want(n int) {
 	b.t.Helper()
 	synctest.Wait()
@@ -110,8 +109,8 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// The events of one second are inserted with one command. A Log without events has no goroutine and
-// sends no command.
+// A Log inserts the events of one second with one command. A Log without events has no
+// goroutine and sends no command.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		time.Sleep(time.Hour)
@@ -132,8 +131,9 @@ func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	})
 }
 
-// Observe does not block if the server fails or hangs. The Log keeps 2,000 entries and counts the
-// others. It inserts the kept entries when the server is back.
+// If the server fails or hangs, Observe does not block. The Log keeps 2,000 entries and
+// counts the rest as dropped. When the server is back, the Log inserts the entries that it
+// kept.
 func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"fails": away,
@@ -167,7 +167,7 @@ func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	}
 }
 
-// Close inserts the waiting entries immediately. Later events are dropped.
+// Close inserts the remaining entries at once. Events after Close are dropped.
 func TestLog_Close_InsertsTheRest(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"at work": nil, "after a failure": away, "while an insert hangs": hang,
@@ -194,8 +194,8 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// If the server is away, Close returns an error after the first failed insert, or when its context
-// ends.
+// If the server does not answer, Close returns an error after the first failed insert, or
+// when its context ends.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -215,8 +215,8 @@ func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	}
 }
 
-// An entry has the data of its event. The entry of a release has no waiting time. The error text is
-// cut to 1,024 bytes, between two characters.
+// An entry contains the data of its event. Only the entry of an acquisition contains the
+// waiting time. A long error text is cut to at most 1,024 bytes of valid UTF-8.
 func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
@@ -255,8 +255,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// A Log records the events of a Manager with the server's time. It delays no call of the Manager
-// while it cannot write.
+// A Log records the events of a Manager with the time of the server. While the Log cannot
+// insert, no call of the Manager is delayed.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)
@@ -285,7 +285,7 @@ func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	})
 }
 
-// New refuses invalid options and names them.
+// If an option is invalid, New returns an error that names the option.
 func TestNew_BadOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	client := new(mongo.Client)
@@ -312,7 +312,7 @@ func TestNew_BadOptions_AreRefused(t *testing.T) {
 	}
 }
 
-// A Log inserts the events of several goroutines once each.
+// If several goroutines call Observe, the Log inserts each event once.
 func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		var all sync.WaitGroup

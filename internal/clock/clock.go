@@ -1,10 +1,12 @@
-// Package clock is the only place of the module that reads the time of day.
+// Package clock reads the time. No other package of the module reads the time of day,
+// except in tests.
 //
-// A [Reading] keeps the wall clock and the monotonic clock of one instant separate. A holder must
-// not count too little time, so it counts the LARGER of the two ([HolderElapsed]): a suspended
-// machine stops the monotonic clock, and an operator may set the wall clock back. A contender must
-// not count too much time. It counts the SMALLER of its monotonic clock and the server's clock, see
-// package takeover.
+// A [Reading] stores the times of the wall clock and of the monotonic clock at one
+// instant. The monotonic clock stops while the machine is suspended, and an operator may
+// set the wall clock back. A holder must not count too little time. So it counts the
+// LARGER of the two elapsed times, see [HolderElapsed]. A contender must not count too
+// much time. So it counts the SMALLER of the elapsed times of its monotonic clock and of
+// the server's clock, see package takeover.
 //
 // This package never compares the wall clocks of two machines.
 package clock
@@ -14,20 +16,21 @@ import (
 	"time"
 )
 
-// A Reading is one instant of one process, by both of its clocks. Readings of different processes
-// must not be compared.
+// A Reading stores the times of the wall clock and of the monotonic clock of one process
+// at one instant. Readings of different processes must not be compared.
 type Reading struct {
 	// Wall is the time of day in UTC, without a monotonic part. It may step forward or back.
 	Wall time.Time
-	// Mono is the time since an arbitrary fixed point of this process. It never falls. It may stop
-	// while the machine is suspended.
+	// Mono is the time since an arbitrary fixed point of this process. It never
+	// decreases. It may stop while the machine is suspended.
 	Mono time.Duration
 }
 
-// A Clock returns the time and makes timers. [System] returns the system's clock. Tests and
-// simulations use other clocks, one for each simulated process. It is safe for concurrent use.
+// A Clock returns the time and makes timers. [System] returns the clock of the machine.
+// Tests and simulations use other clocks, one for each simulated process. A Clock is safe
+// for concurrent use.
 type Clock interface {
-	// Now reads both clocks.
+	// Now reads the wall clock and the monotonic clock.
 	Now() Reading
 	// NewTimer returns a timer that fires once after d, measured by the monotonic clock.
 	NewTimer(d time.Duration) Timer
@@ -35,14 +38,15 @@ type Clock interface {
 
 type carried struct{}
 
-// With returns a context that carries a clock. Objects that a test or a simulation makes with this
-// context, such as a Manager of package distlock, use that clock.
+// With returns a context that carries a clock. An object that is made with this context,
+// such as a Manager of package distlock, uses that clock.
 func With(ctx context.Context, c Clock) context.Context {
 	return context.WithValue(ctx, carried{}, c)
 }
 
-// From returns the clock that ctx carries, or a new clock of the system. Keep the clock: see
-// [System].
+// From returns the clock that ctx carries. If ctx carries no clock, From returns a new
+// clock of [System]. In that case keep the clock, because readings of two clocks must not
+// be mixed.
 func From(ctx context.Context) Clock {
 	if c, ok := ctx.Value(carried{}).(Clock); ok {
 		return c
@@ -50,7 +54,7 @@ func From(ctx context.Context) Clock {
 	return System()
 }
 
-// A Timer has the semantics of [time.Timer]: after Stop or Reset no stale value is received.
+// A Timer behaves like [time.Timer]: after Stop or Reset, its channel has no stale value.
 type Timer interface {
 	// C returns the channel on which the time is delivered.
 	C() <-chan time.Time
@@ -60,14 +64,15 @@ type Timer interface {
 	Stop()
 }
 
-// HolderElapsed returns the time that a holder must count between two readings. It is the larger of
-// the times by the monotonic clock and by the wall clock, and never negative.
+// HolderElapsed returns the time that a holder must count between two readings. It is the
+// larger of the elapsed times of the monotonic clock and of the wall clock, and never
+// negative.
 func HolderElapsed(then, now Reading) time.Duration {
 	return max(now.Mono-then.Mono, now.Wall.Sub(then.Wall), 0)
 }
 
-// system is the machine's clock. Its monotonic readings count from start. Every call of System sets
-// a new start, so a clock that is made inside a testing/synctest bubble belongs to that bubble.
+// system is the machine's clock. Mono counts from start, which each call of System sets.
+// So a clock that is made inside a testing/synctest bubble belongs to that bubble.
 type system struct{ start time.Time }
 
 // System returns the machine's clock. Inside a testing/synctest bubble it is the bubble's clock.
@@ -87,7 +92,8 @@ func (t systemTimer) C() <-chan time.Time   { return t.t.C }
 func (t systemTimer) Reset(d time.Duration) { t.t.Reset(d) }
 func (t systemTimer) Stop()                 { t.t.Stop() }
 
-// Sleep waits for d on c. It reports whether d passed before done was closed.
+// Sleep waits for the duration d on the clock c. It reports whether d passed before the
+// channel done was closed.
 func Sleep(c Clock, d time.Duration, done <-chan struct{}) bool {
 	if d <= 0 {
 		return !Over(done)
@@ -102,7 +108,7 @@ func Sleep(c Clock, d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// Over reports whether done is closed.
+// Over reports whether the channel done is closed.
 func Over(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -112,7 +118,7 @@ func Over(done <-chan struct{}) bool {
 	}
 }
 
-// Until returns a context that ends when done is closed.
+// Until returns a context that ends when the channel done is closed.
 func Until(done <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { // ends with ctx

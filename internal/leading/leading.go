@@ -1,5 +1,5 @@
-// Package leading has the definitions that distlock shares with the packages that run functions
-// under its locks: elections, loops, schedules and queues.
+// Package leading contains the definitions that package distlock shares with the packages
+// that run functions under its locks: elections, loops, schedules and queues.
 package leading
 
 import "errors"
@@ -10,17 +10,17 @@ type Key struct{ _ int }
 
 var (
 	// ErrNotHeld is returned by RequestYield when the lock has no exclusive holder.
-	ErrNotHeld = errors.New("distlock: lock is not held by one holder")
+	ErrNotHeld = errors.New("distlock: lock has no exclusive holder")
 	// ErrNotQueued is returned by PutFirst when the session is not queued.
 	ErrNotQueued = errors.New("distlock: no such waiter in the queue")
-	// ErrSlow is matched by the error of an acquisition with a Lease if the server is too slow for
-	// the lease. A later attempt may succeed.
+	// ErrSlow is matched by the error of an acquisition with a Lease, if the server is
+	// too slow for the lease. A later attempt may succeed.
 	ErrSlow = errors.New("the server is too slow for it")
 )
 
-// Asked calls the methods Error, Is and As of an error that a user's function returned, and returns
-// the error. If such a method panics, for example on a nil pointer, it does so in Asked, where the
-// caller recovers.
+// Asked returns err, the error of a user's function. First it calls the methods Error, Is
+// and As of err. If one of these methods panics, for example on a nil pointer, it panics
+// here. The caller of Asked recovers.
 func Asked(err error) error {
 	if err != nil {
 		var none interface{ none() }

@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Asked calls the functions that return samples for an adapter, and keeps their recent answers. The
+// Asked keeps functions that return samples, and the latest samples of each function. The
 // zero value is ready. It is safe for concurrent use.
 type Asked struct {
 	mu   sync.Mutex // guards asks
@@ -27,7 +27,7 @@ type ask struct {
 	last []Sample
 }
 
-// Asks implements [Observer].
+// Asks implements the method of [Observer].
 func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	one := &ask{run: run, clock: clock.System()}
 	a.mu.Lock()
@@ -40,8 +40,10 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	}
 }
 
-// All calls all functions at the same time, and returns their samples within AskTimeout. It reuses
-// an answer for AskedEvery. The parameter names limits the names in the labels.
+// All calls the functions that Asks received, in parallel, and returns their samples. The
+// context of the functions ends after AskTimeout. All calls each function at most once in
+// AskedEvery, and reuses its samples until then. The last argument limits the number of
+// names in the labels.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)
@@ -61,8 +63,8 @@ func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	return largest(all)
 }
 
-// largest keeps the largest of several samples of one series, for example of two queues with one
-// name.
+// largest returns the largest sample of each series. Two queues with one name have one
+// series.
 func largest(all []Sample) []Sample {
 	var kept []Sample
 	for _, s := range all {
@@ -90,14 +92,15 @@ func (a *ask) answer(ctx context.Context) []Sample {
 	return a.last
 }
 
-// Names limits the names in labels to the first MostNames. Its zero value is ready. It is safe for
-// concurrent use.
+// Names limits the names in labels: the labels show only the first MostNames names. The
+// zero value is ready. It is safe for concurrent use.
 type Names struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]bool
 }
 
-// Shown returns the label values of s. It replaces a name after the first MostNames by "".
+// Shown returns the label values of s. If the name is not one of the first MostNames
+// names, Shown replaces it by "". Shown also replaces invalid UTF-8 in the name.
 func (n *Names) Shown(s Sample) []string {
 	last := len(s.Labels) - 1
 	name := s.Labels[last]

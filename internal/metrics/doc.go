@@ -1,7 +1,8 @@
-// Package metrics defines the metrics of work that is done under locks: terms, rounds and rows.
-// Package adapters/prometheus exports them.
+// Package metrics defines the metrics of work that is done under locks: terms, rounds and
+// rows. Package adapters/prometheus exports them.
 //
-// Elections, loops, schedules and queues send samples to the Observer of their Manager if it also
-// implements [Observer], see [Of]. These samples cost no command. Only the number of
-// rows in a queue needs a command: one process of the queue reads it when the metrics are read.
+// The observer of a Manager may also implement [Observer], see [Of]. In that case
+// elections, loops, schedules and queues send samples to it. These samples cost no
+// command. Only the metrics of the rows in a queue need commands. One process of the
+// queue sends these commands when the metrics are read.
 package metrics

@@ -14,9 +14,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// Asked calls each function at most once in AskedEvery, however often its samples are read. The
-// samples of two queues with one name become one series. A function that panics or was stopped has
-// no samples.
+// All calls each function at most once in AskedEvery, however often the metrics are read.
 func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked
@@ -42,7 +40,7 @@ func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	})
 }
 
-// Method All returns after AskTimeout if a function hangs.
+// If a function waits for the end of its context, All returns after AskTimeout.
 func TestAsked_Hangs_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked
@@ -53,7 +51,7 @@ func TestAsked_Hangs_IsBounded(t *testing.T) {
 	})
 }
 
-// Names shows the first MostNames names. It replaces all others by the empty name.
+// Names shows the first MostNames names, and replaces all others by the empty name.
 func TestNames_TooMany_AreTogether(t *testing.T) {
 	t.Parallel()
 	var n metrics.Names

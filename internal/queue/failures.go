@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A FailureLog logs a series of failures of one action twice: at its beginning and at its end.
+// A FailureLog logs the first of several failures of one action, and the next success.
 type FailureLog struct {
 	Log    zerolog.Logger
 	Action string
@@ -23,8 +23,8 @@ func (f *FailureLog) Failing() bool {
 	return f.failures > 0
 }
 
-// Record records one attempt. err is nil after a success, and after a failure that the caller
-// returns. An attempt after the end of its context is ignored.
+// Record records one attempt. A nil err means success, or an error that is reported
+// elsewhere. If ctx has ended, Record ignores the attempt.
 func (f *FailureLog) Record(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

@@ -14,27 +14,27 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// A loop serves all waiters of a process. A process has at most one loop. It runs while a session
-// is queued and for one ping interval afterwards. The number of its commands does not depend on the
-// number of waiters. In the following, progress means a grant or a new waiter:
+// A loop serves all waiters of a process. A process has at most one loop. The loop runs
+// while a session is queued, and for one ping interval afterwards. The number of commands
+// does not depend on the number of waiters. Progress means a grant or a new waiter.
 //
-//   - If the server has change streams, a stream delivers the grants. While it delivers in time
-//     (see the type quality), the loop polls only to verify that. The pause between two polls is
-//     PollMax, or a quarter of the time without progress if that is longer.
+//   - If the server has change streams, a stream delivers the grants. While the stream delivers in
+//     time (see the type quality), the loop polls only to test the stream. The pause between two
+//     polls is PollMax, or a quarter of the time without progress if that is longer.
 //   - Otherwise the loop polls: one command reads the grants. The pause is a small part of the time
 //     without progress, and a smaller part if a waiter is near the front of its queue. Once a grant
-//     is due, the pause is a small part of the pace, see pace.go. Every pause is at most PollMax.
-//     It is at least two round trips, or one for the first waiter in a queue.
+//     is due, the pause is a small part of the pace, see pace.go. Every pause is at most PollMax,
+//     and at least two round trips. For the first waiter in a queue it is at least one round trip.
 //   - Once per ping interval one command reads the locks with the pings of holders and waiters. The
 //     read starts or continues the watch of silent processes, and finds grants that were not
-//     delivered. For a new waiter it comes after a sixth of the interval, or after half of a short
-//     waiting time, see MarkQueued.
+//     delivered. For a new waiter the read comes after a sixth of the interval, or after half of a
+//     short waiting time, see MarkQueued.
 type loop struct {
 	q *Queue
 
-	// interval is the time between two reads. It is at most half of MaxWatchGap, so that a late
-	// read does not restart a watch. patience is the time after which the lock of a new waiter is
-	// read. Most waits are shorter, and cost no read.
+	// interval is the time between two reads. It is at most half of MaxWatchGap, so that a
+	// late read does not restart a watch. patience is the time after which the lock of a new
+	// waiter is read. Most waits are shorter than patience, and cost no read.
 	interval, patience time.Duration
 
 	lastPoll  time.Duration // monotonic
@@ -46,7 +46,7 @@ type loop struct {
 	timer     clock.Timer // timer of sleep; nil before the first sleep
 }
 
-// Constants of the pause between two polls, see loop.
+// Constants of the pause between two polls. See loop.
 const (
 	roundTrips   = 2
 	nearFront    = 64 // the pause is this part of the time without progress
@@ -58,7 +58,6 @@ const (
 	forever = time.Duration(math.MaxInt64)
 )
 
-// run is the goroutine of the loop.
 func (q *Queue) run() {
 	ctx, cancel := clock.Until(q.Closed)
 	defer cancel()
@@ -88,8 +87,8 @@ func (q *Queue) run() {
 	}
 }
 
-// stopIdle records that no session is queued. After a ping interval without a queued session it
-// ends the loop and returns true.
+// stopIdle records that no session is queued. After a ping interval without a queued session
+// it ends the loop and returns true.
 func (l *loop) stopIdle() bool {
 	now := l.q.Clock.Now().Mono
 	if l.idleSince < 0 {
@@ -125,8 +124,8 @@ func (l *loop) sleep(pause time.Duration) {
 	}
 }
 
-// next returns the time until the next command, which is zero or less if the command is due. The
-// result read reports whether the command is a read of the locks and not a poll.
+// next returns the time until the next command. If the command is due, the time is zero or
+// less. The result read reports whether the command is a read of the locks, not a poll.
 func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	now := l.q.Clock.Now().Mono
 	readAt := l.nextRead
@@ -160,9 +159,10 @@ func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	return at - now, now >= readAt
 }
 
-// nextPoll returns the time of the next poll, or of the next check of the stream. The argument near
-// means that a waiter is near the front of its queue, first is the time at which the earliest
-// waiter was queued, and next describes the soonest grant.
+// nextPoll returns the time of the next poll, or of the next check of the stream. If the
+// argument near is set, a waiter is near the front of its queue. The argument first is the
+// time at which the earliest waiter was queued. The argument next is the soonest expected
+// grant.
 func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
 	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()
@@ -192,20 +192,20 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
 }
 
-// pollPause limits a pause to the range from minPause(least) to PollMax, and then varies it
-// randomly by up to a fifth.
+// pollPause limits a pause to the range from minPause(least) to PollMax. Then it changes the
+// pause randomly by up to a fifth.
 func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
 	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
 }
 
-// minPause returns the shortest pause between two polls. The pause is at least as long as the
-// argument, the duration of one or two round trips.
+// minPause returns the shortest pause between two polls. The argument trips is a lower bound:
+// the duration of one or two round trips.
 func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll sends one command. It reads those locks in names that are free or that this process holds,
-// and the queues whose waiters expect a grant soon.
+// poll sends one command. The command reads the named locks that are free or held by this
+// process, and the queues whose waiters expect a grant soon.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
 	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
@@ -228,8 +228,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records the reply to a read or poll. The reply contained all grants from before the
-// command was sent. The argument trip is the round trip of a poll, or zero for a read.
+// setComplete records the reply to a read or a poll. The reply contained all grants that were
+// made before the send. The argument trip is the round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -242,15 +242,14 @@ func (l *loop) setComplete(sent, trip time.Duration) {
 	}
 }
 
-// grantNext grants a free lock to the first waiter in its queue.
 func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	_, grants, err := l.q.Store.Apply(ctx, transition.GrantNext{Name: name})
 	l.recordStep(ctx, ws, err)
 	l.q.Deliver(grants)
 }
 
-// recordStep records the outcome of an eviction or a grant. If another process has changed the
-// lock, that is not a failure.
+// recordStep records the outcome of an eviction or a grant. If another process has
+// changed the lock, the outcome is not a failure.
 func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = nil
@@ -258,8 +257,8 @@ func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	l.record(ctx, l.q.steps, err, ws)
 }
 
-// record records the outcome of a command. A permanent error ends the wait of all waiters. Other
-// errors are logged.
+// record records the outcome of a command. A permanent error ends the wait of all waiters.
+// Any other error is logged.
 func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
 	if permanent(err) {
 		for _, ws := range waiters {
@@ -270,14 +269,14 @@ func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters .
 	log.Record(ctx, err)
 }
 
-// permanent reports whether an error lasts until an operator acts. A new call would also fail.
+// permanent reports whether an error lasts until an operator acts. A new call would get the
+// same error.
 func permanent(err error) bool {
 	var denied *catalog.PrivilegeError
 	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// readLocks reads all locks with queued sessions, and the pings of their holders and waiters.
 func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []string) {
 	sent := l.q.Clock.Now() // R2
 	snapshots, err := l.q.Store.Snapshots(ctx, names)
@@ -306,8 +305,9 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 	l.setComplete(sent.Mono, 0)
 }
 
-// handle delivers the grants in a view, and evicts dead and silent processes ahead of the last
-// waiter. A waiter whose entry was removed, or that cannot acquire the lock, receives an End.
+// handle delivers the grants in a view, and evicts dead and silent processes ahead of the
+// last waiter. A waiter receives an End if its entry was removed, or if it cannot acquire the
+// lock.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -330,13 +330,14 @@ func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	}
 }
 
-// update stores the view and the new place in each waiter, and delivers the grants. It returns the
-// index of the last of the waiters in v.Suspects, or -1 if there is none.
+// update stores the view and the new place in each waiter, and delivers the grants. It
+// returns the largest index of these waiters in v.Suspects, or -1 if v contains no waiter
+// of ws.
 func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	last = -1
 	var missing []*Waiter
 	for i, w := range ws {
-		ts, limit := w.party.TS, w.party.Limit
+		ts, limit := w.participant.TS, w.participant.Limit
 		at := slices.IndexFunc(v.Suspects, func(s watch.Suspect) bool { return s.TS == ts })
 		if at < 0 {
 			missing = append(missing, w)
@@ -355,8 +356,8 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	return last
 }
 
-// findDead reports whether a suspect ahead of the last waiter is dead. It also brings the next read
-// forward to the time at which another suspect may be dead.
+// findDead reports whether a suspect ahead of the last waiter is dead. If another suspect may
+// be dead soon, findDead brings the next read forward to that time.
 func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	for _, one := range v.Suspects[:max(last, 0)] {
 		own := one.Process == l.q.Pinger.Process()
@@ -372,8 +373,8 @@ func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	return dead
 }
 
-// readWithin brings the next read forward, so that it begins within the given time. That time is at
-// least Poll, so that failures do not cause a storm of reads.
+// readWithin brings the next read forward, so that it begins within the given time. A time
+// below Poll counts as Poll, so that failures do not cause a storm of reads.
 func (l *loop) readWithin(in time.Duration) {
 	now := l.q.Clock.Now().Mono
 	l.nextRead = min(l.nextRead, now+max(in, l.q.Poll))

@@ -28,10 +28,10 @@ type Config struct {
 	Ping        time.Duration // the ping interval
 	Poll        time.Duration // the scale of the pauses between two polls
 	PollMax     time.Duration // the longest pause
-	MaxWatchGap time.Duration // the longest time between two reads of one observation
+	MaxWatchGap time.Duration // longest time between two reads of one observation
 
-	// Closed is closed when the process stops waiting. The function Go starts a goroutine, which ends
-	// soon after that.
+	// Closed is closed when the process stops waiting. Go starts a goroutine, which ends
+	// soon after Closed is closed.
 	Closed <-chan struct{}
 	Go     func(func())
 }
@@ -39,7 +39,7 @@ type Config struct {
 // Store has the methods of [catalog.Catalog] that a Queue calls.
 type Store interface {
 	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
-	HeldOrFree(ctx context.Context, process string, names, lines []string) ([]catalog.Lock, error)
+	HeldOrFree(ctx context.Context, process string, names, queues []string) ([]catalog.Lock, error)
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
@@ -60,7 +60,7 @@ type Queue struct {
 	reads, polls, steps, lags *FailureLog
 }
 
-// New returns a queue without waiters. It starts no goroutine.
+// New returns a Queue without waiters. It starts no goroutine.
 func New(cfg Config) *Queue {
 	failures := func(action string) *FailureLog { return &FailureLog{Log: cfg.Log, Action: action} }
 	return &Queue{
@@ -73,20 +73,20 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Deliver sends grants to the waiters of this process. It drops the grant of a session that is not
-// registered. The caller of that session releases the lock, or the reaper does.
+// Deliver sends grants to the waiters of this process. It drops a grant if its session is
+// not registered. The call that made the session, or the reaper, then releases the lock.
 func (q *Queue) Deliver(grants []catalog.Grant) {
 	for _, g := range grants {
 		q.deliver(g, nil)
 	}
 }
 
-// deliver sends one grant to its waiter. The argument by is the stream that delivered the grant. It
-// is nil if the grant is known from elsewhere.
+// deliver sends one grant to its waiter. The argument by is the stream that delivered the
+// grant. It is nil if the grant comes from another source.
 func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	q.mu.Lock()
 	w, now := q.waiters[g.TS], q.Clock.Now().Mono
-	first := w != nil && !w.served && w.party.Process == g.Process
+	first := w != nil && !w.served && w.participant.Process == g.Process
 	since := time.Duration(0)
 	if first {
 		w.served, q.progress, since = true, now, w.since
@@ -111,14 +111,15 @@ func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	}
 }
 
-// recordTrust records that a stream lags or, if lag is nil, that it is trusted again. It wakes the
-// loop.
+// recordTrust records that a stream lags, or, if lag is nil, that the stream is trusted
+// again. It also wakes the loop.
 func (q *Queue) recordTrust(s *stream, lag error) {
 	q.lags.Record(context.Background(), lag)
 	s.signal()
 }
 
-// queued returns the queued waiters without a grant, by lock name, and the sorted lock names.
+// queued returns the waiters that are queued and have no grant, by lock name. It also returns
+// the sorted lock names.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,11 +132,10 @@ func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	return by, slices.Sorted(maps.Keys(by))
 }
 
-// waits reports whether the waiter is queued and has no grant yet. The caller holds the queue's mu.
 func (w *Waiter) waits() bool { return w.queued && !w.served }
 
-// Status reports whether the loop runs, and whether a change stream delivers grants in time. The
-// loop runs while a session is queued and for one ping interval afterwards.
+// Status reports whether the loop runs, and whether a change stream delivers grants in time.
+// The loop runs while a session is queued, and for one ping interval afterwards.
 func (q *Queue) Status() (running, streaming bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,47 +144,47 @@ func (q *Queue) Status() (running, streaming bool) {
 
 // A Waiter is a session of this process that is queued in a lock document, or about to be queued.
 type Waiter struct {
-	Name  string
-	party catalog.Participant // as in the document
+	Name        string
+	participant catalog.Participant // as in the document
 
 	// Granted receives at most one grant. Ended receives at most one reason to stop waiting.
 	Granted chan catalog.Grant
 	Ended   chan End
 
 	served bool // its grant was sent; guarded by the queue's mu, as is queued
-	queued bool // it is queued in the document
+	queued bool // the lock document contains its entry
 
 	// MarkQueued sets the fields below.
 	since     time.Duration // monotonic time
 	behind    int           // number of grants before its own
 	readAfter time.Duration // longest time until the first read of its lock
 
-	// View is the last snapshot of the lock, or nil before the first one. After MarkQueued only the
-	// loop writes View and the fields below.
+	// View is the last snapshot of the lock, or nil before the first one. After MarkQueued
+	// only the loop writes View and the fields below.
 	View       atomic.Pointer[watch.View]
 	read       bool          // the view has pings
-	place      int           // like behind, by the last read or poll
+	place      int           // number of grants before its own, by the last read or poll
 	placeSince time.Duration // monotonic time of the first read or poll with this place
 }
 
 // An End is the reason why a waiter must stop waiting. One field is set.
 type End struct {
 	Err     error // a new call would fail with the same error
-	Removed bool  // the entry was removed: it may queue again
+	Removed bool  // the entry was removed: the session may be queued again
 }
 
 // Unregister removes the waiter of a session. It may be called repeatedly.
 func (q *Queue) Unregister(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.waiters, w.party.TS)
+	delete(q.waiters, w.participant.TS)
 }
 
-// Register adds a waiter for a session. The caller registers a session before it sends the session
-// to the store, so that no grant is missed.
+// Register adds a waiter for a session. Call Register before the session is sent to the
+// store, so that no grant is missed.
 func (q *Queue) Register(r catalog.Request) *Waiter {
 	w := &Waiter{
-		Name: r.Name, party: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
+		Name: r.Name, participant: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
 		Granted: make(chan catalog.Grant, 1), Ended: make(chan End, 1),
 	}
 	q.mu.Lock()
@@ -193,11 +193,13 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 	return w
 }
 
-// MarkQueued records that a session is queued, as the lock document shows. From now on the loop
-// watches the lock. The argument left is the time for which the callers still wait, or 0 if they
-// wait without a limit. With a limit the process may be a cron job that ends soon. So the loop
-// reads the lock after half of that time, unless this process already knows the pace of the lock or
-// watches it.
+// MarkQueued records that a session is queued, as the lock document shows. From then on the
+// loop watches the lock. The argument left is the time for which the callers still wait, or 0
+// if they wait without a limit.
+//
+// With a limit, the process may be a cron job that ends soon. So the loop reads the lock
+// after half of that time, unless this process already knows the pace of the lock or
+// watches the lock.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
@@ -220,15 +222,16 @@ func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	}
 }
 
-// setPlace sets the place of the waiter, which is the number of grants before its own. Consecutive
-// shared waiters count as one. If the waiter is not in the queue, its place is unchanged.
+// setPlace sets the place of the waiter, which is the number of grants before its own.
+// Consecutive shared waiters count as one. If the waiter is not in the queue, its place is
+// unchanged.
 func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	place := -1
 	for i, p := range queue {
 		if i == 0 || p.Mode != catalog.Shared || queue[i-1].Mode != catalog.Shared {
 			place++
 		}
-		if p.TS == w.party.TS {
+		if p.TS == w.participant.TS {
 			if place != w.place {
 				w.place, w.placeSince = place, now
 			}
@@ -237,7 +240,7 @@ func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	}
 }
 
-// end sends waiters the reason to stop. A waiter that already has a reason keeps it.
+// end sends the reason to stop to each waiter. A waiter that already has a reason keeps it.
 func end(ws []*Waiter, reason End) {
 	for _, w := range ws {
 		select {

@@ -57,7 +57,6 @@ func TestQueue_WaiterWithItsGrant_CostsNoCommand(t *testing.T) {
 	})
 }
 
-// world is a queue over a store in memory. It counts the commands.
 type world struct {
 	*queue.Queue
 	*memcatalog.Catalog
@@ -73,11 +72,11 @@ func (w *world) Snapshots(ctx context.Context, names []string) (map[string]catal
 	return w.Catalog.Snapshots(ctx, names)
 }
 
-func (w *world) HeldOrFree(ctx context.Context, process string, names, lines []string) (
+func (w *world) HeldOrFree(ctx context.Context, process string, names, queues []string) (
 	[]catalog.Lock, error,
 ) {
 	w.commands.Add(1)
-	return w.Catalog.HeldOrFree(ctx, process, names, lines)
+	return w.Catalog.HeldOrFree(ctx, process, names, queues)
 }
 
 func newWorld(t *testing.T) *world {

@@ -1,5 +1,6 @@
-// Package role lists the MongoDB privileges that each feature needs. They are the fewest with which
-// the feature works and logs no warning. Tests compare the list with the commands that are sent.
+// Package role lists the MongoDB privileges that each feature needs. They are the fewest
+// privileges with which the feature works. Tests compare the list with the commands that
+// are sent.
 package role
 
 import (
@@ -10,21 +11,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A Feature is a use of the database that a role can allow.
+// A Feature is a use of the database for which a role grants privileges.
 type Feature string
 
-// The features.
+// The features that a role can allow.
 const (
 	Locks        Feature = "locks"        // try, hold, release and take over locks of every mode
 	Lines        Feature = "lines"        // receive grants by a change stream
-	Transactions Feature = "transactions" // write only while a lock is held
+	Transactions Feature = "transactions" // write in a transaction only while a lock is held
 	History      Feature = "history"      // record and read the events of locks
 	Listings     Feature = "listings"     // list holders, waiters and history
 	Breaking     Feature = "breaking"     // free a lock by force
 	Pruning      Feature = "pruning"      // delete the documents of unused names
 	Loops        Feature = "loops"        // run loops and schedules
 	Claims       Feature = "claims"       // work on the rows of a collection
-	Doctor       Feature = "doctor"       // race on scratch collections, and bench
+	Doctor       Feature = "doctor"       // run races and benchmarks on scratch collections
 )
 
 // Features returns all features.
@@ -40,7 +41,8 @@ type Privilege struct {
 	Actions    []string
 }
 
-// Names of the collections, as in packages catalog and singleton. A test compares them.
+// The names of the collections, as in packages catalog and singleton. A test compares
+// them.
 const (
 	locks    = "locks"
 	pings    = "lockpings"
@@ -50,8 +52,8 @@ const (
 	every    = ""
 )
 
-// needs returns the privileges of a feature, without those of the features that it depends on. rows
-// is the name of the collection for the feature Claims.
+// needs returns the privileges of one feature, without the privileges of the features
+// that it depends on. rows is the name of the collection for the feature Claims.
 func needs(f Feature, rows string) []Privilege {
 	switch f {
 	case Locks:
@@ -84,8 +86,9 @@ func needs(f Feature, rows string) []Privilege {
 	return nil
 }
 
-// Of returns the privileges that the features need together. Each collection and each action occurs
-// once, in a fixed order. rows is the name of the collection for the feature Claims.
+// Of returns the privileges that the features need together. Each collection occurs once,
+// and each action occurs once in its collection, in a fixed order. rows is the name of
+// the collection for the feature Claims.
 func Of(rows string, features ...Feature) []Privilege {
 	var all []Privilege
 	for _, f := range Features() {
@@ -108,20 +111,20 @@ func Of(rows string, features ...Feature) []Privilege {
 	return all
 }
 
-// Parse reads a list of features, separated by commas.
+// Parse parses a list of features, separated by commas.
 func Parse(list string) ([]Feature, error) {
 	var found []Feature
 	for word := range strings.SplitSeq(list, ",") {
 		f := Feature(strings.TrimSpace(word))
 		if !slices.Contains(Features(), f) {
-			return nil, fmt.Errorf("there is no feature %q; there are %s", f, Names())
+			return nil, fmt.Errorf("there is no feature %q; the features are %s", f, Names())
 		}
 		found = append(found, f)
 	}
 	return found, nil
 }
 
-// Names lists the features.
+// Names returns the names of all features, separated by commas.
 func Names() string {
 	var all []string
 	for _, f := range Features() {
@@ -130,7 +133,8 @@ func Names() string {
 	return strings.Join(all, ", ")
 }
 
-// Command returns the command createRole for these privileges in a database.
+// Command returns the command createRole for a role that grants the privileges in one
+// database.
 func Command(name, database string, privileges []Privilege) bson.D {
 	list := bson.A{}
 	for _, p := range privileges {

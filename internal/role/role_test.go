@@ -15,13 +15,12 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// optional are the actions that package mongocatalog uses but that no role grants. Without them a
-// process only logs a warning. dropIndex drops the index of an early version. getParameter reads
-// the feature compatibility version of a config server.
+// optional lists actions of package mongocatalog that no role grants. Without them a
+// process only logs a warning. dropIndex drops the index of an earlier version.
+// getParameter reads the feature compatibility version of a config server.
 var optional = []string{"dropIndex", "getParameter"}
 
-// If the server refuses an operation, the error of package mongocatalog names the missing actions.
-// The role grants each of these actions on the same collection.
+// The role grants each action that an error of package mongocatalog can name as missing.
 func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`\bon\(catalog\.(Locks|Pings)Collection, "([^"]+)"`)
@@ -64,7 +63,8 @@ func granted(privileges []role.Privilege, collection, action string) bool {
 	})
 }
 
-// The role of all features has each action of each feature once, and no other action.
+// A role for several features contains every action of each feature, and each action only
+// once.
 func TestOf_Together_IsTheUnion(t *testing.T) {
 	t.Parallel()
 	together := role.Of("jobs", role.Features()...)

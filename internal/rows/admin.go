@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// The result is a filter for rows that became Dead or Done before a time. A zero time selects all
-// rows in that state.
+// over returns a filter for rows that became Dead or Done before the given time. If the time
+// is zero, the filter selects all rows in that state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
 	if !before.IsZero() {
@@ -26,8 +26,9 @@ func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	return m.mine(is...)
 }
 
-// List returns the rows of a state with their documents, in the server's order. For a row that it
-// cannot parse, it also returns a *Malformed. It sends one command per hundred rows.
+// List iterates over the rows in a state with their documents, in the server's order. If
+// List cannot parse a row, it yields the row with a *Malformed. It sends one command per
+// hundred rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		ctx, is := Alone(ctx), m.is(state)
@@ -39,7 +40,7 @@ func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 			yield(Row{}, m.failed("find", err))
 			return
 		}
-		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }() // the server closes it by itself
+		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }() // the server closes it anyway
 		for cursor.Next(ctx) {
 			row, bad := Parse(append(bson.Raw(nil), cursor.Current...), m.field)
 			err = nil
@@ -56,13 +57,14 @@ func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	}
 }
 
-// Retry makes dead rows ready and resets their attempts. Their failures stay.
+// Retry makes dead rows ready and resets their attempts. It keeps the stored failures.
 func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
 	is := func(id bson.E) bson.D { return m.mine(id, m.is(Dead)) }
 	return m.each(ctx, ids, is, m.unset("state", "attempts", "deadAt"))
 }
 
-// Remove removes the documents of rows that are in the given state, Dead or Done.
+// Remove removes the documents of rows with the given _ids. It removes only rows in the
+// given state, Dead or Done.
 func (m *Mongo) Remove(ctx context.Context, state State, ids []bson.RawValue) (int, error) {
 	return m.remove(ctx, state, time.Time{}, ids)
 }
@@ -102,8 +104,8 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("row %s is no row of the queue, or is claimed and given back all the time",
-		Text(id))
+	return "", fmt.Errorf("row %s does not belong to the queue, or is repeatedly claimed and "+
+		"given back", Text(id))
 }
 
 func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) {
@@ -129,7 +131,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	sound := e("$nor", m.oddState())
 	count(&depth.Claimed, m.is(Claimed), sound)
 	count(&depth.Retrying, m.is(Retrying), sound)
-	count(&depth.Dead, m.is(Dead)) // from the index alone, like the done rows: there may be many
+	count(&depth.Dead, m.is(Dead)) // without sound, so that the index alone can count many rows
 	if most == 0 {
 		count(&depth.Done, m.is(Done))
 	}
@@ -147,7 +149,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	return depth, nil
 }
 
-// ages sets the times of depth, with two commands.
+// ages sets the fields Since and Retry of depth. It sends two commands.
 func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	head := func(field string) *options.FindOptionsBuilder {
 		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d(field, 1))
@@ -172,7 +174,7 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	return err
 }
 
-// A change is an update of all rows that match a filter. A change without an update removes these
+// A change updates all rows that match its filter. If the update is nil, it removes these
 // rows.
 type change struct{ filter, update bson.D }
 
@@ -193,8 +195,6 @@ func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 	return int(result.MatchedCount + result.DeletedCount), err
 }
 
-// each updates the rows with these _ids. The filter for a row is the result of the given function
-// for its _id.
 func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E) bson.D,
 	update ...bson.E) (int, error) {
 	changes := make([]change, len(ids))
@@ -204,7 +204,7 @@ func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E
 	return m.those(ctx, ids, changes)
 }
 
-// The changes are sent as one command. There is one change for each of ids.
+// The changes are sent as one command. The change with index i belongs to ids[i].
 func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change) (int, error) {
 	if len(changes) == 0 {
 		return 0, nil
@@ -222,8 +222,7 @@ func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change
 	return n, &refused
 }
 
-// A single row is updated, the one with this _id. If ctx has a transaction, the update is part of
-// it.
+// If ctx has a transaction, the update is part of that transaction.
 func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
 	result, err := m.rows.UpdateOne(ctx, filter, update)
 	switch {
@@ -237,10 +236,9 @@ func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.
 	return 0, m.failed("update", err)
 }
 
-// lotSize is the number of rows that one command lists, changes or removes.
+// lotSize is the maximum number of rows that one command changes or removes.
 const lotSize = 1000
 
-// lot returns the _ids of at most lotSize rows that match.
 func (m *Mongo) lot(ctx context.Context, filter bson.D) (ids []bson.RawValue, _ error) {
 	docs, err := m.docs(ctx, filter,
 		options.Find().SetLimit(lotSize).SetBatchSize(lotSize+1).SetProjection(d("_id", 1)))

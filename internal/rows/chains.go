@@ -9,18 +9,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Rows with the same value in the field Options.Key are a chain. Only one of them at a time holds
-// the key, from its first claim until it is done or dead.
+// Rows with the same value in the field Options.Key form a chain. This value is the key of
+// the chain. At any time, at most one row of a chain holds the key. A row holds its key from
+// its first claim until it is done or dead.
 
-// KeyOf returns the key of a document, or false if the document is in no chain.
+// KeyOf returns the value of the field key in a document. If the document is in no chain, it
+// returns false.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
 	v := lookup(doc, key)
 	return v, !v.IsZero()
 }
 
-// ListIn returns the first field on the dotted path key whose value is a list, for example a.b on
-// the path a.b.c. Without a list it returns an empty string. A document with a list would be in
-// several chains.
+// ListIn returns the first field on the dotted path key whose value is a list, for example
+// a.b on the path a.b.c. If no value is a list, it returns an empty string. A document with
+// a list would be in several chains.
 func ListIn(doc bson.Raw, key string) string {
 	for _, path := range paths(key) {
 		if lookup(doc, path).Type == bson.TypeArray {
@@ -43,8 +45,8 @@ func paths(name string) (all []string) {
 	return all
 }
 
-// KeyText returns a key as a string for a map. Equal numbers of different types have the same
-// string.
+// KeyText converts a key to a string for use in a map. Equal numbers of different types have
+// the same string.
 func KeyText(v bson.RawValue) string {
 	switch v.Type {
 	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
@@ -55,17 +57,18 @@ func KeyText(v bson.RawValue) string {
 	return Key(v)
 }
 
-// Bounds of the keys that Held returns: their number and their bytes. The next claim skips the rows
-// with these keys. If more keys are held, a claim may try a row with such a key, and the unique
-// index refuses it.
+// MostHeld and mostHeldBytes limit the number and the total size of the keys that Held
+// returns. The next claim skips the rows with these keys. If more keys are held, a claim may
+// select a row whose key is held. The unique index then refuses the claim.
 const (
 	MostHeld      = 10_000
 	mostHeldBytes = 4 << 20
 )
 
-// notOf matches the rows that have none of these keys. A row without the field matches, even if
-// null is one of the keys. Some keys cannot be compared in a query, such as a regular expression,
-// or a document like {$gt: 1}. For such a key, notOf excludes all keys of its type.
+// notOf returns a condition for the rows whose key differs from all given keys. It also
+// matches a row without a key, even if null is a given key. A query cannot test for equality
+// with a regular expression, or with a document like {$gt: 1}. If such a value is a given
+// key, the condition excludes all keys of its type.
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	var values []bson.RawValue
 	var types []string
@@ -90,8 +93,9 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	return is
 }
 
-// isOperator reports whether a server reads a document as an operator. This is so if the name of
-// its first field begins with a dollar. A DBRef is no operator.
+// isOperator reports whether a server reads a document in a query as an operator. The first
+// field name of an operator begins with a dollar. A DBRef also begins with a dollar, but is
+// no operator.
 func isOperator(doc bson.Raw) bool {
 	first, err := doc.IndexErr(0)
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0
@@ -113,14 +117,14 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	for _, doc := range docs {
 		key, ok := KeyOf(doc, m.key)
 		if size += len(key.Value); ok && key.Type != bson.TypeNull && size <= mostHeldBytes {
-			keys = append(keys, key) // null may be a row without a key: the index has one entry for both
+			keys = append(keys, key) // null may be a missing key, which has the same index entry
 		}
 	}
 	return keys, nil
 }
 
-// inOrder returns the documents of a query in order. The query names its index. Otherwise a server
-// may choose the index of _id and read all done rows.
+// inOrder returns the documents of a query in the order of the queue. The query has an index
+// hint. Without the hint, a server may choose the index of _id and read all done rows.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	[]bson.Raw, error) {
 	if len(m.sort) > 0 {
@@ -129,8 +133,8 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 	return m.hinted(ctx, filter, opts)
 }
 
-// hinted returns the documents of a query that may name an index. If the index is missing, hinted
-// creates it.
+// hinted returns the documents of a query that may have an index hint. If the index is
+// missing, hinted creates the index.
 func (m *Mongo) hinted(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	docs []bson.Raw, err error) {
 	err = m.healed(ctx, func() error {

@@ -11,11 +11,11 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNoTransactions is the error of Transact, and of End in a transaction, if the server has no
-// transactions.
+// ErrNoTransactions is returned by Transact, and by End in a transaction, if the server has
+// no transactions.
 var ErrNoTransactions = catalog.ErrNoTransactions
 
-// Codes of the server.
+// Error codes of the server.
 const (
 	codeBadValue          = 2 // for example a hint that names no index
 	codeUnauthorized      = 13
@@ -33,8 +33,8 @@ func has(err error, codes ...int) bool {
 	return is && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// failed adds the collection and the attempted actions to the text of err. For a missing privilege
-// it returns a *catalog.PrivilegeError.
+// failed adds the collection and the attempted actions to the text of err. If a privilege
+// is missing, it returns a *catalog.PrivilegeError.
 func (m *Mongo) failed(actions string, err error) error {
 	return m.failedOn(m.rows.Name(), actions, err)
 }
@@ -50,14 +50,15 @@ func (m *Mongo) failedOn(collection, actions string, err error) error {
 	return fmt.Errorf("%s of %s: %w", actions, namespace, catalog.Shown(err))
 }
 
-// A Refused is a row that the server refuses to change, and the reason.
+// A Refused names a row that the server refuses to change, and the reason.
 type Refused struct {
 	ID  bson.RawValue
 	Err error
 }
 
-// A RefusedError reports rows that the server refuses to change because of a validator or their
-// size. The other rows of the command were changed. A RefusedError of Claim names no row.
+// A RefusedError reports rows that the server refuses to change, for example because of a
+// validator or their size. The command has changed the remaining rows. If Claim returns a
+// RefusedError, the error names no row.
 type RefusedError struct{ Rows []Refused }
 
 func (e *RefusedError) Error() string {
@@ -68,7 +69,8 @@ func (e *RefusedError) Error() string {
 		Text(e.Rows[0].ID), e.Rows[0].Err)
 }
 
-// A QueryError reports that the server refuses the query for rows because of its filter or order.
+// A QueryError reports that the server refuses the query for rows because of its filter
+// or order.
 type QueryError struct{ Err error }
 
 func (e *QueryError) Error() string {
@@ -76,9 +78,9 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes, in MongoDB 8, of errors that may be gone after a retry. They do not
+// codesPassing are the codes of transient errors in MongoDB 8. A transient error does not
 // depend on a document or a query. For example, the server shuts down, is busy or accepts no
-// writes, data is being moved, or the user lacks a privilege.
+// writes, a chunk is being moved, or the user lacks a privilege.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
@@ -87,7 +89,7 @@ var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64,
 
 var labelsPassing = []string{"RetryableWriteError", "TransientTransactionError", "RetryableError"}
 
-// refuses reports whether err is an answer of the server that would be the same after a retry.
+// refuses reports whether the server has refused a command and would refuse it again.
 func refuses(err error) bool {
 	server, is := errors.AsType[mongo.ServerError](err)
 	if !is || has(err, codesPassing...) || slices.ContainsFunc(labelsPassing, server.HasErrorLabel) {
@@ -103,8 +105,8 @@ func refuses(err error) bool {
 	return is
 }
 
-// A HeldError is the error of Claim if another row holds the key of the first ready row. The
-// command changed no row.
+// A HeldError is returned by Claim if another row holds the key of the first ready row. The
+// claim has changed no row.
 type HeldError struct{ Key bson.RawValue } // zero if the server does not report the key
 
 func (e *HeldError) Error() string {
@@ -118,7 +120,7 @@ type KeyError struct {
 }
 
 func (e *KeyError) Error() string {
-	return fmt.Sprintf("Key %q needs a unique partial index, by which the server lets one row of a "+
-		"key be claimed at a time, and this server cannot have it: %v", e.Key, e.Err)
+	return fmt.Sprintf("Key %q needs a unique partial index, which lets the server claim one row of "+
+		"a key at a time, and this server cannot create it: %v", e.Key, e.Err)
 }
 func (e *KeyError) Unwrap() error { return e.Err }

@@ -22,15 +22,15 @@ type Options struct {
 	Filter bson.D
 	Due    string // the field with the date of a row; empty: all rows are due
 	Key    string // the field whose value makes rows a chain; empty: there are no chains
-	Keeps  bool   // done rows are removed after a while, which needs an index of their times
+	Keeps  bool   // old done rows are removed, which needs an index on their times
 }
 
-// MostClaimed is the most rows that Claimed returns.
+// MostClaimed is the maximum number of rows that Claimed returns.
 const MostClaimed = 2000
 
-// Mongo is a store over a collection of the user. It uses only operators that the embedded server
-// supports. In a document it writes only Options.Field. [Store] documents the methods that have no
-// comment here.
+// Mongo is a Store over a collection of the user. It uses only operators that the embedded
+// server supports. In each document it writes only the field Options.Field. [Store]
+// documents the methods that have no comment here.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
@@ -40,7 +40,7 @@ type Mongo struct {
 	key    string
 	keeps  bool
 
-	transactions atomic.Pointer[bool] // whether the server has them; nil: unknown
+	transactions atomic.Pointer[bool] // the server has transactions; nil: unknown
 	unique       atomic.Bool          // the index for the keys of InsertUnique exists
 	oldHello     atomic.Bool
 	collated     atomic.Bool // the collection has a collation
@@ -49,9 +49,9 @@ type Mongo struct {
 
 var _ Store = (*Mongo)(nil)
 
-// NewMongo returns a store over a collection. Its writes wait for a majority, whatever the write
-// concern of the collection. Otherwise an election could undo a claim, and the row would be claimed
-// twice.
+// NewMongo returns a store over a collection. The store writes with write concern majority,
+// even if the collection has another write concern. Otherwise an election could undo a
+// claim, and two processes could claim the row.
 func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
@@ -61,15 +61,15 @@ func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 		m.sort = d(m.due, 1)
 	}
 	if m.key != "" {
-		m.sort = append(m.sort, e("_id", 1)) // so that all processes see a key's rows in one order
+		m.sort = append(m.sort, e("_id", 1)) // so that all processes have the same order of a key's rows
 	}
 	return m
 }
 
-// Alone returns a context whose commands are in no transaction.
+// Alone returns a copy of ctx without its session, so that commands with the copy are in no
+// transaction.
 func Alone(ctx context.Context) context.Context { return mongo.NewSessionContext(ctx, nil) }
 
-// transacts reports whether commands with ctx are in a transaction.
 func transacts(ctx context.Context) bool {
 	session := mongo.SessionFromContext(ctx)
 	return session != nil && session.TransactionRunning()
@@ -97,7 +97,7 @@ func not(condition bson.D) bson.D { return d("$not", condition) }
 
 func in[T any](values []T) bson.D { return d("$in", values) }
 
-// mine returns the filter for the rows of the queue that match the given conditions.
+// mine combines the given conditions with the filter of the queue.
 func (m *Mongo) mine(more ...bson.E) bson.D {
 	if len(m.filter) == 0 {
 		return more
@@ -109,14 +109,11 @@ func (m *Mongo) isReady() bson.E { return m.e("state", d("$in", bson.A{nil, Read
 
 func (m *Mongo) is(s State) bson.E { return m.e("state", s) }
 
-// isDue matches rows with a date that is due at the given time.
 func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
 
-// wanted matches the ready rows of the queue that an Ask selects.
 func (m *Mongo) wanted(ask Ask) bson.D { return m.mine(m.selected(ask)...) }
 
-// selected returns the conditions for the rows that an Ask selects, without the filter of the
-// queue.
+// selected returns the conditions of an Ask, without the filter of the queue.
 func (m *Mongo) selected(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
 	if m.due != "" {
@@ -170,9 +167,9 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	return &row, nil
 }
 
-// claim claims a row with one command. Some servers, such as MongoDB 4.4, refuse that command in a
-// sharded collection, because its filter lacks the shard key. On such a server a claim takes three
-// commands.
+// claim claims a row with one command. Some servers, such as MongoDB 4.4, refuse that
+// command in a sharded collection, because its filter lacks the shard key. With these
+// servers a claim takes three commands.
 func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err error) {
 	if m.sharded.Load() {
 		return m.claimByID(ctx, c, ask)
@@ -192,8 +189,8 @@ func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err 
 	return doc, err
 }
 
-// claimByID reads the row to claim, updates it by its _id if it still matches, and reads the
-// result. An error after the update leaves the outcome unknown.
+// claimByID reads the first ready row. Then it updates this row by its _id if the row still
+// matches, and reads the result. If it fails after the update, the outcome is unknown.
 func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, error) {
 	const races = 10 // because another process may take the row between read and update
 	for range races {
@@ -226,7 +223,7 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 		}
 		return doc, nil
 	}
-	return nil, errors.New("other processes were faster for each row")
+	return nil, errors.New("other processes claimed every row first")
 }
 
 func (m *Mongo) First(ctx context.Context, ask Ask) (bson.RawValue, error) {
@@ -263,7 +260,6 @@ func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptio
 	return read(m.rows.Find(ctx, filter, opts))(ctx)
 }
 
-// read returns a function that reads all documents of a cursor.
 func read(cursor *mongo.Cursor, err error) func(context.Context) ([]bson.Raw, error) {
 	return func(ctx context.Context) (docs []bson.Raw, _ error) {
 		if err == nil {
@@ -284,8 +280,8 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.those(ctx, ids, changes)
 }
 
-// The result is the filter for the row and the claim that an ending names. It excludes a cancelled
-// row if the ending is to Ready or Retrying.
+// before returns the filter for the row and the claim that an ending names. If the ending
+// makes the row Ready or Retrying, the filter excludes a cancelled row.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}
 	if end.To == Retrying || end.To == Ready {
@@ -302,7 +298,7 @@ func (m *Mongo) ending(end Ending) bson.D {
 	}
 	unset := []string{"locks", "slot", "slotFence", "session"}
 	switch end.To {
-	case Ready: // no state, like a new row, so that the index returns both by their age
+	case Ready: // no state, like a new row: the index then returns both by their age
 		unset = append(unset, "state")
 	case Retrying:
 		set = append(set, m.is(Retrying), m.e("notBefore", end.NotBefore))
@@ -337,7 +333,7 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now))}
 	ready := m.unset("state", "notBefore")
 	n, err := m.all(ctx, change{due, bson.D{ready}},
-		change{bson.D{m.is(Ready)}, bson.D{m.unset("state")}}) // set by a person
+		change{bson.D{m.is(Ready)}, bson.D{m.unset("state")}}) // an operator may have set this state
 	if !refuses(err) {
 		return n, m.failed("update", err)
 	}
@@ -348,7 +344,7 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	return m.each(ctx, ids, func(id bson.E) bson.D { return append(bson.D{id}, due...) }, ready)
 }
 
-// Slots uses $group, because the embedded server has no distinct with a time limit.
+// Slots uses $group, because distinct has no time limit on the embedded server.
 func (m *Mongo) Slots(ctx context.Context) (found []Slot, _ error) {
 	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
 	groups, err := m.aggregate(ctx, d("$match", bson.D{m.is(Claimed)}), d("$group", d("_id", both)))
@@ -380,7 +376,6 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Comi
 	return found, m.failed("find", err)
 }
 
-// lookup returns the value of a dotted field, or a zero value.
 func lookup(doc bson.Raw, path string) bson.RawValue {
 	return doc.Lookup(strings.Split(path, ".")...)
 }
@@ -423,8 +418,8 @@ func (m *Mongo) Insert(ctx context.Context, docs []any) error {
 	return m.failed("insert", err)
 }
 
-// SettingsCollection is the collection with the pause switches of queues. It is in the database of
-// the rows.
+// SettingsCollection is the collection with the pause switches of queues. It is in the
+// database of the rows.
 const SettingsCollection = "distlock_settings"
 
 func (m *Mongo) settings() *mongo.Collection {
@@ -446,7 +441,7 @@ func (m *Mongo) Paused(ctx context.Context, queue string) (bool, error) {
 	return stopped, nil
 }
 
-// SetPaused pauses or resumes the queue of this name.
+// SetPaused pauses or resumes the queue with the given name.
 func (m *Mongo) SetPaused(ctx context.Context, queue string, paused bool) error {
 	ctx = Alone(ctx)
 	var err error

@@ -10,22 +10,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Bounds of Odd: the rows that each of its two queries returns, and the ready rows that it reads.
-// Odd rows are never claimed, so they are soon among the first ready rows.
+// Odd sends two queries. Each query returns at most oddAtOnce rows. The query for ready rows
+// reads at most oddAmong rows. Odd rows are never claimed, so they are soon among the first
+// ready rows.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
 )
 
-// ManyKeys is the problem of a row that would be in several chains.
+// ManyKeys describes the problem of a row with a list as its key. The row would be in
+// several chains.
 const ManyKeys = "is a list, and Config.Key needs one value"
 
-// A part is one element of a row's field. A row with a wrong part is odd: no process claims or ends
-// it.
+// A part describes one element of a row's field. If an element has a wrong type or value,
+// the row is odd: no process claims or ends it.
 type part struct {
 	name string
 	kind bson.Type // TypeInt64 allows any number type, from zero to mostCount
-	of   State     // the state of the rows that need the part; empty: no row needs it
+	of   State     // rows in this state need the element; empty: it is optional
 }
 
 var parts = []part{
@@ -37,7 +39,8 @@ var parts = []part{
 
 const mostCount = 1 << 53
 
-// problem returns the problem of this part in a row, or an empty string.
+// problem describes an error in the part of a row. If the part is valid, it returns an empty
+// string.
 func (p part) problem(in bson.Raw, state State) string {
 	v, err := in.LookupErr(p.name)
 	switch {
@@ -64,11 +67,11 @@ func count(in bson.Raw, name string) int64 {
 	return n
 }
 
-// The returned condition also requires that the field exists.
+// there adds $exists to a condition.
 func there(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 
-// wrong returns the conditions for rows in which this part is wrong. A list needs a condition of
-// its own, because a list meets any other condition that one of its elements meets.
+// wrong returns conditions for rows in which the given part is wrong. Lists need their own
+// condition, because a list meets a condition if one of its elements meets it.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {
@@ -88,7 +91,7 @@ func (m *Mongo) wrong(p part) bson.A {
 	return append(list, when(not(d("$type", p.kind))))
 }
 
-// oddReady returns the conditions for ready rows that can never be claimed.
+// oddReady returns conditions for ready rows that can never be claimed.
 func (m *Mongo) oddReady() bson.A {
 	is := bson.A{
 		d(m.field, there(not(d("$type", "object")))),
@@ -108,7 +111,8 @@ func (m *Mongo) oddReady() bson.A {
 	return is
 }
 
-// oddState returns the conditions for rows that are not ready and can never be claimed or ended.
+// oddState returns conditions for rows that are not ready, and can never be claimed or
+// ended.
 func (m *Mongo) oddState() bson.A {
 	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
 	is := bson.A{d(m.at("state"), d("$nin", known)), d(m.at("state"), d("$type", "array"))}
@@ -144,7 +148,6 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	return bad, err
 }
 
-// problem returns the reason why a ready row is odd.
 func (m *Mongo) problem(doc bson.Raw) Malformed {
 	if _, bad := Parse(doc, m.field); bad != nil {
 		return *bad
@@ -159,8 +162,8 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	return one
 }
 
-// Repair makes odd claimed rows ready and resets their attempts. It keeps a wrong fence. It sends
-// two commands.
+// Repair makes odd claimed rows ready and resets their attempts. It does not change a
+// malformed fence. It changes at most a thousand rows, and sends two commands.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
 	ids, err := m.lot(ctx, is)

@@ -8,9 +8,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// An error that may be gone after a retry is not a refusal. It does not end Run or set rows aside.
-// For example, a mongos may lack keys to sign its times, or a cluster may take no writes for a
-// while.
+// A transient error of the server is not a refusal. It does not end Run, and it does not set
+// rows aside.
 func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[bool][]mongo.CommandError{

@@ -1,5 +1,6 @@
-// Package rows stores the state of package claim in one field of a user's documents, and changes
-// the field by conditional writes. The only clock that it reads is the server's.
+// Package rows stores the state of rows for package claim. The state is in one field of a
+// user's documents, which the package changes by conditional writes. The only clock that the
+// package reads is the server's.
 package rows
 
 import (
@@ -12,10 +13,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A State is the state of a row. A row without the field is ready.
+// A State is the state of a row. A row without a state is ready.
 type State string
 
-// The states.
+// The states of a row.
 const (
 	Ready    State = "ready"
 	Claimed  State = "claimed"
@@ -24,13 +25,15 @@ const (
 	Done     State = "done"
 )
 
-// The errors of attempts whose process died and of rows that were cancelled.
+// DiedText is the error of an attempt whose process died. Cancelled is the error of a
+// cancelled row.
 const (
 	DiedText  = "process died"
 	Cancelled = "cancelled"
 )
 
-// A Mark is the parsed field of a row. A part that the field does not have is zero.
+// A Mark is the parsed field Options.Field of a row. Elements that are absent in the
+// document are zero.
 type Mark struct {
 	State     State
 	Locks     string        // the database of the slot; empty if unknown
@@ -42,15 +45,15 @@ type Mark struct {
 	Attempts  int64         // counted claims, including the present one; at most Fence
 	NotBefore time.Time
 	Error     string
-	Cancelled bool      // set while the row was claimed; the claim ends as Dead
+	Cancelled bool      // set by Cancel; the claim cannot end as Ready or Retrying
 	Holds     string    // the name of Options.Key while the row holds its key
-	Failures  []Failure // the last ones
+	Failures  []Failure // the last MostFailures failures
 	DoneAt    time.Time
 	DeadAt    time.Time
 	Unique    string // the key of InsertUnique
 }
 
-// A Claim has the values that a claim writes into a row.
+// A Claim contains the values that a claim writes into a row.
 type Claim struct {
 	Locks     string
 	Slot      string
@@ -60,10 +63,10 @@ type Claim struct {
 	At        time.Time // for people to read
 }
 
-// A Slot names the lock of a process that claims rows. Locks is the lock's database.
+// A Slot names the lock of a process that claims rows, and the database of that lock.
 type Slot struct{ Locks, Name string }
 
-// A Row is a document of the user with its field parsed.
+// A Row is a document of the user, and its parsed field Options.Field.
 type Row struct {
 	ID   bson.RawValue
 	Doc  bson.Raw
@@ -76,48 +79,49 @@ type Ending struct {
 	Session  bson.ObjectID
 	Batch    bson.ObjectID
 	To       State     // Ready, Retrying, Dead or Done
-	Attempts int64     // the number of attempts after the end
+	Attempts int64     // the number of counted attempts after the end of the claim
 	At       time.Time // set for Done and Dead
-	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. If Keep is
-	// true, the row keeps its stored error and failures.
+	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. If Keep
+	// is true, the row keeps its stored error and failures instead.
 	NotBefore time.Time
 	Error     string
 	Failures  []Failure
 	Keep      bool
 }
 
-// End returns an ending of the row's claim, without a time and a reason.
+// End returns an ending for the row's claim. The caller must set the times and the error.
 func (r Row) End(to State) Ending {
 	return Ending{ID: r.ID, Session: r.Mark.Session, Batch: r.Mark.Batch, To: to,
 		Attempts: r.Mark.Attempts}
 }
 
-// Uncounted returns an ending that does not count the attempt.
+// Uncounted returns an ending for the row's claim that does not count the attempt.
 func (r Row) Uncounted(to State) Ending {
 	e := r.End(to)
 	e.Attempts, e.Keep = max(e.Attempts-1, 0), true
 	return e
 }
 
-// Counts is the number of rows in each state. A row that can never be claimed counts as Odd only.
+// Counts stores the number of rows in each state, as the type Counts of package claim does.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
-	Refused                              int64 // set by the process that claims rows
+	Refused                              int64 // set by package claim
 	Later                                int64 // ready, and not due
 	Odd                                  int64
 }
 
-// A Depth holds the numbers of a queue's rows, and the times of its first ready row and its first
-// retry.
+// A Depth contains the number of rows in each state, and the times of the first ready row
+// and the first retry.
 type Depth struct {
 	Counts
-	// Since is the time from which the first ready row could be claimed. It is the row's due time,
-	// or without Options.Due the time in the row's ObjectID. It is zero if unknown.
+	// Since is the time from which the first ready row could be claimed. With Options.Due it
+	// is the due time of the row. Otherwise it is the time in the row's ObjectID. It is zero
+	// if the time is unknown.
 	Since time.Time
 	Retry time.Time // when the first retry is due; zero without one
 }
 
-// An Ask selects among the ready rows.
+// An Ask restricts a claim to some of the ready rows.
 type Ask struct {
 	Due     time.Time       // with Options.Due: only rows that are due at this time
 	Without []bson.RawValue // excludes the rows with these _ids
@@ -125,46 +129,52 @@ type Ask struct {
 	Only    bson.RawValue   // selects only the row with this _id; zero: no restriction
 }
 
-// A Store keeps the rows of one queue. Each method sends one command, unless its comment gives
-// another number. After most errors a method may have changed rows, or may still change them. The
-// exceptions are *RefusedError, *HeldError and *QueryError, which are answers of the server.
+// A Store stores the rows of one queue. A method usually sends one command. If it sends
+// another number of commands, its comment gives that number. *RefusedError, *HeldError and
+// *QueryError are replies of the server. After any other error, the server may have carried
+// out the command, or may still carry it out.
 type Store interface {
-	// Claim claims the first ready row and counts an attempt. It returns nil if no row is ready.
-	// Errors: *HeldError if another row holds the key; *RefusedError if the server refuses the
-	// change.
+	// Claim claims the first ready row and counts an attempt. If no row is ready, it returns
+	// nil. If another row holds the key, it returns a *HeldError. If the server refuses the
+	// change, it returns a *RefusedError.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
-	// First returns the _id of the row that Claim would claim, or a zero value. Its error is a
-	// *QueryError if the server refuses the query.
+	// First returns the _id of the row that Claim would claim. If no row is ready, it returns
+	// a zero value. If the server refuses the query, it returns a *QueryError.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
-	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it sends no
-	// command.
+	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it
+	// sends no command.
 	Held(ctx context.Context) ([]bson.RawValue, error)
-	// Settle releases the keys of rows that are done, dead, or ready outside of the filter. It
-	// returns the number of these rows.
+	// Settle releases the keys of done rows, of dead rows, and of ready rows that do not
+	// match the filter. It returns the number of these rows.
 	Settle(ctx context.Context) (int, error)
-	// End ends claims and returns the number of rows that it changed. It changes a row only if the
-	// ending has the row's session and batch. It does not make a cancelled row Ready or Retrying.
-	// If it returns a *RefusedError, it has carried out the other endings. A call with one ending
-	// joins the transaction of ctx.
+	// End ends claims and returns the number of rows that it changed. It changes a row only if
+	// the row has the session and the batch of the ending. It does not make a cancelled row
+	// Ready or Retrying. If it returns a *RefusedError, it has carried out the remaining
+	// endings. A call with one ending joins the transaction of ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
-	// Claimed returns the rows that a slot has claimed, at most MostClaimed, without documents.
+	// Claimed returns the rows that are claimed under a slot, without their documents. It
+	// returns at most MostClaimed rows.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
-	// Current returns the rows with these _ids, with their documents if documents is true.
+	// Current returns the rows with the given _ids. If documents is true, the rows include
+	// their documents.
 	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
-	// Wake makes due retries ready.
+	// Wake makes retries ready that are due at the given time, and returns the number of
+	// changed rows. If the server refuses to change a row, Wake sends two more commands.
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns at most twenty rows that can never be claimed. It sends two commands.
+	// Odd returns at most twenty rows that can never be claimed or ended. It sends two
+	// commands.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a ready or retrying row dead, and marks a claimed row. It returns Dead or
-	// Claimed, or an empty state if the row is in another state or does not exist. It sends at most
-	// nine commands.
+	// Cancel makes a ready or retrying row dead, and marks a claimed row as cancelled. It
+	// returns Dead or Claimed. If the row is in another state or does not exist, it returns an
+	// empty state. It sends at most nine commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
-	// Purge removes at most a thousand rows that became Dead or Done before a time. A zero time
-	// selects all of them. It sends two commands.
+	// Purge removes at most a thousand rows that became Dead or Done before the given time. If
+	// the time is zero, Purge selects all rows in that state. It sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
-	// Later returns the first n ready rows that are due after a time.
+	// Later returns the first n ready rows whose due time is after the given time. Without
+	// Options.Due it sends no command.
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
 	// Now returns the time of the server's clock.
 	Now(ctx context.Context) (time.Time, error)
@@ -173,14 +183,15 @@ type Store interface {
 	Count(ctx context.Context, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
-	// InsertUnique adds a document unless a row has this key, and reports whether it did.
+	// InsertUnique adds a document unless a row has the given key. It reports whether it added
+	// the document. The first call in a process also creates an index.
 	InsertUnique(ctx context.Context, key string, doc any) (bool, error)
-	// Transact runs work in a transaction, possibly several times.
+	// Transact calls the given function in a transaction, possibly several times.
 	Transact(ctx context.Context, work func(context.Context) error) error
-	// Watch reports events of rows, in order, until ctx ends. It returns ErrNoStream if the server has
-	// no change streams.
+	// Watch passes the events of rows to the given function, in order, until ctx ends. If the
+	// server has no change streams, it returns ErrNoStream.
 	Watch(ctx context.Context, report func(Event)) error
-	// Paused reports whether the queue of this name is paused.
+	// Paused reports whether the queue with the given name is paused.
 	Paused(ctx context.Context, queue string) (bool, error)
 }
 
@@ -207,10 +218,11 @@ func Text(id bson.RawValue) string {
 	return Cut(text, 200)
 }
 
-// Key returns an _id as the key of a map.
+// Key returns a string that identifies an _id in a map.
 func Key(id bson.RawValue) string { return string(rune(id.Type)) + string(id.Value) }
 
-// Parse parses the field of a document. It ignores unknown parts of the field.
+// Parse parses the given field of a document. It ignores unknown elements of the field. If
+// the field is malformed, Parse returns a *Malformed.
 func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	row := Row{ID: doc.Lookup("_id"), Doc: doc, Mark: Mark{State: Ready}}
 	bad := func(name, problem string) (Row, *Malformed) {
@@ -238,7 +250,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 		}
 	}
 	m.Fence, m.Attempts, m.SlotFence = count(in, "fence"), count(in, "attempts"), count(in, "slotFence")
-	m.Attempts = min(m.Attempts, m.Fence) // only another program writes more
+	m.Attempts = min(m.Attempts, m.Fence) // another program may have written more
 	m.Locks, _ = in.Lookup("locks").StringValueOK()
 	m.Slot, _ = in.Lookup("slot").StringValueOK()
 	m.Cancelled, _ = in.Lookup("cancelled").BooleanOK()
@@ -252,7 +264,7 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	m.Failures = failuresOf(in)
 	m.Unique, _ = in.Lookup("unique").StringValueOK()
 	if !slices.Contains([]State{Ready, Claimed, Retrying, Dead, Done}, m.State) {
-		return bad(field+".state", fmt.Sprintf("is %q, which is no state", Text(in.Lookup("state"))))
+		return bad(field+".state", fmt.Sprintf("is %q, which is not a state", Text(in.Lookup("state"))))
 	}
 	return row, nil
 }
@@ -265,23 +277,24 @@ type Failure struct {
 	Error   string
 }
 
-// Bounds of the failures that a row keeps: their number and the bytes of their texts. With the last
-// error they add about 10 KB at most to a row.
+// The limits for the failures of a row: their number, and the bytes of each text and each
+// process name. With the last error, the failures add at most about 10 KB to a row.
 const (
 	MostFailures = 10
 	mostText     = 700
 	mostProcess  = 200
 )
 
-// Failed adds a failure to those of a row, and returns at most the last MostFailures.
+// Failed adds a failure to the failures of a row. It returns the last failures, at most
+// MostFailures.
 func Failed(before []Failure, one Failure) []Failure {
 	one.Error, one.Process = Cut(one.Error, mostText), Cut(one.Process, mostProcess)
 	all := append(before[:len(before):len(before)], one)
 	return all[max(0, len(all)-MostFailures):]
 }
 
-// Cut returns text as valid UTF-8. If text has more bytes than the parameter most, Cut cuts it
-// there and adds dots.
+// Cut returns the text as valid UTF-8. If the text is longer than the given number of bytes,
+// Cut shortens it and appends dots.
 func Cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."
@@ -289,7 +302,6 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// stored returns failures in their stored form.
 func stored(list []Failure) bson.A {
 	all := bson.A{}
 	for _, f := range list {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// A malformed field is reported, and its row is never ready.
+// If the field of a row is malformed, the error of Parse names the malformed element.
 func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	t.Parallel()
 	for field, claim := range map[string]any{
@@ -38,7 +38,7 @@ func TestParse_MalformedFields_AreNamed(t *testing.T) {
 	}
 }
 
-// A claimed row that no process can end or rescue is odd.
+// Parse reports a claimed row as odd if no process can end or rescue the row.
 func TestParse_HostileClaims_AreOdd(t *testing.T) {
 	t.Parallel()
 	list := bson.A{"claimed"}
@@ -78,7 +78,7 @@ func TestParse_HostileClaims_AreOdd(t *testing.T) {
 	}
 }
 
-// A long _id is cut between letters, so that a server accepts its text.
+// Text cuts a long _id only between characters, so that a server accepts the text.
 func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{strings.Repeat("я", 150), "x" + strings.Repeat("я", 150)} {
@@ -90,7 +90,8 @@ func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 	}
 }
 
-// A row has at most as many attempts as its fence, even if another program wrote a larger number.
+// Parse limits the number of attempts to the fence, even if another program has written a
+// larger number.
 func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
 	t.Parallel()
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{

@@ -31,7 +31,7 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	defer session.EndSession(context.WithoutCancel(ctx))
 	opts := options.Transaction().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Snapshot()).
-		SetReadPreference(readpref.Primary()) // the client's may not allow reads in work
+		SetReadPreference(readpref.Primary()) // the client's read preference may not allow reads in work
 	run := func(ctx context.Context) (any, error) { return nil, work(ctx) }
 	const tries = 3 // of a transaction that returns errAgain
 	for range tries {
@@ -45,8 +45,9 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
-// Without this check, the embedded server would carry out the commands without a transaction.
+// canTransact returns ErrNoTransactions if the server has no transactions. It asks the
+// server once. Without this check, the embedded server would carry out the commands
+// without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
 	has := m.transactions.Load()
 	if has == nil {
@@ -58,12 +59,11 @@ func (m *Mongo) canTransact(ctx context.Context) error {
 		m.transactions.Store(has)
 	}
 	if !*has {
-		return fmt.Errorf("%w: the collection's server is no replica set", ErrNoTransactions)
+		return fmt.Errorf("%w: the collection's server is not a replica set", ErrNoTransactions)
 	}
 	return nil
 }
 
-// kind reports whether the server is a member of a replica set, or a mongos.
 func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	hello, err := m.hello(ctx)
 	_, set = hello.Lookup("setName").StringValueOK()
@@ -71,9 +71,10 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	return set, msg == "isdbgrid", err
 }
 
-// errAgain makes a transaction begin again. It is returned if the index of InsertUnique is missing,
-// which cannot be created during the transaction, or if another process has added the key.
-var errAgain = errors.New("rows with a key are inserted outside of a transaction first, or again")
+// errAgain is the error of InsertUnique in a transaction if the index may be missing, or if
+// another process has added the key. A transaction cannot create the index itself. Transact
+// therefore creates the index and begins the transaction again.
+var errAgain = errors.New("insert a row with a key outside of a transaction first, or try again")
 
 func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
 	set, err := m.setting(doc)
@@ -114,8 +115,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 		case name == m.field:
 			return nil, fmt.Errorf("the document has the field %q, which belongs to the queue", name)
 		case name == "" || strings.Contains(name, ".") || strings.HasPrefix(name, "$"):
-			return nil, fmt.Errorf("the document has the field %q: with a key it can have none with a dot "+
-				"or a dollar", name)
+			return nil, fmt.Errorf("the document has the field %q: with a key, no name may be empty, "+
+				"contain a dot or begin with a dollar", name)
 		default:
 			set = append(set, e(name, one.Value()))
 		}
@@ -126,8 +127,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 	return set, nil
 }
 
-// prepareUnique creates the index of InsertUnique, once in each process. If the user lacks the
-// privilege, the index must exist.
+// prepareUnique creates the index of InsertUnique, once in each process. If the user may not
+// create the index, it must exist already.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil
@@ -167,7 +168,6 @@ func (i index) name() string {
 	return strings.Join(parts, "_")
 }
 
-// options returns the options of the index in the form of a command.
 func (i index) options() (all bson.D) {
 	if i.sparse {
 		all = append(all, e("sparse", true))
@@ -183,7 +183,7 @@ func (i index) options() (all bson.D) {
 
 func (m *Mongo) needed() []index {
 	list := []index{{keys: bson.D{m.e("state", 1), m.e("notBefore", 1)}},
-		// This index finds the claims of one process without reading those of other processes.
+		// With this index, a query for the claims of one process reads no other claims.
 		{spared: true, only: bson.D{m.is(Claimed)}, keys: bson.D{m.e("state", 1), m.e("slot", 1),
 			m.e("slotFence", 1), m.e("session", 1), m.e("locks", 1)}}}
 	if len(m.sort) > 0 {
@@ -198,7 +198,6 @@ func (m *Mongo) needed() []index {
 	return list
 }
 
-// The result has the indexes of the collection, by name.
 func (m *Mongo) there(ctx context.Context) (map[string]bson.Raw, error) {
 	found, err := read(m.rows.Indexes().List(ctx))(ctx)
 	if err != nil && !has(err, codeNamespaceNotFound) {
@@ -236,7 +235,6 @@ func (m *Mongo) lacking(ctx context.Context) ([]index, error) {
 	return missing, nil
 }
 
-// command returns the shell command that creates an index.
 func (m *Mongo) command(i index) string {
 	var arguments []string
 	for _, one := range []bson.D{i.keys, i.options()} {
@@ -272,8 +270,8 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 		m.failed("createIndex", err))
 }
 
-// Prepare creates the missing indexes. If none is missing, it usually sends one command, or two
-// with Options.Key.
+// Prepare creates the missing indexes. If all indexes exist, it usually sends one
+// command, or two with Options.Key.
 func (m *Mongo) Prepare(ctx context.Context) error {
 	ctx = Alone(ctx)
 	missing, err := m.lacking(ctx)
@@ -293,8 +291,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
 }
 
-// enforced waits until an index is built. While a server builds an index, it lists the index but
-// does not enforce it. The query filter must be one that the index supports.
+// enforced waits until an index is built. While a server builds an index, it lists the index
+// but does not enforce it. The parameter filter must be a query that the index supports.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	for {
 		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
@@ -308,7 +306,6 @@ func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	}
 }
 
-// pause waits a moment for an index that is being built.
 func pause(ctx context.Context) error {
 	const moment = 20 * time.Millisecond
 	clock.Sleep(clock.From(ctx), moment, ctx.Done())
@@ -318,8 +315,8 @@ func pause(ctx context.Context) error {
 	return nil
 }
 
-// healed sends a command that names an index. If the index is missing, for example after a drop of
-// the collection, healed creates it and sends the command again.
+// healed sends a command that has an index hint. If the index is missing, for example
+// because the collection was dropped, healed creates the index and sends the command again.
 func (m *Mongo) healed(ctx context.Context, send func() error) error {
 	for again := false; ; again = true {
 		err := send()

@@ -10,15 +10,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ErrNoStream is the error of Watch on servers without change streams.
+// ErrNoStream is returned by Watch if the server has no change streams.
 var ErrNoStream = errors.New("no change streams here")
 
-// codesNoStream are the codes of a server that cannot open a change stream: because it is a
-// standalone (40573, 20), because the collection is in a database of the server itself (73), or
-// because it does not know the stage.
+// codesNoStream are the error codes of a server that cannot open a change stream. Reasons
+// are a standalone server (40573, 20), the database named admin, config or local (73), and a
+// server that does not know the stage.
 var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
-// An Event is a change of one row. Its ID is valid only during the call that reports it.
+// An Event is a change of one row. Its ID is valid only until the function that receives the
+// event returns.
 type Event struct {
 	Kind EventKind
 	ID   bson.RawValue
@@ -28,7 +29,7 @@ type Event struct {
 // An EventKind is the kind of a change.
 type EventKind string
 
-// The kinds of events. Rows that do not match the filter have events, too.
+// The kinds of events. Rows that do not match the filter cause events, too.
 const (
 	Opened  EventKind = ""        // the stream begins
 	Arrived EventKind = "arrived" // the row is new or ready again
@@ -36,14 +37,15 @@ const (
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
-// A Coming is a row that will be due at a known time.
+// A Coming is a row with a due time.
 type Coming struct {
 	ID  bson.RawValue
 	Due time.Time
 }
 
-// stages returns the stages that reduce the events of a change stream to Events. The names in
-// updatedFields contain dots, so the stages convert that document to an array of names and values.
+// stages returns the aggregation stages that reduce the events of a change stream to Events.
+// The field names in updatedFields contain dots. The stages therefore convert this document
+// to an array of names and values.
 func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
@@ -62,7 +64,7 @@ func (m *Mongo) stages() bson.A {
 	}
 	var due any                           // the due time of the row, if the event has it
 	var added any = true                  // a new row has a due time
-	var moved, dropped any = false, false // the due time has changed, or the row became dead before it
+	var moved, dropped any = false, false // an update changed the due time; the row became dead
 	if m.due != "" {
 		named := d("$filter", bson.D{e("input", list), e("as", "one"), e("cond", is("$$one.k", m.due))})
 		whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
@@ -111,7 +113,7 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	if err != nil {
 		return m.failed("changeStream, find", err)
 	}
-	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the server closes it by itself
+	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the server closes it anyway
 	report(Event{Kind: Opened})
 	for stream.Next(ctx) {
 		kind, _ := stream.Current.Lookup("kind").StringValueOK()
@@ -124,8 +126,9 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// The result excludes inserts and replacements of rows outside the queue. It uses only the equality
-// conditions of the filter. It excludes nothing if the collection has a collation.
+// own returns a condition that excludes inserts and replacements of rows outside the
+// queue. It uses only the equality conditions of the filter. If the collection has a
+// collation, the condition is empty.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil

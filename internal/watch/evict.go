@@ -11,16 +11,17 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// An Eviction is an evicted dead holder or waiter, with the evidence.
+// An Eviction is an evicted holder or waiter, with the evidence for the eviction.
 type Eviction struct {
 	Dead     Suspect
 	Evidence string
 }
 
-// EvictDead evicts the dead suspects among the first n of a view, the last one first. So no dead
-// waiter is granted the lock. It leaves sessions of this process to the reaper, except a holder of
-// an expired lease. An error that matches [catalog.ErrNoMatch] means that the lock has changed, or
-// may have changed, and must be read again.
+// EvictDead evicts the dead suspects among the first n suspects of a view. It begins with
+// the last suspect, so no dead waiter is granted the lock. EvictDead leaves sessions of
+// this process to the reaper, except a holder whose lease has expired. An error that
+// matches [catalog.ErrNoMatch] means that the lock has changed, or may have changed. The
+// caller must then read the lock again.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {
@@ -42,9 +43,9 @@ func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Evictio
 	return evicted, err
 }
 
-// evict condemns the process of a dead holder or waiter, and removes the holder or waiter from the
-// lock. The removal also grants the lock to the next waiter. An error that matches
-// catalog.ErrNoMatch means that another contender was faster, or that the process is alive.
+// evict condemns the process of a dead holder or waiter, and removes the holder or waiter
+// from the lock. The removal also grants the lock to the next waiter. An error that matches
+// [catalog.ErrNoMatch] means that another contender was faster, or that the process is alive.
 func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned) (
 	evidence string, err error,
 ) {
@@ -67,15 +68,16 @@ func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned)
 	return evidence, nil
 }
 
-// condemned holds the processes that were condemned after one read. They are not condemned again
-// for their other sessions.
+// condemned holds the processes that were condemned after one read. If such a process has
+// further sessions, it is not condemned again.
 type condemned map[string]bool
 
-// condemn condemns the process of a dead suspect, and returns the evidence as text. First it
-// verifies that the server that answered the read is still primary. For a holder of an expired
-// lease it only returns the evidence, because the process may be alive. An error that matches
-// [catalog.ErrNoMatch] means that the process is alive, or that another contender was faster: read
-// the lock again.
+// condemn condemns the process of a suspect before the eviction, and returns the evidence
+// as text. It first verifies that the server that answered the read is still primary. If
+// the suspect is evicted because its lease has expired, condemn sends no command, because
+// the process may be alive. An error that matches [catalog.ErrNoMatch] means that the
+// process is alive, or that another contender was faster. The caller must then read the
+// lock again.
 func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
@@ -104,11 +106,12 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 	return evidence, nil
 }
 
-// samePrimary verifies, right before a takeover, that the server that answered the reads is still
-// primary. A former primary may answer reads until it detects that it was cut off. For a foreign
-// holder samePrimary also reads the lock again, sends a linearizable read, and calls Hello once
-// more (R5 in docs/safety.md). For a holder of distlock that is not necessary, because only the
-// primary can carry out the condemnation that follows.
+// samePrimary verifies, right before a takeover, that the server that answered the reads is
+// still primary. A former primary may answer reads until it detects that it was cut off.
+//
+// For a foreign holder, samePrimary also reads the lock again, sends a linearizable read, and
+// calls Hello once more (R5 in docs/safety.md). For a holder of distlock that is not
+// necessary, because only the primary can carry out the condemnation that follows.
 func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
 	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
@@ -147,8 +150,8 @@ func (j *Judge) isPrimary(ctx context.Context, v View) error {
 	return nil
 }
 
-// unknownAsNoMatch makes an error with an unknown outcome also match [catalog.ErrNoMatch], because
-// the lock must be read again.
+// unknownAsNoMatch makes an error with an unknown outcome also match [catalog.ErrNoMatch],
+// because the lock must be read again.
 func unknownAsNoMatch(err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
@@ -163,15 +166,19 @@ func beforeTakeover(step string, err error) error {
 // maxSilent limits the silent waiters that are evicted after one read.
 const maxSilent = 16
 
-// EvictSilent evicts the waiters of processes that have missed two pings, among the first n
-// suspects. So no release grants the lock to a dead process. It condemns no process. A live process
-// finds that its entry was removed, and queues again at its former place. EvictSilent returns the
-// number of evicted waiters, and the time until another waiter may have missed two pings. The time
-// is zero if no waiter has missed one ping.
+// EvictSilent evicts, from the first n suspects, the waiters whose processes have missed
+// two pings. So no release grants the lock to a dead process. EvictSilent condemns no
+// process. If an evicted process is alive, it detects the removal of its entry, and
+// queues again at its former place.
 //
-// Waiters also miss pings while the server is away. So this process must have observed a waiter for
-// longer than a ping interval, and its own pings must have been acknowledged for as long. If all
-// holders are dead, the server's clock is sufficient, because the lock is about to be granted.
+// EvictSilent returns the number of evicted waiters, and the time until another waiter may
+// have missed two pings. The time is zero if no waiter has missed one ping.
+//
+// Waiters also miss pings while the server is unavailable. So this process must have
+// observed the waiter for longer than a ping interval, and the server must have
+// acknowledged this process's own pings for as long. If all holders are dead, the lock is
+// about to be granted. An observation is then not required, because the server's clock is
+// sufficient.
 func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	evicted int, next time.Duration,
 ) {
@@ -193,7 +200,7 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 		evidence := "rule silent: its process has missed two pings; " + one.Decision.Reason
 		_, grants, err := j.Store.Apply(ctx, transition.Evict{Holder: gone, Evidence: evidence})
 		if errors.Is(err, catalog.ErrNoMatch) {
-			continue // it was granted the lock, or has left the queue
+			continue // the waiter was granted the lock, or has left the queue
 		}
 		if err != nil {
 			j.Log.Debug().Err(err).Str("lock", catalog.Printable(v.Name, 200)).
@@ -212,8 +219,8 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 }
 
 // missedPing reports whether the process of a waiter has missed at least one ping. If so, the
-// result left is the time until the waiter may be evicted, or zero if it may be evicted now. The
-// argument byServer means that the server's clock is sufficient, see EvictSilent.
+// result left is the time until the waiter may be evicted, or zero if it may be evicted now.
+// If the argument byServer is set, the server's clock is sufficient, see EvictSilent.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||

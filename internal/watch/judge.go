@@ -15,21 +15,21 @@ import (
 	"mongodlm/takeover"
 )
 
-// A Judge reads the locks that its process cannot acquire. It decides by the takeover rule which
-// holders and waiters are dead, and evicts them. It is safe for concurrent use.
+// A Judge reads the locks that its process cannot acquire. It decides by the takeover rule
+// which holders and waiters are dead, and evicts them. It is safe for concurrent use.
 type Judge struct {
 	Store  Store
 	Pinger *pinger.LockPinger
 	Clock  clock.Clock
 	Policy takeover.Policy
 	Log    zerolog.Logger
-	// Events receives the Judge's condemnations and evictions. It may be nil.
+	// Events receives the condemnations and evictions. It may be nil.
 	Events Events
-	// Granted is called immediately with the grants that follow an eviction.
+	// Granted receives the grants that follow an eviction, before the next eviction.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that a call failed to acquire. The function
-	// Go starts a goroutine, which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. Go
+	// starts a goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -38,8 +38,8 @@ type Judge struct {
 	refused refusals
 }
 
-// Events receives condemned processes and evicted holders and waiters, in the goroutine that
-// condemned or evicted them. It must not block.
+// Events is notified of each condemned process, and of each evicted holder or waiter. Its
+// methods must not block, because they delay further evictions.
 type Events interface {
 	Condemned(process, rule, evidence string)
 	Evicted(lock string, dead Suspect, evidence string)
@@ -54,9 +54,9 @@ type Store interface {
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 }
 
-// Read reads a lock, and decides on its holders and waiters. It also calls RecordSightings.
+// Read reads a lock, decides on its holders and waiters, and calls RecordSightings.
 func (j *Judge) Read(ctx context.Context, name string) (View, error) {
-	sent := j.Clock.Now() // R2: before the command is sent
+	sent := j.Clock.Now() // R2 in docs/safety.md: before the command is sent
 	seen, err := catalog.LookAt(ctx, j.Store, name)
 	if err != nil {
 		return View{}, err
@@ -78,10 +78,10 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 		return v
 	}
 	holders := seen.Lock.Holders()
-	parties := slices.Concat(holders, seen.Lock.Waiters)
-	v.Suspects = make([]Suspect, 0, len(parties))
+	all := slices.Concat(holders, seen.Lock.Waiters)
+	v.Suspects = make([]Suspect, 0, len(all))
 	decided := map[evidenceKey]Suspect{}
-	for i, p := range parties {
+	for i, p := range all {
 		key, waits := evidenceKey{p.Process, p.Takeover}, i >= len(holders)
 		one, known := decided[key]
 		if !known || one.Evidence.Subject().Lock != "" {
@@ -109,16 +109,16 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	return v
 }
 
-// An evidenceKey identifies a decision that several holders and waiters of a lock share. They have
-// the same process and the same recorded takeover time.
+// An evidenceKey identifies a decision. One decision applies to all holders and waiters
+// of a lock that have the same process and the same recorded takeover time.
 type evidenceKey struct {
 	process  string
 	takeover time.Duration
 }
 
-// decideLease judges a holder by its lease, if its process is not dead. Decide does not call
-// decideLease if the ping is malformed, because another version of this module may have written
-// both the ping and the lease.
+// decideLease judges a holder by its lease, if its process is not dead. It is not called if
+// the ping is malformed, because another version of this module may have written both the
+// ping and the lease.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{
@@ -133,30 +133,30 @@ func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, le
 	case d.Verdict == takeover.Take:
 		one.Evidence, one.Decision, one.Renewal = e, d, lease.Number
 	case one.Decision.Remaining <= 0 || d.Remaining < one.Decision.Remaining:
-		one.Decision.Remaining = d.Remaining // the time of the next read
+		one.Decision.Remaining = d.Remaining // for the time of the next read
 		one.Decision.Reason += "; " + d.Reason
 	}
 }
 
 // EvidenceOf returns the evidence on a holder or waiter, from the lock document and the ping.
-func EvidenceOf(party catalog.Participant, state catalog.PingState) takeover.Evidence {
+func EvidenceOf(p catalog.Participant, state catalog.PingState) takeover.Evidence {
 	e := takeover.Evidence{
-		Held: true, Process: party.Process, TS: party.TS, Recorded: party.Takeover,
+		Held: true, Process: p.Process, TS: p.TS, Recorded: p.Takeover,
 	}
 	if state.Err != nil {
 		e.Malformed = state.Err.Error()
 	}
-	if p := state.Ping; p != nil {
-		e.HasPing, e.Ping, e.Local = true, p.At, p.Local
-		e.Seq, e.HasSeq = p.Seq, p.HasSeq
-		e.PingInterval, e.PingTakeover = p.Interval, p.Takeover
-		seen := p.Sight
+	if ping := state.Ping; ping != nil {
+		e.HasPing, e.Ping, e.Local = true, ping.At, ping.Local
+		e.Seq, e.HasSeq = ping.Seq, ping.HasSeq
+		e.PingInterval, e.PingTakeover = ping.Interval, ping.Takeover
+		seen := ping.Sight
 		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
-		// A condemnation without By was written by a foreign program. It does not prove that the
-		// process is silent, so the holder is watched.
-		if p.Condemned != nil && p.Condemned.By != "" {
-			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(p.Condemned.By, 200),
-				catalog.Printable(p.Condemned.Evidence, 400))
+		// A condemnation without the field By was written by a foreign program. It does not
+		// prove that the process is silent, so the holder is watched.
+		if ping.Condemned != nil && ping.Condemned.By != "" {
+			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(ping.Condemned.By, 200),
+				catalog.Printable(ping.Condemned.Evidence, 400))
 		}
 	}
 	return e

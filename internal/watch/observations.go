@@ -7,8 +7,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// observations holds the observations of all processes that this process has read about. Repeated
-// TryLock calls continue one observation. One observation of a process serves all its locks.
+// observations holds the observations of other processes. Repeated calls of TryLock
+// continue one observation. All locks of an observed process share one observation.
 type observations struct {
 	mu    sync.Mutex // guards the fields below
 	seen  map[takeover.Subject]*observed
@@ -20,11 +20,12 @@ type observed struct {
 	last time.Duration // monotonic time of the last read
 }
 
-// maxObservations is the number of observations above which abandoned ones are dropped. This
-// happens once per ping interval, because a search after each read would cost milliseconds.
+// maxObservations is the number of observations above which abandoned observations are
+// dropped. The search for abandoned observations runs once per ping interval, because it
+// takes milliseconds.
 const maxObservations = 256
 
-// add adds one read to the observation of the read's subject, and returns the decision.
+// add adds one read to the observation of its subject, and returns the decision.
 func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Decision {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,7 +48,8 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 	}
 	if first, begun := before.First(); begun && e.Sent < before.last {
 		// Reads of several goroutines may overlap, and one read may contain a process several
-		// times. A read that overlaps the last one is judged, but not added to the observation.
+		// times. If this read overlaps the previous one, the decision uses it, but the
+		// observation does not keep it.
 		e.LongestGap = 0
 		if e.Server.Before(first.Server) {
 			e.Server = first.Server

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused limits the locks that a process watches after a call failed to acquire them. The lock
-// with the oldest such call is dropped first.
+// maxRefused limits the locks that a process watches after a call failed to acquire them.
+// Above the limit, the lock with the oldest failed call is dropped.
 const maxRefused = 256
 
 // maxSightings limits the sightings that are recorded after one read. Each sighting costs a
@@ -25,13 +25,13 @@ const maxSightings = 16
 
 const never = time.Duration(math.MaxInt64)
 
-// refusals holds the locks that a call failed to acquire. The process watches their holders and
-// waiters between calls, so calls at long intervals share one observation. Only a new call evicts,
-// see EvictDue.
+// refusals holds the locks that a call failed to acquire. The process watches their
+// holders and waiters between calls. So even calls at long intervals continue one
+// observation. Only a new call evicts, see EvictDue.
 type refusals struct {
 	mu      sync.Mutex // guards the fields below
 	locks   map[string]*refusedLock
-	running bool // readRefused runs
+	running bool // the goroutine readRefused runs
 }
 
 // A refusedLock is a lock that a call failed to acquire. All times are monotonic.
@@ -42,10 +42,10 @@ type refusedLock struct {
 	others        map[bson.ObjectID]progress
 }
 
-// progress shows whether a suspect is alive. It changes with the pings of the process, or with the
-// renewals of the lease.
+// progress shows whether a suspect is alive. It changes with each ping of the process. For a
+// holder with a lease, it changes with each renewal.
 type progress struct {
-	known   bool // a read with pings found it
+	known   bool // known from a read with pings
 	seq     int64
 	at      time.Time
 	renewal int64
@@ -57,13 +57,13 @@ func progressOf(v *View, one *Suspect) progress {
 		p.seq, p.at = ping.Seq, ping.At
 	}
 	if lease, ok := v.Lock.LeaseOf(one.TS); ok && !one.Waits {
-		p.seq, p.at, p.renewal = 0, time.Time{}, lease.Number // it may hang while its process pings
+		p.seq, p.at, p.renewal = 0, time.Time{}, lease.Number // pings do not show a hanging holder
 	}
 	return p
 }
 
-// progressOfOthers returns the progress of the suspects of other processes. It also returns the
-// progress of this process's holders with a lease.
+// progressOfOthers returns the progress of the suspects of other processes. It includes
+// holders of this process if they have a lease.
 func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	found := map[bson.ObjectID]progress{}
 	if v.Lock == nil || v.Malformed() != nil {
@@ -77,10 +77,12 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	return found
 }
 
-// WatchRefused starts the watch of a lock that a call failed to acquire. v is the view that the
-// call has read. If the call ended before it read the lock, v has no lock. From now on the process
-// reads the lock once per interval, until each suspect of the view has made progress or left. One
-// command reads all such locks.
+// WatchRefused starts the watch of a lock that a call failed to acquire. The argument v
+// is the view that the call has read. If the call ended before the read, v contains only
+// the name.
+//
+// From then on the process reads the lock once per Interval, until each suspect of the view
+// has made progress or left. One command reads all such locks.
 func (j *Judge) WatchRefused(v View) {
 	var others map[bson.ObjectID]progress
 	if v.Lock != nil || v.LockErr != nil {
@@ -105,7 +107,7 @@ func (j *Judge) WatchRefused(v View) {
 		if p.known {
 			l.read, l.due = now, j.due(&v, now)
 		} else if old, ok := l.others[ts]; ok {
-			others[ts] = old // from a read with pings; this view has no pings
+			others[ts] = old // keep the progress of a read with pings; this view has no pings
 		}
 	}
 	if others != nil {
@@ -153,9 +155,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire. It does nothing
-// if no suspect can be dead yet. Each new call for the lock calls EvictDue. The commands run in the
-// background, because the new call may have too little time for them.
+// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire. If no
+// suspect can be dead yet, EvictDue does nothing. Each new call for the lock calls EvictDue.
+// The commands run in the background, because the new call may have too little time for them.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -164,7 +166,7 @@ func (j *Judge) EvictDue(name string) {
 	if l == nil || now < max(l.due, l.retry) {
 		return
 	}
-	l.retry = now + j.Interval // after a failure, not with each call
+	l.retry = now + j.Interval // a failure is not repeated with each call
 	j.Go(func() {              // ends with its commands, which end with Closed
 		ctx, cancel := clock.Until(j.Closed)
 		defer cancel()
@@ -179,7 +181,7 @@ func (j *Judge) EvictDue(name string) {
 	})
 }
 
-// noteRead records a read of a lock, so that readRefused does not repeat it.
+// noteRead records a read of a lock, so that readRefused does not repeat the read.
 func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	j.refused.mu.Lock()
 	defer j.refused.mu.Unlock()
@@ -188,8 +190,8 @@ func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	}
 }
 
-// unread returns the locks whose last read was sent at the given time or earlier. The result over
-// reports whether the process watches no lock any more.
+// unread returns the locks whose last read was sent at the given time or earlier. The
+// result over is true if the process watches no lock any more.
 func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +205,6 @@ func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	return names, !r.running
 }
 
-// readRefused is the goroutine that reads the locks in refusals.
 func (j *Judge) readRefused() {
 	ctx, cancel := clock.Until(j.Closed)
 	defer cancel()
@@ -219,7 +220,8 @@ func (j *Judge) readRefused() {
 	}
 }
 
-// readLocks reads locks in refusals, and drops those without a silent suspect.
+// readLocks reads the given locks, and drops each lock without a silent suspect. It returns
+// false if the read fails.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	sent := j.Clock.Now() // R2
 	snapshots, err := j.Store.Snapshots(ctx, names)
@@ -239,7 +241,8 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 }
 
 // update compares the progress of the suspects with their progress at the last read. It drops
-// suspects that have made progress, because they are alive, and suspects that have left.
+// suspects that have made progress, because they are alive. It also drops suspects that have
+// left. A lock without suspects is dropped.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,9 +265,10 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings writes a takeover.Sight into the ping document of each silent process. Other
-// contenders can use it after this process has ended. The views come from one read. A process gets
-// one Sight, however many locks it uses. An error of the server ends RecordSightings.
+// RecordSightings writes a [takeover.Sight] into the ping document of each silent
+// process. Other contenders can use the Sight after this process has ended. The views
+// come from one read. Each process gets one Sight, even if it uses several locks. After
+// an error of the server, RecordSightings returns.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()
@@ -285,7 +289,7 @@ func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 			}})
 			if err != nil {
 				j.Log.Debug().Err(err).Str("process", catalog.Printable(one.Process, 200)).
-					Msg("recording a sighting failed")
+					Msg("recording the silence of a process failed")
 			}
 			done[one.Process] = true
 			if err != nil && !errors.Is(err, catalog.ErrNoMatch) || len(done) == maxSightings {

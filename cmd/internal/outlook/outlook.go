@@ -1,6 +1,7 @@
-// Package outlook forecasts the takeover of a held lock: the time when the holder loses the lock,
-// the time when another process may take it by the rules of package takeover, and the next holder.
-// It writes the forecast for the command line and the page.
+// Package outlook forecasts the takeover of a held lock: when the holder stops trusting
+// the lock, when another process may take the lock, and which process holds it next. The
+// forecast follows the rules of package takeover. The package also formats the forecast
+// as text.
 package outlook
 
 import (
@@ -13,34 +14,37 @@ import (
 	"mongodlm/takeover"
 )
 
-// An Outlook is the forecast for a lock whose holder stops pinging now. Its times count from the
-// time of the read, by the server's clock.
+// An Outlook is the forecast for a lock whose holder stops pinging now. All times count
+// from the moment at which the lock was read.
 type Outlook struct {
 	Process string `json:"process"`
-	// Rule is the rule that lets a contender take the lock: "condemned", "lease", "witnesses" or
-	// "watch", as in package takeover. It is "never" if no rule does.
+	// Rule is the rule by which a contender takes the lock: "condemned", "lease",
+	// "witnesses" or "watch", as in package takeover. It is "never" if no rule applies.
 	Rule       string `json:"rule"`
 	TakeoverMS int64  `json:"takeoverMS"` // the lifetime of the lease if Rule is "lease"
-	// LostInMS is the time until the holder itself stops trusting the lock, if the holder is alive
-	// and has the default margin. LostInMS is null when unknown.
+	// LostInMS is the time in milliseconds until the holder stops trusting the lock, if its
+	// process is still alive. It assumes the default Margin of package distlock. It is null
+	// if unknown.
 	LostInMS *int64 `json:"lostInMS"`
-	// EarliestMS is the time until a contender may take the lock, if it has read the lock before.
-	// LatestMS is the time for a contender that reads the lock only now; it does not depend on
-	// clocks. Both are null when no contender may take the lock.
+	// EarliestMS is the time in milliseconds until the lock can be taken by a contender
+	// that has read it before. LatestMS is the same time for a contender that reads the
+	// lock for the first time now. LatestMS holds even if the clocks are wrong. Both are
+	// null if no contender may take the lock.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // the number of other holders
-	// Next is the first waiter in the queue that is not dead: it gets the lock next. Next is empty if
-	// there is no such waiter. Passed is the number of dead waiters before it.
+	// Next is the process of the first live waiter, or empty without a live waiter. Waiters
+	// that die together with the holder do not count. Passed is the number of waiters in
+	// front of Next.
 	Next   string `json:"next"`
 	Passed int    `json:"passedOver"`
 
-	pulse string        // the watched sign of life; empty without one
-	age   time.Duration // of the pulse; negative when unknown
-	// watched is the longest time for which a live waiter has seen the sign of life unchanged. It
-	// is negative when unknown.
+	pulse string        // the sign of life: ping or renewal; empty without a ping
+	age   time.Duration // the age of the pulse; negative when unknown
+	// watched is the longest time for which a live waiter has seen no new ping or renewal
+	// of the holder. It is negative if unknown.
 	watched time.Duration
-	late    bool // the holder is gone or its lease has run out: a takeover is in progress
+	late    bool // the holder is gone or its lease has run out, so a takeover may be in progress
 }
 
 func milliseconds(d time.Duration) *int64 {
@@ -48,7 +52,7 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// duration converts milliseconds. It returns -1 for nil, an unknown time.
+// duration converts milliseconds. It returns a negative duration for nil.
 func duration(ms *int64) time.Duration {
 	if ms == nil {
 		return -1
@@ -56,12 +60,13 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// The default margin of a holder is the takeover time divided by marginShare.
+// By default, a holder stops trusting its lock when 1/marginShare of the takeover time
+// remains.
 const marginShare = 4
 
-// Foresee returns the forecast, by the rules of package takeover, for the case that holder h stops
-// pinging now. The parameter others is the number of further holders. Foresee skips waiters in
-// queue that are dead or die with h.
+// Foresee returns the forecast for a lock whose holder h stops pinging now. It applies
+// the rules of package takeover. The parameter others is the number of other holders.
+// Foresee skips dead waiters, and waiters that die together with h.
 func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
@@ -104,20 +109,20 @@ func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook
 	return o
 }
 
-// setTimes sets the rule and the times for a contender with policy p. e is the evidence without
-// times.
+// setTimes computes the rule and the times for a contender with policy p. The evidence e
+// contains no times.
 func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole := takeover.Decide(e, e, p).Remaining
 	untilOld := max(0, whole-o.age)
-	if o.age >= 0 { // else the watch of other waiters is unknown
+	if o.age >= 0 { // otherwise the age is unknown
 		e.Ping, e.Local = time.Unix(0, 0), time.Unix(0, 0)
 		e.Server = e.Ping.Add(o.age + untilOld)
 		e.Wall = e.Server
 	}
 	p.Rule = takeover.Witnesses
 	o.TakeoverMS, o.Rule = cmp.Or(whole, p.Takeover).Milliseconds(), "watch"
-	d := takeover.Decide(e, e, p) // of a ping that is old, without a watch
+	d := takeover.Decide(e, e, p) // for an old ping and no watch
 	earliest := untilOld
 	switch watched := max(0, whole-o.watched); {
 	case d.Verdict == takeover.Malformed:
@@ -127,7 +132,7 @@ func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 		o.Rule, earliest = d.Rule, 0
 	case o.age < 0:
 		earliest = 0
-	case o.watched >= 0: // the rule witnesses needs an old ping, but a shorter watch than the whole
+	case o.watched >= 0: // rule witnesses needs an old ping, and only a part of the watch
 		if earliest = max(untilOld, d.Remaining-o.watched); earliest < watched {
 			o.Rule = "witnesses"
 		} else {
@@ -144,22 +149,22 @@ func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	}
 }
 
-// A Line is one statement of an outlook.
+// A Line is one statement of a forecast, with a label.
 type Line struct{ What, Text string }
 
-// Lines returns the forecast as statements. It assumes that the holder dies now. Parameter name
-// maps a process to its displayed name.
+// Lines returns the forecast as labeled statements. The given function formats a process
+// for display.
 func (o Outlook) Lines(name func(process string) string) []Line {
 	switch o.Rule {
 	case "never":
-		return []Line{{"taken", "never: its ping cannot be understood"}}
+		return []Line{{"taken", "never: its ping is malformed"}}
 	case "condemned":
-		return []Line{{"taken", "at once: a contender has declared it dead"}, {"then", o.successor(name)}}
+		return []Line{{"taken", "immediately: a contender has declared it dead"},
+			{"then", o.successor(name)}}
 	}
 	return append(o.times(), Line{"then", o.successor(name)})
 }
 
-// successor describes the next holder.
 func (o Outlook) successor(name func(process string) string) string {
 	next := name(o.Next)
 	if o.Passed > 0 && o.Next != "" {
@@ -173,16 +178,17 @@ func (o Outlook) successor(name func(process string) string) string {
 	case o.Next == "" && o.Others == 0:
 		return "the first caller gets it; no process waits"
 	case o.Next == "":
-		return fmt.Sprintf("it remains held, by %d more; no process waits", o.Others)
+		return fmt.Sprintf("it remains held (other holders: %d); no process waits", o.Others)
 	case o.Others == 0:
 		return "the next waiter gets it: " + next
 	}
-	return fmt.Sprintf("it remains held, by %d more; %s gets it when there is room", o.Others, next)
+	return fmt.Sprintf("it remains held (other holders: %d); %s gets it when there is room",
+		o.Others, next)
 }
 
 func (o Outlook) limit() string {
 	if o.Rule == "lease" {
-		return "life of its lease"
+		return "lease duration"
 	}
 	return "takeover time"
 }
@@ -202,10 +208,10 @@ func (o Outlook) times() (all []Line) {
 		o.limit())
 	switch lost := duration(o.LostInMS); {
 	case lost == 0:
-		say("lost", "it no longer trusts the lock, by the default margin")
+		say("lost", "it no longer trusts the lock, with the default margin")
 	case lost > 0:
-		say("lost", "in %s: then it no longer trusts the lock, if it is only cut off, by the "+
-			"default margin", words.Age(lost))
+		say("lost", "in %s it stops trusting the lock, if it is only cut off, with the default "+
+			"margin", words.Age(lost))
 	}
 	by := map[string]string{
 		"witnesses": "by a contender that reads it meanwhile, if all clocks agree",
@@ -218,12 +224,13 @@ func (o Outlook) times() (all []Line) {
 		by["watch"] = "by a waiter that has then watched it for the whole takeover time"
 	}
 	say("taken", "in %s at the earliest, %s", words.Age(duration(o.EarliestMS)), by[o.Rule])
-	say("", "in %s by a contender whose first read is now, independent of clocks",
+	say("", "in %s by a contender that first reads it now, independent of clocks",
 		words.Age(duration(o.LatestMS)))
 	return all
 }
 
-// Sentence returns the forecast in one sentence, for an operator who inspects a lock in trouble.
+// Sentence returns the forecast as a short text for an operator. The given function
+// formats a process for display.
 func (o Outlook) Sentence(name func(process string) string) string {
 	takeover := fmt.Sprintf("The %s is %v; ", o.limit(), time.Duration(o.TakeoverMS)*time.Millisecond)
 	soon := "in about " + words.Age(duration(o.EarliestMS))
@@ -232,16 +239,16 @@ func (o Outlook) Sentence(name func(process string) string) string {
 	}
 	switch {
 	case o.Rule == "never":
-		return "It is never taken: the holder's ping cannot be understood."
+		return "It is never taken: the holder's ping is malformed."
 	case o.Rule == "condemned" && o.Next == "":
 		return "Its holder is declared dead: " + o.successor(name) + "."
 	case o.Rule == "condemned":
-		return "It will be taken at once, its holder is declared dead: " + o.successor(name) + "."
+		return "It will be taken immediately; its holder is declared dead: " + o.successor(name) + "."
 	case o.late && o.Next != "":
 		return "It will be taken " + soon + ". " + takeover + o.successor(name) + "."
 	case o.late || o.pulse == "" || o.age < 0:
 		return "It can be taken " + soon + ". " + takeover + o.successor(name) + "."
 	}
-	return "Its holder pings. If that died now, it would be taken " + soon + ". " + takeover +
-		o.successor(name) + "."
+	return "Its holder pings. If the holder died now, the lock would be taken " + soon + ". " +
+		takeover + o.successor(name) + "."
 }

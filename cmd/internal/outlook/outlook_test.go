@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The forecast for a dead holder agrees with the takeover rules. Each row is a case.
+// The forecast for a dead holder agrees with the takeover rules.
 func TestForesee_Rules(t *testing.T) {
 	t.Parallel()
 	const none = -1
@@ -67,8 +67,9 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-// The forecast counts the time for which live waiters have watched the holder, and names the first
-// waiter that survives the holder. Its times agree with package takeover.
+// The forecast skips dead waiters and names the first live waiter. If a live waiter
+// already watches the holder, the takeover is earlier. The times agree with package
+// takeover.
 func TestForesee_DeadWaiters_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,
@@ -122,8 +123,8 @@ func TestForesee_DeadWaiters_AreLeftOut(t *testing.T) {
 	}
 }
 
-// The sentence contains the time of the takeover, the takeover time and the next holder. It
-// promises no takeover that cannot happen.
+// The sentence states when the lock can be taken, the takeover time and the next holder.
+// For a holder with a malformed ping it announces no takeover.
 func TestSentence_HasTheTimeAndTheNextHolder(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {
@@ -142,19 +143,19 @@ func TestSentence_HasTheTimeAndTheNextHolder(t *testing.T) {
 		queue []distlock.LockInfo
 		want  string
 	}{
-		"lives": {ping(time.Second), queue, "Its holder pings. If that died now, it would be taken in " +
-			"about 19s. The takeover time is 20s; the next waiter gets it: w."},
+		"lives": {ping(time.Second), queue, "Its holder pings. If the holder died now, the lock would " +
+			"be taken in about 19s. The takeover time is 20s; the next waiter gets it: w."},
 		"silent, one waits": {ping(4 * time.Second), queue,
 			"It will be taken in about 16s. The takeover time is 20s; the next waiter gets it: w."},
 		"silent, no process waits": {ping(4 * time.Second), nil, "It can be taken in about 16s. The " +
 			"takeover time is 20s; the first caller gets it; no process waits."},
 		"lease": {ping(0, func(i *distlock.LockInfo) { i.Lease, i.LeaseAge = 5*time.Second, time.Hour }),
-			nil, "It can be taken at any moment. The life of its lease is 5s; the first caller gets it; " +
+			nil, "It can be taken at any moment. The lease duration is 5s; the first caller gets it; " +
 				"no process waits."},
 		"condemned": {ping(time.Minute, func(i *distlock.LockInfo) { i.Condemned = true }), queue,
-			"It will be taken at once, its holder is declared dead: the next waiter gets it: w."},
+			"It will be taken immediately; its holder is declared dead: the next waiter gets it: w."},
 		"bad ping": {ping(0, func(i *distlock.LockInfo) { i.BadPing = &distlock.MalformedError{} }), queue,
-			"It is never taken: the holder's ping cannot be understood."},
+			"It is never taken: the holder's ping is malformed."},
 	} {
 		got := outlook.Foresee(c.of, 0, c.queue).Sentence(func(process string) string { return process })
 		if got != c.want {

@@ -1,5 +1,5 @@
-// Package scrape serves the metrics of a command to Prometheus. It implements the flag --metrics of
-// distlock and balancer-demo.
+// Package scrape serves metrics to Prometheus. It implements the flag --metrics of the
+// commands distlock and balancer-demo.
 package scrape
 
 import (
@@ -19,7 +19,6 @@ import (
 	"mongodlm/configserver"
 )
 
-// Limits on a client.
 const (
 	readLimit  = 5 * time.Second
 	writeLimit = 30 * time.Second
@@ -30,20 +29,21 @@ const (
 
 // Usage is the help text of the flag --metrics.
 const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at " +
-	"/metrics;\nloopback unless a host is named, port 0 is one of the system's choice"
+	"/metrics;\nloopback unless a host is named, port 0 selects a free port"
 
-// Accept checks the value of --metrics and returns it with its host. Without a host, as in "9187"
-// or ":9187", the host is 127.0.0.1. To serve other machines, name a host such as 0.0.0.0.
+// Accept validates the value of --metrics and returns it as host:port. If the value has
+// no host, as in "9187" or ":9187", the host is 127.0.0.1. To serve other machines, name
+// a host such as 0.0.0.0.
 func Accept(addr string) (string, error) {
 	if _, err := strconv.ParseUint(addr, 10, 64); err == nil {
 		addr = ":" + addr
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", fmt.Errorf("--metrics %q is no address: give host:port, or a port", addr)
+		return "", fmt.Errorf("--metrics %q is not an address: give host:port, or a port", addr)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", fmt.Errorf("--metrics %q has no port: it is a number up to %d", addr, maxPort)
+		return "", fmt.Errorf("--metrics %q has no valid port: give a number up to %d", addr, maxPort)
 	}
 	if host == "" {
 		host = "127.0.0.1"
@@ -51,15 +51,15 @@ func Accept(addr string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// A Server serves metrics until Close.
+// A Server serves metrics until Close is called.
 type Server struct {
 	http     http.Server
 	listener net.Listener
 	served   chan struct{}
 }
 
-// Start serves the metrics of the collectors, of the Go runtime and of the process. addr is a
-// result of Accept. Errors name the flag.
+// Start serves the metrics of the given collectors, of the Go runtime and of the process.
+// The address must come from Accept. The errors name the flag --metrics.
 func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
 	registry := prom.NewRegistry()
 	all := append(shown, collectors.NewGoCollector(),
@@ -72,8 +72,8 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, 
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--metrics %s: another program has this port; name another one, or 0 "+
-			"for one of the system's choice", addr)
+		return nil, fmt.Errorf("--metrics %s: the port is in use by another program; use another port, "+
+			"or 0 for a free port", addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--metrics %s: %w", addr, err)
@@ -97,7 +97,7 @@ func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, 
 // URL returns the address of the metrics.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() + "/metrics" }
 
-// Close stops the server. A running scrape has closeLimit to finish.
+// Close stops the server. It waits up to two seconds for running scrapes.
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
@@ -107,7 +107,8 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Above adds n to the port of addr, a result of Accept. Port 0 stays 0.
+// Above returns the address with n added to its port. The address must come from Accept.
+// Port 0 stays 0. A port above 65535 is an error.
 func Above(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -126,14 +127,14 @@ func Above(addr string, n int) (string, error) {
 }
 
 var (
-	clientsDesc = prom.NewDesc("configserver_clients", "Clients that are connected.", nil, nil)
+	clientsDesc = prom.NewDesc("configserver_clients", "Connected clients.", nil, nil)
 	refusedDesc = prom.NewDesc("configserver_refused_clients_total",
-		"Clients that were turned away, since too many were connected.", nil, nil)
+		"Clients that were refused because too many were connected.", nil, nil)
 	commandsDesc = prom.NewDesc("configserver_commands_total",
-		"Commands that were passed on, by kind: read or write.", []string{"kind"}, nil)
+		"Forwarded commands, by kind: read or write.", []string{"kind"}, nil)
 )
 
-// ConfigServer returns a collector of the metrics of an embedded server.
+// ConfigServer returns a collector of the metrics of an embedded config server.
 func ConfigServer(s interface{ Stats() configserver.Stats }) prom.Collector { return server{s} }
 
 type server struct {

@@ -27,7 +27,8 @@ func get(t *testing.T, url string) (int, string) {
 	return reply.StatusCode, string(text)
 }
 
-// The page has the given metrics and the metrics of the program. No other page is served.
+// The page /metrics contains the given metrics and the metrics of the Go runtime. The
+// server has no other page.
 func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
@@ -43,7 +44,8 @@ func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	}
 }
 
-// docs/metrics.md lists the metrics of an embedded server, which follow Prometheus' conventions.
+// The metrics of an embedded server are documented in docs/metrics.md and follow the
+// conventions of Prometheus.
 func TestConfigServer_IsDocumented(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../../docs/metrics.md"))(t)
@@ -73,8 +75,7 @@ type counted struct{}
 
 func (counted) Stats() configserver.Stats { return configserver.Stats{Clients: 3, Writes: 2} }
 
-// The error for a port in use names the option and the remedy. A failed second server does not
-// affect the first.
+// The error for a port in use names the option, the reason and the remedy.
 func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
@@ -86,15 +87,15 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 		t.Fatal("two have one port")
 	}
 	for _, want := range []string{"--metrics " + other.Addr().String(), "another program",
-		"0 for one"} {
+		"0 for a free port"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
 }
 
-// If the address has no host, only this machine can read the metrics. An invalid address is refused
-// before any other step.
+// If the address has no host, only this machine can read the metrics. The error for an
+// invalid address names the option.
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
@@ -114,7 +115,8 @@ func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	}
 }
 
-// Several processes get consecutive ports, up to the highest port.
+// Above returns the address whose port is n higher. Port 0 stays 0. A port above 65535 is an
+// error.
 func TestAbove_CountsPorts(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -23,7 +23,7 @@ import (
 
 type recorder = httptest.ResponseRecorder
 
-// form returns a function that makes a request send a form.
+// form returns a function that makes a request submit the given values as a form.
 func form(values url.Values) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -34,7 +34,7 @@ func form(values url.Values) func(*http.Request) {
 
 func breaks(c *ui.Config) { c.AllowBreak = true }
 
-// held returns the address of the page that breaks a guard's lock.
+// held returns the address of the form that breaks the lock of a guard.
 func held(g *distlock.TryGuard, name string) string {
 	return fmt.Sprintf("/break?name=%s&fence=%d&session=%s", url.QueryEscape(name), g.Fence(),
 		g.Session().Hex())
@@ -45,7 +45,8 @@ var (
 	actionOf = regexp.MustCompile(`action="(/break[^"]+)"`)
 )
 
-// ask makes the first step of a break and returns the form's address and ticket.
+// ask opens the form that breaks a lock. It returns the target and the ticket of the
+// form.
 func (w *world) ask(target string) (action, ticket string) {
 	w.t.Helper()
 	page := w.get(target)
@@ -56,7 +57,7 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// The page before a break shows that the next waiter is dead.
+// If the next waiter is dead, the page reports this before a break.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -72,11 +73,12 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 			return fmt.Sprintf("/break?name=%s&fence=7&session=%s", url.QueryEscape(name), session.Hex())
 		}
 		want(t, w.get(address("host:2:1:dead")), ">condemned<", "The next waiter seems to be dead")
-		lack(t, w.get(address("host:1:1:alive")), ">condemned<", "looks dead")
+		lack(t, w.get(address("host:1:1:alive")), ">condemned<", "seems to be dead")
 	})
 }
 
-// Requests that only read break no lock. A break in two steps frees a lock of any name.
+// Opening the form does not break the lock. Submitting the form breaks the lock, even if
+// the name of the lock has special characters.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -99,8 +101,8 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 	})
 }
 
-// If two pages break a lock at the same time, one succeeds. The other reports that nothing was
-// changed, and the next holder keeps the lock.
+// If two pages break a lock at the same time, one succeeds. The other page reports that
+// nothing was changed, and the next holder keeps the lock.
 func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")
@@ -110,15 +112,15 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 		second, other := w.ask(held(g, "job"))
 		rec := w.request("POST", first, form(url.Values{"ticket": {ticket}, "why": {"one"}}))
 		want(t, rec.Body.String(), "granted to the next waiter")
-		// The second break must not evict the next holder, although its form was made before.
+		// The second form is older than the next holder, so it must not evict that holder.
 		rec = w.request("POST", second, form(url.Values{"ticket": {other}, "why": {"two"}}))
 		assert.Equal(t, rec.Code, http.StatusConflict, "the second: %d, want %d")
 		want(t, rec.Body.String(), "Nothing was changed")
 	})
 }
 
-// MongoDB's lock manager raises no fence. So a break needs the session of the holder that was
-// shown.
+// MongoDB's own lock manager keeps the fence of the previous holder. A break of its lock
+// therefore succeeds only with the session of the present holder.
 func TestBreak_ForeignHolder_NeedsItsSession(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {
@@ -142,7 +144,7 @@ func TestBreak_ForeignHolder_NeedsItsSession(t *testing.T) {
 	})
 }
 
-// A request that does not come from a page of this program breaks no lock.
+// Without a valid ticket for this lock, or without a reason, a request breaks no lock.
 func TestBreak_WithoutWhatItNeeds_Refused(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()

@@ -19,7 +19,7 @@ import (
 // breakLimit bounds a break. A break continues even if the browser disconnects.
 const breakLimit = 10 * time.Second
 
-// A breakPage requests the confirmation of a break, or shows its result.
+// A breakPage asks the user to confirm a break, or shows the result.
 type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo
@@ -27,7 +27,7 @@ type breakPage struct {
 	Gone    string // the warning about a dead next waiter
 	Why     string
 	Ticket  string
-	Problem string // the reason why the lock is unchanged
+	Problem string // the reason why the break failed or cannot be done
 	Done    string // the result
 	Granted []distlock.LockInfo
 }
@@ -46,20 +46,21 @@ type breakTarget struct {
 func parseTarget(form url.Values) (b breakTarget, err error) {
 	b.name = form.Get("name")
 	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
-		return b, errors.New("the fence is missing or no number")
+		return b, errors.New("the fence is missing or is not a number")
 	}
 	if b.session, err = bson.ObjectIDFromHex(form.Get("session")); err != nil {
-		return b, errors.New("the session is missing or none")
+		return b, errors.New("the session is missing or invalid")
 	}
 	return b, nil
 }
 
-// texts returns the strings that identify this break in a ticket.
+// texts returns the strings that identify the break in a signed ticket.
 func (b breakTarget) texts() []string {
 	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
 }
 
-// breakPageOf returns a page with the holder, or with the reason why the holder cannot be broken.
+// breakPageOf returns a page that shows the holder, or the reason why a break is not
+// possible.
 func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 	p := breakPage{Name: b.name}
 	holders, queue, err := s.cfg.Inspector.Holder(ctx, b.name)
@@ -78,11 +79,12 @@ func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 			return p
 		}
 	}
-	p.Problem = "The lock is not as you saw it: that holder has it no more. Nothing was changed."
+	p.Problem = "The lock has changed: that holder no longer holds it. Nothing was changed."
 	return p
 }
 
-// askBreak serves the first step: it shows the holder and requests the confirmation.
+// askBreak serves the first step of a break. It shows the holder and requests the
+// confirmation.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	b, err := parseTarget(r.URL.Query())
 	if err != nil {
@@ -97,7 +99,7 @@ func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	s.writeBreak(w, r, code, p)
 }
 
-// doBreak serves the second step: it breaks the lock.
+// doBreak serves the second step of a break. It breaks the lock.
 func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	b, err := parseTarget(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
@@ -107,7 +109,7 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	if !s.validTicket(r.PostForm.Get("ticket"), b.texts()...) {
 		p := s.breakPageOf(r.Context(), b)
 		if p.Problem == "" {
-			p.Problem = "The question was not asked by this program, or more than ten minutes ago. " +
+			p.Problem = "The form is not from this program, or is older than ten minutes. " +
 				"Nothing was changed."
 		}
 		s.writeBreak(w, r, http.StatusForbidden, p)
@@ -123,7 +125,7 @@ func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
-		Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("broken by the page")
+		Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("the page broke a lock")
 	s.writeBreak(w, r, http.StatusOK, breakResult(b, now))
 }
 
@@ -131,10 +133,10 @@ func (s *Server) failed(ctx context.Context, b breakTarget, why string, err erro
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
 		return http.StatusConflict, breakPage{Name: b.name,
-			Problem: "The lock is not as you saw it: that holder has it no more. Nothing was changed."}
+			Problem: "The lock has changed: that holder no longer holds it. Nothing was changed."}
 	case errors.Is(err, distlock.ErrOutcomeUnknown):
 		return http.StatusBadGateway, breakPage{Name: b.name,
-			Problem: "It may or may not be broken now. Look at the lock again: " + s.problem(err)}
+			Problem: "The lock may or may not be broken now. Check the lock again: " + s.problem(err)}
 	}
 	p := s.breakPageOf(ctx, b)
 	p.Why = why
@@ -149,7 +151,7 @@ func breakResult(b breakTarget, now []distlock.LockInfo) breakPage {
 	p := breakPage{Name: b.name}
 	switch {
 	case len(now) == 0:
-		p.Done = "That holder is out of the lock. Other holders remain."
+		p.Done = "That holder no longer holds the lock. Other holders remain."
 	case !now[0].Held:
 		p.Done = "The lock is free now."
 		if now[0].Fence > 0 {
@@ -171,12 +173,13 @@ func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v
 	s.write(w, code, "static", s.layout(r, v, now))
 }
 
-// allowChanges refuses a request if the page is read-only. Otherwise it parses the form and calls
-// next.
+// allowChanges refuses a request if the page is read-only. Otherwise it parses the form
+// and calls the next handler.
 func (s *Server) allowChanges(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.cfg.AllowBreak {
-			s.refuse(w, http.StatusForbidden, "This page was started without --allow-break: it only shows.")
+			s.refuse(w, http.StatusForbidden,
+				"This page was started without --allow-break: it is read-only.")
 			return
 		}
 		if err := r.ParseForm(); err != nil {

@@ -28,18 +28,18 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// browserLimit bounds every wait for a browser. A busy machine needs seconds to start one.
+// browserLimit bounds each use of a browser. A busy machine needs seconds to start a
+// browser.
 const browserLimit = 5 * time.Minute
 
-// tab is a page in a real browser.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 	url string
 
 	mu sync.Mutex // guards messages
-	// messages are the browser's messages about the page: errors, refusals by the policy and
-	// dialogs.
+	// messages contains errors of the browser, violations of the content security policy,
+	// and dialogs.
 	messages []string
 }
 
@@ -52,8 +52,7 @@ func browserPath() string {
 	return ""
 }
 
-// startBrowser starts a browser for the first test that needs it. The browser ends after the last
-// test.
+// startBrowser starts a browser at the first call. The browser ends after the last test.
 var startBrowser = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browserPath()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
@@ -69,7 +68,7 @@ var startBrowser = sync.OnceValues(func() (context.Context, error) {
 
 var endBrowser = func() error { return nil }
 
-// inBrowser shows a world in a separate browser window.
+// inBrowser opens the page of a world in a separate browser context.
 func inBrowser(t *testing.T, w *world) *tab {
 	t.Helper()
 	server := httptest.NewServer(w.page)
@@ -113,7 +112,6 @@ func (b *tab) open(ctx context.Context, options ...chromedp.ContextOption) {
 	b.do(chromedp.EmulateViewport(1280, 800))
 }
 
-// another opens a second tab in the same browser.
 func (b *tab) another() *tab {
 	b.t.Helper()
 	other := &tab{t: b.t, url: b.url}
@@ -126,20 +124,20 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	assert.Must(b.t, chromedp.Do(b.ctx, actions...))
 }
 
-// visit opens a page and waits until it is live.
+// visit opens a page and waits until its script runs.
 func (b *tab) visit(path string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.url + path))
 	b.live()
 }
 
-// live waits until the page's script runs.
 func (b *tab) live() {
 	b.t.Helper()
 	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
 }
 
-// until waits until a condition holds, even if the tab has moved to another page.
+// The test waits until the JavaScript condition is true. The tab may open another page
+// meanwhile.
 func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""
@@ -154,12 +152,12 @@ func (b *tab) until(what, condition string) {
 		if now, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](readable)); err == nil {
 			text = now
 		}
-		// The evaluation fails while the page changes.
+		// An evaluation fails while the tab opens another page.
 		clock.Sleep(clock.System(), 20*time.Millisecond, b.ctx.Done())
 	}
 }
 
-// readable evaluates to the visible text of a page.
+// readable is a JavaScript expression for the visible text of a page.
 const readable = `[location.href, document.title, document.body.innerText,
 	...[...document.querySelectorAll("rect.bar title")].map((t) => t.textContent)].join("\n")`
 
@@ -172,8 +170,8 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// checkMessages checks that each of the browser's messages about the page contains one of the given
-// words.
+// checkMessages reports every message as an error, except messages that contain one of
+// the given words.
 func (b *tab) checkMessages(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -185,14 +183,14 @@ func (b *tab) checkMessages(but ...string) {
 	}
 }
 
-// browserWorld returns a world in real time, for pages in a browser.
+// browserWorld returns a world with real time, which a browser requires.
 func browserWorld(t *testing.T) *world {
 	t.Helper()
 	needsBrowser(t)
 	return newWorld(t, func(c *ui.Config) { c.AllowBreak, c.Interval = true, 100*time.Millisecond })
 }
 
-// needsBrowser skips the test in a short run, or if there is no browser.
+// needsBrowser skips the test with -short or if this machine has no browser.
 func needsBrowser(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -204,11 +202,12 @@ func needsBrowser(t *testing.T) {
 	t.Parallel()
 }
 
-// In a real browser the page works as follows:
-//   - It follows changes and obeys keys.
-//   - It executes no part of a name.
+// In a real browser the page behaves as follows:
+//
+//   - It shows changes and obeys keys.
+//   - It does not execute a part of a lock's name.
 //   - It keeps typed text.
-//   - It reports that the server is away, and recovers by itself.
+//   - If the server does not answer, the page reports this and recovers by itself.
 //   - If two tabs break a lock, one succeeds.
 func TestBrowser_Live(t *testing.T) {
 	w := browserWorld(t)
@@ -222,7 +221,8 @@ func TestBrowser_Live(t *testing.T) {
 	assert.Equal(t, value[string](b, `document.querySelector("a.row").innerText`), odd,
 		"the odd lock shows as %q, want %q")
 
-	// A key press that is sent through the protocol would type text even if the page prevents that.
+	// A script sends the key, because a key press of chromedp types the slash even if the
+	// page prevents it.
 	value[bool](b,
 		`document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
 	b.until("a key leads to the search", `document.activeElement.id === "q"`)
@@ -245,7 +245,7 @@ func TestBrowser_Live(t *testing.T) {
 		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 	b.until("it says that the server is away",
 		`document.getElementById("live").dataset.state === "stale" &&
-		document.body.innerText.includes("The locks could not be read since")`)
+		document.body.innerText.includes("Reads of the locks have failed since")`)
 	w.store.Set(nil)
 	b.until("it comes back",
 		`document.getElementById("live").dataset.state === "on" && !document.querySelector(".problem")`)
@@ -270,8 +270,9 @@ func TestBrowser_Live(t *testing.T) {
 	other.checkMessages("409") // the status of the reply
 }
 
-// With 1,000 locks the live page does not jump and does not exceed a narrow screen. Its light and
-// dark modes follow the system and the switch.
+// An update of a page with 1,000 locks does not move the content. The page fits a narrow
+// screen. Its colors follow the system setting, and the switch for light and dark on the
+// page.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {

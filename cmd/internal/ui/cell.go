@@ -11,7 +11,7 @@ import (
 
 const cellLimit = 10 * time.Second
 
-// A cell caches a value for all viewers. It reads the value only while a page shows it.
+// A cell caches a value that all browsers share. It reads the value only on demand.
 type cell[T any] struct {
 	clock clock.Clock
 	keep  time.Duration
@@ -25,7 +25,7 @@ type cell[T any] struct {
 	latest reading[T]
 }
 
-// get returns the value. It reads the value again if it is too old.
+// get returns the cached value. A value that is older than c.keep is read again.
 func (c *cell[T]) get(ctx context.Context) reading[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	if c.known && now.Mono-c.at.Mono < c.keep {
 		return c.latest
 	}
-	// The read outlives the caller, because callers share the value.
+	// The read outlives the request of one browser, because all browsers share the value.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit)
 	defer cancel()
 	value, err := c.read(ctx)
@@ -46,10 +46,11 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 	return c.latest
 }
 
-// countWait is how long a call of get without a recent count waits for the next count.
+// countWait is the longest time for which a page waits for a new count.
 const countWait = time.Second
 
-// A deadCounter counts dead rows in the background, so that a slow count does not delay the page.
+// A deadCounter counts dead rows in a separate goroutine, so that a slow count does not
+// delay the page.
 type deadCounter struct {
 	clock  clock.Clock
 	count  func(ctx context.Context, queues []string) (int64, error)
@@ -62,9 +63,9 @@ type deadCounter struct {
 	running, closed bool
 }
 
-// get returns the latest count. It starts a new count if the pause after the latest count is over. If
-// there is no count, or no call came for a while, get waits for the new count, for at most
-// countWait. The count ends with ctx.
+// get returns the latest count. It starts a new count if the pause after the latest count
+// is over. The new count ends with ctx. If the latest count is old or missing, get waits
+// for the new count, but at most countWait.
 func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 	t.mu.Lock()
 	now, counted := t.clock.Now().Mono, make(chan struct{})
@@ -103,8 +104,8 @@ func (t *deadCounter) run(ctx context.Context, queues []string) {
 	t.running = false
 }
 
-// close waits for a running count. No further count begins. The caller has cancelled the context of
-// the counts.
+// close waits for a running count and prevents further counts. The caller must first
+// cancel the context of the counts.
 func (t *deadCounter) close() {
 	t.mu.Lock()
 	t.closed = true
@@ -112,9 +113,9 @@ func (t *deadCounter) close() {
 	t.wg.Wait()
 }
 
-// A reading is a value that was read from the server, or the reason why the read failed, or both.
-// Only [contentOf] makes a page from it. A reading that never succeeded has no value, so no page
-// shows a figure or "none" for it.
+// A reading is the latest value that was read from the server, the error of the latest
+// attempt, or both. Before the first success there is no value, and pages show "Unknown".
+// Pages format every reading with [contentOf].
 type reading[T any] struct {
 	value   T
 	at      time.Time // by this machine's clock; zero before the first success
@@ -122,8 +123,8 @@ type reading[T any] struct {
 	problem string    // the error of the latest attempt; empty after a success
 }
 
-// next returns the reading after another attempt. After a failure it keeps the earlier value and
-// its time.
+// next returns the reading after another attempt. If the attempt failed, the earlier
+// value and its time stay.
 func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	if problem != "" {
 		return reading[T]{r.value, r.at, now, problem}
@@ -140,7 +141,6 @@ func (r reading[T]) old() time.Duration {
 	return max(r.tried.Sub(r.at), 1)
 }
 
-// A content is the display of a reading.
 type content struct {
 	Known   bool // false without a value; then Data is empty
 	Data    any
@@ -148,7 +148,8 @@ type content struct {
 	Problem string // the error of the latest attempt
 }
 
-// contentOf returns the display of a reading. It calls show only with a value that was read.
+// contentOf formats a reading for a page. It formats the value with the given function,
+// if there is a value.
 func contentOf[T any](r reading[T], show func(T) any) content {
 	c := content{Problem: r.problem}
 	if !r.at.IsZero() {

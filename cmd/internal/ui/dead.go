@@ -19,7 +19,8 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// maxDead bounds the dead rows on a page, and maxCounted the dead rows that are counted.
+// maxDead is the largest number of dead rows on a page. The server counts at most
+// maxCounted dead rows of a queue.
 const (
 	maxDead    = 100
 	maxCounted = 100_000
@@ -45,8 +46,8 @@ type deadRow struct {
 	Malformed string
 }
 
-// A confirmation asks whether to carry out an action. The action applies to the rows with these
-// IDs, or to all dead rows, of which there are N.
+// A confirmation asks the user to confirm an action. The action applies to the rows in
+// IDs. If IDs is empty, it applies to all N dead rows.
 type confirmation struct {
 	Act    string
 	IDs    []string
@@ -54,7 +55,6 @@ type confirmation struct {
 	Ticket string
 }
 
-// The actions on dead rows.
 const (
 	retryRows   = "retry"
 	discardRows = "discard"
@@ -65,8 +65,9 @@ func deadHref(namespace string) string {
 	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
 }
 
-// queueOf returns the collection of a queue that has a lock document. For other collections it
-// returns nil, because this page shows only queues.
+// queueOf returns the collection of the requested queue. It returns nil if no lock
+// document belongs to the queue. A request can therefore reach only collections of
+// queues.
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
@@ -83,7 +84,6 @@ func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collect
 	return namespace, nil
 }
 
-// noQueue is the message if queueOf does not find the queue.
 const noQueue = "There is no queue of that name: no worker has claimed rows there."
 
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
@@ -95,8 +95,8 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
 }
 
-// doDead requests the confirmation of an action. If the form has a ticket it carries out the
-// action.
+// doDead performs an action on dead rows if the form has a valid ticket. If the form has
+// no ticket, doDead asks the user to confirm the action.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
@@ -113,14 +113,14 @@ func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	raws, err := parseIDs(ids)
 	switch {
 	case err != nil:
-		code, p.Problem = http.StatusBadRequest, "A row's _id is "+err.Error()+". Nothing was changed."
+		code, p.Problem = http.StatusBadRequest, "Invalid _id: "+err.Error()+". Nothing was changed."
 	case act != retryAll && (act != retryRows && act != discardRows || len(ids) == 0):
 		code, p.Problem = http.StatusBadRequest, "No row is selected. Nothing was changed."
 	case ticket == "":
 		p.Ask = &confirmation{Act: act, IDs: ids, N: int64(len(ids)), Ticket: s.ticket(texts...)}
 	case !s.validTicket(ticket, texts...):
-		code, p.Problem = http.StatusForbidden, "The question was not asked by this program, or more "+
-			"than ten minutes ago. Nothing was changed."
+		code, p.Problem = http.StatusForbidden, "The form is not from this program, or is older than "+
+			"ten minutes. Nothing was changed."
 	default:
 		code = s.changeDead(r, rows, act, raws, &p)
 	}
@@ -139,20 +139,20 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 		}
 		event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
 			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
-			Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("dead rows were changed by the page")
+			Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("the page changed dead rows")
 	}
 	if n > 0 {
 		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
 	}
 	switch {
 	case err != nil:
-		p.Problem = "It may or may not be done: " + s.problem(err)
+		p.Problem = "The rows may or may not have changed: " + s.problem(err)
 		if n > 0 {
-			p.Problem = "The rest may or may not be done: " + s.problem(err)
+			p.Problem = "The other rows may or may not have changed: " + s.problem(err)
 		}
 		return http.StatusBadGateway
 	case n == 0:
-		p.Problem = "No such row is dead any more. Nothing was changed."
+		p.Problem = "The selected rows are no longer dead. Nothing was changed."
 		return http.StatusConflict
 	}
 	return http.StatusOK
@@ -182,7 +182,6 @@ func changeRows(ctx context.Context, rows *mongo.Collection, act string, ids []a
 	return admin.Retry(ctx, ids...)
 }
 
-// countDead returns the number of dead rows, at most maxCounted.
 func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
 	return rows.CountDocuments(ctx, bson.D{{Key: "claim.state", Value: string(claim.StateDead)}},
 		options.Count().SetLimit(maxCounted))
@@ -195,7 +194,7 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	p.AllowChange = s.cfg.AllowBreak
 	first, _ := strconv.Atoi(r.URL.Query().Get("from"))
 	p.First = max(0, min(first, maxCounted))
-	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config has no problems
+	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config is valid
 	at := -1
 	for row, err := range admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
@@ -229,7 +228,6 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	s.writeStatic(w, r, code, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead"}, p)
 }
 
-// readDead counts the dead rows of queues. It sends one command for each queue.
 func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err error) {
 	for _, namespace := range queues {
 		database, collection, _ := strings.Cut(namespace, ".")
@@ -242,7 +240,8 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 	return sum, nil
 }
 
-// namespacesOf returns the collections of the queues that have a lock document, at most maxQueues.
+// namespacesOf returns the collections of the queues that have a lock document, at most
+// maxQueues of them.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
 		database, collection, is := words.Queue(k.Name)

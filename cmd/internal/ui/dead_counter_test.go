@@ -10,7 +10,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A page that is requested seldom shows the number of dead rows of now, not of the last request.
+// The page shows the present number of dead rows, even if the last request was long ago.
 func TestDeadCounter_SeldomRequested_IsRecent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

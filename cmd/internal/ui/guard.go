@@ -24,28 +24,30 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// policy allows only the contents that this server sends: no script or style in a page, no other
-// host, no frame.
+// policy allows scripts, styles, images, connections and forms of this server only. It
+// forbids inline scripts, inline styles and frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 const maxForm = 16 << 10
 
-// bodyTimeout bounds the time in which a browser sends the body.
+// bodyTimeout is the longest time for reading the body of a request.
 const bodyTimeout = 10 * time.Second
 
-// cookieName names the cookie of a browser that has presented the token.
+// cookieName names the cookie of a browser that has presented a token.
 const cookieName = "distlock_ui"
 
-// guarded checks a request before it calls next.
+// guarded checks the host, the origin and the token of each request, and sets the
+// security headers. It passes accepted requests to the next handler. Static files need no
+// token.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 { // a stream has no body, and is read to its end
-			// The response writers of tests support no deadline.
+		if r.ContentLength != 0 { // a stream has no body and needs no deadline
+			// The error is ignored, because response writers of tests support no deadline.
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -76,8 +78,8 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		switch {
 		case s.cfg.Loopback && !onLoopback(r.Host):
-			s.refuse(w, http.StatusMisdirectedRequest, "This page answers to localhost, 127.0.0.1 and "+
-				"[::1] only. A proxy before it must send one of these as Host.")
+			s.refuse(w, http.StatusMisdirectedRequest, "This page accepts only localhost, 127.0.0.1 "+
+				"and [::1] as Host. A proxy in front of it must send one of these.")
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
 			r.Header.Get("Sec-Fetch-Mode") != "navigate":
 			s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
@@ -101,7 +103,7 @@ func onLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// sign returns a signature that proves that this Server has made the texts.
+// sign returns a signature of the texts with the key of this Server.
 func (s *Server) sign(texts ...string) string {
 	mac := hmac.New(sha256.New, s.key)
 	for _, text := range texts {
@@ -113,13 +115,13 @@ func (s *Server) sign(texts ...string) string {
 // formLife is the lifetime of a page that requests a confirmation.
 const formLife = 10 * time.Minute
 
-// ticket returns the value that confirms these texts. It is valid for formLife.
+// ticket returns a signed value that confirms the action that the texts identify. The
+// value is valid for formLife.
 func (s *Server) ticket(texts ...string) string {
 	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
 	return at + "." + s.sign(append(texts, "ticket", at)...)
 }
 
-// validTicket reports whether a ticket is valid for these texts.
 func (s *Server) validTicket(ticket string, texts ...string) bool {
 	at, mac, _ := strings.Cut(ticket, ".")
 	made, err := strconv.ParseInt(at, 10, 64)
@@ -128,22 +130,23 @@ func (s *Server) validTicket(ticket string, texts ...string) bool {
 		age > -formLife
 }
 
-// Limits of a file of tokens.
+// Limits of the token file: the length of a token in bytes, and the number of tokens.
 const (
 	minToken  = 16
 	maxToken  = 4 << 10
 	maxTokens = 100
 )
 
-// Tokens are the accepted tokens, each with the name of its owner, which may be empty.
+// Tokens maps each accepted token to the name of its owner. The name of an owner may be
+// empty.
 type Tokens map[string]string
 
-// ownToken matches a line of the file with a name, a colon, a space and a token. The token may be
-// missing.
+// ownToken matches a line of the token file with a name, a colon, a space and a token.
+// The token may be missing.
 var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
 
-// tokens reads the file of tokens. The file has a single token, or lines with an owner and a token
-// each. Errors contain no token.
+// tokens reads the token file. The file contains a single token, or one line with an
+// owner and a token for each user. Errors contain no token.
 func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
@@ -152,7 +155,7 @@ func (a Access) tokens() (Tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
-	defer func() { _ = f.Close() }() // the file was only read
+	defer func() { _ = f.Close() }() // Close cannot lose data of a read
 	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
@@ -195,8 +198,8 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns an error for a token that is not accepted. The parameter where names the line
-// of the token in the error.
+// checkToken returns an error for a token that is too short, too long or hard to type.
+// The error names the given position in the token file.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -212,7 +215,8 @@ func checkToken(where, token string) error {
 	return nil
 }
 
-// owner reports whether a token is accepted, and returns its owner.
+// owner returns the owner of the token that the given function accepts. If it accepts no
+// token, known is false.
 func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	for token, name := range s.cfg.Tokens {
 		if of(token) {
@@ -222,8 +226,8 @@ func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	return owner, known
 }
 
-// authenticate reports whether a request has a token or the cookie for a token. It returns the
-// token's owner.
+// authenticate reports whether a request has an accepted token or the cookie for one. It
+// returns the owner of the token.
 func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true
@@ -243,8 +247,8 @@ func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
 	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
-		s.wrongToken(w, r, layout{Title: "Token", Path: r.PostFormValue("to"), Problem: "This is not a " +
-			"token of the file that was named when the page was started."})
+		s.wrongToken(w, r, layout{Title: "Token", Path: r.PostFormValue("to"), Problem: "The file " +
+			"named by --token-file had no such token when the page was started."})
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie", shown), Path: "/",
@@ -252,7 +256,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, local(r.PostFormValue("to")), http.StatusSeeOther)
 }
 
-// local returns the path and query of a page of this server, and "/" for everything else.
+// local returns the path and query of an address on this server. For any other address it
+// returns "/", so that a login cannot redirect to another host.
 func local(to string) string {
 	if u, err := url.ParseRequestURI(to); err == nil && u.Host == "" && u.Scheme == "" &&
 		strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.Contains(to, "\\") {
@@ -261,14 +266,14 @@ func local(to string) string {
 	return "/"
 }
 
-// Bounds against guesses of tokens. The reply to each wrong token is delayed by wrongPause. At most
-// maxWrong replies wait at a time.
+// Limits on attempts to guess a token. wrongPause delays the reply to a wrong token.
+// While maxWrong replies are delayed, further wrong tokens are refused immediately.
 const (
 	wrongPause = time.Second
 	maxWrong   = 8
 )
 
-// wrongToken logs a wrong token, without the token, and replies after a pause.
+// wrongToken logs the attempt, without the token, and replies after a pause.
 func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout) {
 	s.cfg.Logger.Warn().Str("from", r.RemoteAddr).Msg("wrong token")
 	select {
@@ -292,7 +297,6 @@ func equal(a, b string) bool {
 
 type ownerKey struct{}
 
-// withTokenOwner returns ctx with the owner of the request's token.
 func withTokenOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

@@ -28,21 +28,21 @@ type Access struct {
 	KeyFile   string
 }
 
-// Flags declares the flags.
+// Flags declares --listen, --token-file, --tls-cert and --tls-key in f.
 func (a *Access) Flags(f *flag.FlagSet) {
 	a.AddrFlag = "--listen"
 	f.StringVar(&a.Addr, "listen", DefaultAddr,
-		"the `address` to show the page at; port 0 is one of the system's choice;\nother than loopback "+
+		"the `address` of the page; port 0 selects a free port;\nan address other than loopback "+
 			"needs --token-file, --tls-cert and --tls-key, or both")
-	f.StringVar(&a.TokenFile, "token-file", "", "a `file` that holds the token that every browser "+
-		"is asked for, or a line \"name: token\"\nfor each user")
-	f.StringVar(&a.CertFile, "tls-cert", "", "a `file` with the certificate, to speak TLS")
+	f.StringVar(&a.TokenFile, "token-file", "", "a `file` with the token that every browser must "+
+		"present, or with a line \"name: token\"\nfor each user")
+	f.StringVar(&a.CertFile, "tls-cert", "", "a `file` with the certificate for TLS")
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check returns an error for a configuration that would show the page to other machines without a
-// token file or TLS, or let them break locks without a token file. It reads no file and resolves no
-// name.
+// Check returns an error for an invalid configuration. If other machines can reach the
+// page, Check requires a token file or TLS. If allowBreak is also set, Check requires a
+// token file. Check opens none of the files and resolves no host name.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -58,7 +58,7 @@ func (a Access) Check(allowBreak bool) error {
 		return nil
 	case a.TokenFile == "" && a.CertFile == "":
 		return fmt.Errorf("%s is %q, which other machines may reach: give --token-file, --tls-cert and "+
-			"--tls-key, or both; or listen on 127.0.0.1 and come by an SSH tunnel", a.AddrFlag, a.Addr)
+			"--tls-key, or both; or listen on 127.0.0.1 and use an SSH tunnel", a.AddrFlag, a.Addr)
 	case allowBreak && a.TokenFile == "":
 		return fmt.Errorf("--allow-break on %s, which other machines may reach, needs --token-file",
 			a.Addr)
@@ -76,7 +76,8 @@ func (a Access) Local() bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// network returns the network of the address. 0.0.0.0 means all IPv4 addresses, without IPv6.
+// network returns the network of the address. The address 0.0.0.0 means all IPv4
+// addresses, without IPv6.
 func (a Access) network() string {
 	host, _, _ := net.SplitHostPort(a.Addr)
 	addr, err := netip.ParseAddr(host)
@@ -98,21 +99,24 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 	switch {
 	case a.Local():
 	case a.TokenFile == "":
-		all = append(all, "every client that reaches "+a.Addr+" may read the whole page: TLS identifies no "+
-			"user, --token-file does")
+		all = append(all, "every client that reaches "+a.Addr+" may read the whole page: TLS does not "+
+			"identify users, --token-file does")
 	case a.CertFile == "" && allowBreak:
-		all = append(all, "the token goes over the network in plain text, and whoever reads it there "+
-			"may break locks: give --tls-cert and --tls-key")
+		all = append(all, "the token is sent over the network in plain text, and anyone who reads it "+
+			"there may break locks: give --tls-cert and --tls-key")
 	case a.CertFile == "":
-		all = append(all, "the token goes over the network in plain text: give --tls-cert and --tls-key")
+		all = append(all, "the token is sent over the network in plain text: give --tls-cert and "+
+			"--tls-key")
 	}
 	return all
 }
 
-// Run serves the page until ctx ends. It calls ready with the address when it listens. It sets
-// Tokens, Loopback and Secure of cfg from access.
+// Run serves the page until ctx ends. After Run begins to listen, it calls the given
+// function with the URL of the page. Run sets the fields Tokens, Loopback and Secure of
+// cfg from access.
 //
-// Errors: those of Check and New; an unreadable file; an address in use, with the name of the flag.
+// Run returns the errors of Check and New. It also returns an error if it cannot read a
+// file or cannot listen on the address. Such an error names the flag.
 func Run(ctx context.Context, access Access, cfg Config, ready func(url string)) error {
 	if err := access.Check(cfg.AllowBreak); err != nil {
 		return err
@@ -133,8 +137,8 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, access.network(), access.Addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for one "+
-			"of the system's choice", access.AddrFlag, access.Addr)
+		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for a "+
+			"free port", access.AddrFlag, access.Addr)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", access.AddrFlag, err)

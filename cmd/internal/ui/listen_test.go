@@ -24,8 +24,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Other machines cannot reach the page unless the operator configured authentication for them. The
-// error names the remedy.
+// The page refuses an address that other machines can reach, unless a token or TLS is
+// configured. The error names the remedy.
 func TestAccess_Check(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -61,7 +61,6 @@ func TestAccess_Check(t *testing.T) {
 	}
 }
 
-// run serves a page until the test ends.
 func run(t *testing.T, access ui.Access) (url string, err error) {
 	t.Helper()
 	access.AddrFlag = "--listen"
@@ -86,7 +85,6 @@ func run(t *testing.T, access ui.Access) (url string, err error) {
 	}
 }
 
-// file writes a file and returns its path.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -94,8 +92,7 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// An impossible configuration is refused before the page is served. The error names the flag and
-// the remedy.
+// Run refuses an invalid configuration before it serves the page. The error names the flag.
 func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	t.Parallel()
 	used := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -122,8 +119,8 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// With TLS and a token the page is served over TLS, and only to holders of the token. A live page
-// does not prevent the end of the server.
+// With TLS and a token, Run serves the page over TLS and only to clients with the token.
+// Run ends even while a live page is open.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"
@@ -153,7 +150,7 @@ func TestRun_TLSAndToken(t *testing.T) {
 	}
 }
 
-// certificate makes a certificate for the loopback address of this machine.
+// certificate makes a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)

@@ -9,40 +9,41 @@ import (
 	"mongodlm/distlock"
 )
 
-// The bounds of one round, which reads the locks. If locks are omitted, the page reports that. The
-// page of a single lock finds an omitted lock by its name.
+// Limits of one round of reads. The page reports that it omits locks. The page of a
+// single lock reads an omitted lock by its name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and the same number of waiters
 	maxBad   = 100    // documents that cannot be parsed
 )
 
-// A lock is one lock of a listing. It has at least one holder: a free lock has its last holder.
+// A lock is one lock of a listing. Holders is never empty, because a free lock keeps its
+// last holder.
 type lock struct {
 	Name    string
 	Holders []distlock.LockInfo
 	Queue   []distlock.LockInfo
 }
 
-// Held reports whether the lock has a holder.
+// Held reports whether a process holds the lock.
 func (l *lock) Held() bool { return l.Holders[0].Held }
 
 type listing struct {
 	locks   []*lock
 	named   map[string]*lock
 	bad     []*distlock.MalformedError
-	partial bool      // the database has more than the listing
+	partial bool      // the database has more locks or waiters
 	now     time.Time // the server's clock; zero if no row has it
 	void    string    // the message for a database without locks
 	loops   reading[loopSummary]
 	dead    reading[int64] // the number of dead rows; unknown without queues
 }
 
-// keepVoid is the time for which the message about a database without locks stays valid.
+// keepVoid is the time for which the message about a database without locks is cached.
 const keepVoid = 10 * time.Second
 
-// read makes a round. It also reads the reason for an empty listing, the loops, and the number of
-// dead rows.
+// A round reads the locks, the loops and the number of dead rows. If there is no lock, it
+// also reads the message about a database without locks.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	l, err := read(ctx, s.cfg.Inspector)
 	if err == nil && len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
@@ -57,7 +58,8 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	return l, err
 }
 
-// read makes a round. It sends two commands, and one for each further page of their replies.
+// read reads the holders and waiters of all locks. It sends two commands, and another
+// command for each further batch of a reply.
 func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	l := &listing{named: map[string]*lock{}}
 	rows := 0
@@ -101,7 +103,8 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	return l, nil
 }
 
-// addMalformed records a document that cannot be parsed. It returns every other error.
+// addMalformed records err and returns nil if err is a *MalformedError. Otherwise it returns
+// err.
 func (l *listing) addMalformed(err error) error {
 	var bad *distlock.MalformedError
 	if !errors.As(err, &bad) {
@@ -118,7 +121,8 @@ func (l *listing) addMalformed(err error) error {
 	return nil
 }
 
-// update records the malformed ping of a row. It also computes the server's clock from the row.
+// update adds a malformed ping of the row to the listing, and derives the time of the
+// server from the row.
 func (l *listing) update(row distlock.LockInfo) {
 	if row.BadPing != nil {
 		_ = l.addMalformed(row.BadPing) // the error is a MalformedError

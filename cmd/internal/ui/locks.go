@@ -16,7 +16,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Limits: the locks on a page (default, maximum), and the length of a search text.
+// perPage is the default number of locks on a page, and maxPage is the largest number.
+// maxQuery is the largest length of a search text, in runes.
 const (
 	perPage  = 50
 	maxPage  = 200
@@ -147,7 +148,8 @@ func (l *lockList) paginate(r *http.Request, found []lockRow) {
 	}
 }
 
-// searchText returns the bounded search text and its displayed form.
+// searchText returns the search text of the request, cut to maxQuery runes. The second
+// result contains only its printable characters.
 func searchText(r *http.Request) (q, shown string) {
 	q = r.URL.Query().Get("q")
 	if runes := []rune(q); len(runes) > maxQuery {
@@ -161,7 +163,8 @@ func searchText(r *http.Request) (q, shown string) {
 	}, q)
 }
 
-// matches reports whether a lock, its holders or their reasons contain the search text.
+// matches reports whether the name of a lock, or the process or reason of a holder or
+// waiter, contains the search text.
 func matches(k *lock, q string) bool {
 	if q == "" || contains(k.Name, q) {
 		return true
@@ -173,8 +176,9 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows, which are in the order of names. In the default order locks in trouble come
-// first, and of these the locks with longer queues.
+// sortRows sorts rows that are already in the order of their names. By default, locks in
+// trouble come first. Among locks in the same trouble, locks with longer queues come
+// first.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"": func(a, b lockRow) int {
@@ -233,7 +237,7 @@ func eventRowOf(e event) eventRow {
 
 type holder struct {
 	distlock.LockInfo
-	Outlook string         // the outlook in one sentence
+	Outlook string         // the outlook in a few sentences
 	Reasons []outlook.Line // the lines of the outlook
 }
 
@@ -250,9 +254,8 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// maxEvents is the number of newest events on the page of a lock. The page also shows up to
-// maxEvents older events that are unusual, so a takeover stays visible after a hundred
-// acquisitions.
+// The page of a lock shows the newest maxEvents events. It also shows up to maxEvents
+// older, unusual events, so that a takeover stays visible after many acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
@@ -285,7 +288,7 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	return p
 }
 
-// readLock reads a single lock, which a listing has omitted or could not parse.
+// readLock reads a single lock that the listing omits or could not parse.
 func (s *Server) readLock(ctx context.Context, name string) (*lock, string) {
 	holders, queue, err := s.cfg.Inspector.Holder(ctx, name)
 	switch {

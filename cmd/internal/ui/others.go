@@ -25,20 +25,21 @@ type loopRow struct {
 	Stopped, Malformed string
 }
 
-// Failed reports whether the latest round failed.
+// Failed reports whether the latest finished round of the loop failed.
 func (l loopRow) Failed() bool { return l.Failures > 0 || l.State == singleton.Failed }
 
-// trouble ranks a row. Malformed documents come first, then failures, and then the rest.
+// trouble ranks a loop for sorting. Loops with malformed documents have the highest rank,
+// and failing loops the next.
 func (l loopRow) trouble() int { return 2*boolean(l.Malformed != "") + boolean(l.Failed()) }
 
-// Newest returns the latest rounds, the newest first.
+// Newest returns the recorded rounds of the loop, the newest first.
 func (l loopRow) Newest() []singleton.PastRun {
 	runs := slices.Clone(l.Runs)
 	slices.Reverse(runs)
 	return runs
 }
 
-// A loopSummary has the number of a database's loops and schedules, and rows for at most maxLoops
+// A loopSummary counts the loops and schedules of a database. It lists at most maxLoops
 // of them.
 type loopSummary struct {
 	rows                               []loopRow // malformed first, then failing, then stopped
@@ -49,7 +50,7 @@ type loopList struct {
 	Figures []figure
 	Rows    []loopRow
 	Total   int
-	Listed  int // less than Total if not all are kept
+	Listed  int // the number of kept rows, at most Total
 }
 
 func showLoops(r *http.Request, all loopSummary) any {
@@ -77,7 +78,7 @@ func boolean(b bool) (n int) {
 }
 
 func roundTitle(r singleton.PastRun) string {
-	text := fmt.Sprintf("%s, begun %s by %s", r.State, r.Begun.UTC().Format("2006-01-02 15:04:05"),
+	text := fmt.Sprintf("%s, started %s by %s", r.State, r.Begun.UTC().Format("2006-01-02 15:04:05"),
 		words.Shown(words.Short(r.Process), 200))
 	if !r.Ended.IsZero() {
 		text += fmt.Sprintf(", took %v", r.Took.Round(time.Millisecond))
@@ -126,7 +127,6 @@ func (s *Server) readLoops(ctx context.Context) (found loopSummary, err error) {
 	return found, nil
 }
 
-// The lifetimes of values that are read only while a page shows them.
 const (
 	keepLoops   = 2 * time.Second
 	keepQueues  = 5 * time.Second
@@ -134,7 +134,7 @@ const (
 	keepPings   = 2 * time.Second
 )
 
-// Bounds of the pages of processes, queues and loops.
+// Limits of the pages of processes, queues and loops.
 const (
 	maxProcesses = 500
 	maxHeldShown = 50 // locks of one process
@@ -142,7 +142,7 @@ const (
 	maxLoops     = 500
 )
 
-var errNoClient = errors.New("this store is no MongoDB")
+var errNoClient = errors.New("this store is not MongoDB")
 
 const electionLabel = "election"
 
@@ -169,7 +169,8 @@ func (s *Server) showElections(_ *http.Request, now *listing) any {
 	return rows
 }
 
-// A queueRow is a queue of package claim. The page finds it by the locks of its workers.
+// A queueRow describes a queue of package claim. The page discovers a queue by the locks
+// of its workers.
 type queueRow struct {
 	Namespace, Queue string
 	Workers          int
@@ -178,14 +179,14 @@ type queueRow struct {
 	due     string // Due of the queue's Config
 }
 
-// A queueSummary contains the number of a server's queues, and the rows of the first queues.
+// A queueSummary counts the queues. It lists at most maxQueues of them.
 type queueSummary struct {
 	Rows  []queueRow
 	Total int
 }
 
-// readQueues counts the rows of the first queues that have a lock document,
-// claim:DATABASE.COLLECTION:QUEUE:SLOT.
+// readQueues counts the rows of at most maxQueues queues. A queue has lock documents with
+// names such as claim:DATABASE.COLLECTION:QUEUE:SLOT.
 func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
@@ -224,7 +225,7 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 				row.Counts, err = admin.Count(ctx)
 			}
 		} else {
-			err = errors.New("the lock names no DATABASE.COLLECTION")
+			err = errors.New("the lock's name has no DATABASE.COLLECTION")
 		}
 		if err != nil {
 			row.Problem = s.problem(err)
@@ -234,21 +235,23 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 	return found, nil
 }
 
-// showQueues puts queues with dead rows first.
+// showQueues sorts the queues by their number of dead rows, the largest first.
 func showQueues(_ *http.Request, all queueSummary) any {
 	all.Rows = slices.Clone(all.Rows)
 	slices.SortStableFunc(all.Rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
 	return all
 }
 
-// A Member is a server with the offset of its clock from this machine's clock.
+// A Member is a MongoDB server, with the offset of its clock from the clock of this
+// machine.
 type Member struct {
 	Host, Kind, Version string
 	Ahead, RoundTrip    time.Duration
 	Problem             string
 }
 
-// Skew formats the offset of the clock from this machine's clock.
+// Skew formats the offset between the clocks of the server and of this machine, with its
+// uncertainty.
 func (m Member) Skew() string {
 	side := "ahead"
 	if m.Ahead < 0 {
@@ -258,7 +261,7 @@ func (m Member) Skew() string {
 		(m.RoundTrip / 2).Round(100*time.Microsecond))
 }
 
-// Trip returns the round trip for display.
+// Trip returns the duration of the round trip to the server, rounded for display.
 func (m Member) Trip() time.Duration { return m.RoundTrip.Round(10 * time.Microsecond) }
 
 type serverPage struct {
@@ -270,15 +273,15 @@ type serverPage struct {
 	Interval time.Duration
 }
 
-// showServer shows the members, and figures of the page itself. Only the members need an answer of
-// the server.
+// showServer shows the members, and figures about the page itself. The figures are known
+// even if the server does not answer.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
 		identity), Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,
 		Locks: contentOf(now.reading, func(l *listing) any { return len(l.locks) })}}
 }
 
-// hello is the server's reply about its properties.
+// hello is the server's reply to the command isMaster.
 type hello struct {
 	LocalTime time.Time `bson:"localTime"`
 	Me        string    `bson:"me"`
@@ -287,9 +290,10 @@ type hello struct {
 	Message   string    `bson:"msg"`
 }
 
-// hello reads the properties of the server that accepts writes.
+// hello sends the command isMaster to the server that accepts writes.
 func (s *Server) hello(ctx context.Context) (h hello, err error) {
-	// The command hello exists only from MongoDB 4.4.2 on.
+	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2
+	// on.
 	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	if err == nil && h.LocalTime.IsZero() {
@@ -298,7 +302,8 @@ func (s *Server) hello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
-// readMembers reads the clock of each member, or of the server that accepts writes.
+// readMembers reads the clock of each member. If the members are unknown, it reads the
+// clock of the server that accepts writes.
 func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 	if s.cfg.Client == nil {
 		return nil, errNoClient

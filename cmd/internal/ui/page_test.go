@@ -22,11 +22,11 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// paths lists all pages. The page of a single lock is shown for the lock "job".
+// paths lists all pages.
 var paths = []string{"/", "/?show=all", "/timeline", "/processes", "/elections", "/loops",
 	"/queues", "/server", "/lock", "/lock?name=job"}
 
-// Every foreign string is shown as text, on every page and in every stream.
+// Each page and each stream shows a foreign string as text, without executing it.
 func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	names := []string{
 		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "two\nlines", "a\rreturn",
@@ -69,8 +69,8 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// Foreign strings are shown as text even in the process or the kind of an event, and in the
-// parameters of an address. They do not end an event of a stream.
+// If the process or kind of an event, or the query of an address, contains a foreign
+// string, the page shows the string as text. The string cannot end an event of a stream.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -98,7 +98,8 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	})
 }
 
-// No page contains inline scripts or styles. Its headers forbid inline code, frames and caching.
+// No page contains an inline script or style. The headers forbid inline code, frames and
+// caching.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(
 		`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
@@ -121,8 +122,8 @@ func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	})
 }
 
-// A request with another host name or from another site gets no data (DNS rebinding, cross-site
-// requests).
+// A request with a foreign host name, or from another site, gets no data. This prevents DNS
+// rebinding and cross-site requests.
 func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	inBubble(t, func(c *ui.Config) { c.AllowBreak = true }, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -172,7 +173,8 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	})
 }
 
-// With tokens a browser without a token gets no data. A cookie from an earlier start is invalid.
+// If the page has tokens, a browser without a token gets no data. A cookie is invalid after
+// a restart of the page.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t,
@@ -190,7 +192,7 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 			} {
 				for _, path := range append(paths, "/break?name=job", "/nothing") {
 					rec := w.request("GET", path, change)
-					// The login form contains the requested address.
+					// The login form repeats the requested address.
 					body := strings.Replace(rec.Body.String(), template.HTMLEscapeString(path), "", 1)
 					if rec.Code != http.StatusUnauthorized || strings.Contains(body, "job") ||
 						strings.Contains(body, token) {
@@ -225,8 +227,8 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 		})
 }
 
-// The page reads and shows 10,000 locks in bounded parts and reports omitted locks. Each lock can
-// be found by its name.
+// With more than 10,000 locks, each page has a bounded size and reports that it omits locks.
+// The search and the page of a lock still find each lock.
 func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for i := range 10_100 {
@@ -240,7 +242,7 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 			if n := strings.Count(page, "<tr data-k"); len(page) > 500<<10 || n > 200 {
 				t.Errorf("%s: %d bytes, %d rows", path, len(page), n)
 			}
-			want(t, page, "There are more locks than are kept here")
+			want(t, page, "The database has more locks than this page keeps")
 		}
 		want(t, w.get("/?q=09999"), "lock 09999", "1 to 1 of 1<")
 		page := w.get("/lock?name=lock+10099")
@@ -248,8 +250,8 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
-// The page shows the data that an operator needs: the holder, its reason and start, the waiters,
-// the silent processes and the leader.
+// The page shows the holder with its reason and the time since its acquisition, the waiters,
+// the processes and the leaders.
 func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -270,8 +272,9 @@ func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	})
 }
 
-// A dead holder is shown as silent. The timeline marks the takeover of its lock, from the stored
-// history or, without a history, from the observed changes.
+// The page shows a dead holder as silent, and marks the takeover of its lock. The page knows
+// the takeover from the stored history or, without a history, from the changes that it
+// observed.
 func TestPage_Takeover_Shown(t *testing.T) {
 	for name, written := range map[string]bool{"written": true, "seen": false} {
 		t.Run(name, func(t *testing.T) { takeover(t, written) })
@@ -295,17 +298,17 @@ func takeover(t *testing.T, written bool) {
 		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence",
 			" took it over from host:1: ")
 		if written {
-			want(t, page, "<bdi>host:1 evicted by ", ": silent for ")
+			want(t, page, "<bdi>host:1 was evicted by ", ": silent for ")
 		}
-		if written != strings.Contains(page, "From the written history") {
+		if written != strings.Contains(page, "From the stored history") {
 			t.Errorf("it is not said where that comes from:\n%s", main(page))
 		}
 		want(t, w.get("/timeline"), "job", `class="bar`)
 	})
 }
 
-// The page shows stored events that no viewer observed, and no observed change twice. If the
-// history cannot be read, the page reports that and shows the observed changes.
+// The page joins the stored events and the observed changes, and shows no event twice. If
+// the history cannot be read, the page reports that and shows the observed changes.
 func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -315,7 +318,7 @@ func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 		time.Sleep(time.Minute)
 		page := w.get("/lock?name=job")
 		want(t, page, "unseen work", `<span class="tag line">acquired</span>`,
-			`<span class="tag ">released</span>`, "after 5s", "From the written history")
+			`<span class="tag ">released</span>`, "after 5s", "From the stored history")
 		w.open("/lock?name=job", nil)
 		g = w.hold(m, "job", distlock.Why("seen work"))
 		time.Sleep(10 * time.Second)
@@ -329,12 +332,13 @@ func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 		assert.Equal(t, strings.Count(page, ">broken<"), 1, "%d breaks are shown, want %d")
 		w.history.fail(distlock.ErrUnavailable)
 		time.Sleep(10 * time.Second)
-		want(t, w.get("/lock?name=job"), "The written history cannot be read", ">broken<")
+		want(t, w.get("/lock?name=job"), "The stored history cannot be read", ">broken<")
 	})
 }
 
-// A holder may be observed before its first fence is raised to the clock. The page shows one
-// holding and one acquisition with the final fence, with or without a stored history.
+// The fence of a new lock is raised to the clock only after the acquisition. If the page
+// reads the lock before this, it still shows one acquisition, with the final fence. This
+// holds with and without a stored history.
 func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
@@ -374,7 +378,8 @@ func readBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	})
 }
 
-// The timeline shows the end of a holding by MongoDB's lock manager, which has no fence.
+// When MongoDB's lock manager releases a lock, the timeline shows the release, although the
+// lock has no fence.
 func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -391,8 +396,8 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	})
 }
 
-// If a lock is released while there is no viewer, the page does not show it as held up to the time
-// of the next viewer.
+// If a lock is released while no browser views the page, the timeline ends the holding at
+// the last view, and not at the next view.
 func TestPage_NoViewer_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true
@@ -402,11 +407,10 @@ func TestPage_NoViewer_TheEndIsNotMadeUp(t *testing.T) {
 		_ = g.Release()
 		time.Sleep(time.Hour)
 		page := w.get("/lock?name=job&span=6h")
-		want(t, page, "after 20s", "no round was made when it ended")
+		want(t, page, "after 20s", "no round ran when it ended")
 	})
 }
 
-// login submits the token form.
 func (w *world) login(token string) *recorder {
 	w.t.Helper()
 	return w.request(http.MethodPost, "/login", form(url.Values{"token": {token}}))

@@ -7,10 +7,10 @@ import (
 	"mongodlm/distlock"
 )
 
-// colors is the number of colors; the style sheet has the same number.
+// colors is the number of colors. The style sheet has the same number.
 const colors = 16
 
-// maxColored is the maximum number of processes whose color is remembered.
+// maxColored is the maximum number of processes with a remembered color.
 const maxColored = 5_000
 
 // A palette assigns colors to processes. A process keeps its color until it appears next to another
@@ -75,10 +75,12 @@ func (p *palette) separate(one, other string) {
 	p.of[other] = next
 }
 
-// distinctWaiters is the number of waiters with colors that must differ from the holders' colors.
+// distinctWaiters is the number of waiters whose colors must differ from the color of the
+// first holder.
 const distinctWaiters = 6
 
-// ofLock gives a lock's holders and waiters distinct colors.
+// ofLock gives adjacent holders and waiters of a lock different colors. The first
+// distinctWaiters waiters also differ in color from the first holder.
 func (p *palette) ofLock(k *lock) {
 	if !k.Held() {
 		return

@@ -20,8 +20,8 @@ var (
 	dotOf = regexp.MustCompile(`class="dot p(\d+)`)
 )
 
-// Consecutive holders of a lock have different colors on the timeline, for any number of processes.
-// Each bar shows its name.
+// On the timeline, consecutive holders of a lock have different colors, for any number of
+// processes. A wide bar shows the name of its holder.
 func TestTimeline_NeighborsDifferInColor_BarsHaveNames(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		const turns, long = 40, 8 * time.Second
@@ -67,7 +67,7 @@ func TestLockPage_HolderAndWaitersDifferInColor(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		for n := range 40 {
-			page, _, _ := strings.Cut(w.get(fmt.Sprint("/lock?name=job", n)), "Held when")
+			page, _, _ := strings.Cut(w.get(fmt.Sprint("/lock?name=job", n)), "one band per process")
 			dots := dotOf.FindAllStringSubmatch(page, -1)
 			if len(dots) != 7 {
 				t.Fatalf("%d dots in\n%s", len(dots), main(page))

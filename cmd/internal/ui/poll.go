@@ -16,16 +16,18 @@ import (
 // duration of the round.
 const busyShare = 10
 
-// A state is the input of the pages. It is immutable once published.
+// A state is the result of one round of reads, which all pages share. Once it is
+// published, only its cache of rendered pages changes.
 type state struct {
 	reading[*listing]     // the listing of the latest round
 	seq               int // rises with every round
 	took              time.Duration
-	since             time.Time // the first of the latest consecutive failures
-	pages             sync.Map  // by path: a *rendered, made once for all browsers
+	since             time.Time // the time of the first of the latest consecutive failures
+	pages             sync.Map  // by path: a *rendered
 }
 
-// A poller makes one round per interval for all open pages, and none without an open page.
+// A poller runs one round of reads per interval for all open pages together. It pauses
+// while no page is open.
 type poller struct {
 	clock    clock.Clock
 	interval time.Duration
@@ -55,7 +57,7 @@ func newPoller(ctx context.Context, interval time.Duration,
 	return p
 }
 
-// close ends the loop and waits for it. No further loop begins.
+// close ends the loop, waits for it, and prevents further loops.
 func (p *poller) close() {
 	p.mu.Lock()
 	p.cancel() // with mu held, so that addViewer starts no further loop
@@ -63,7 +65,7 @@ func (p *poller) close() {
 	p.wg.Wait()
 }
 
-// addViewer registers a viewer until the returned function is called.
+// addViewer registers a viewer. The returned function removes the viewer.
 func (p *poller) addViewer() (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +81,7 @@ func (p *poller) addViewer() (leave func()) {
 	})
 }
 
-// run makes rounds while a page has a viewer.
+// run runs rounds while a page has a viewer.
 func (p *poller) run() {
 	for {
 		if !clock.Sleep(p.clock, p.refresh(), p.ctx.Done()) {
@@ -102,8 +104,8 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// refresh runs a round if the pause after the latest one is over. It returns the time until the
-// next round.
+// refresh runs a round if the pause after the latest round is over. It returns the time
+// until the next round.
 func (p *poller) refresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()
@@ -139,16 +141,16 @@ func (p *poller) refresh() time.Duration {
 	return pause
 }
 
-// Bounds of the resources of browsers.
+// Bounds on the resources that browsers use.
 const (
 	maxStreams   = 200              // concurrent live pages
 	maxRendered  = 64               // rendered pages of one round
-	writeTimeout = 10 * time.Second // for a browser that does not read; it reconnects by itself
+	writeTimeout = 10 * time.Second // for a browser that does not read; a live page reconnects
 )
 
-// stream sends a view for every new state. The id of an event is the age of the reading in
-// milliseconds. A slow browser misses intermediate states, because only the event in progress is
-// kept for it.
+// stream sends the view of every new state to a browser. The id of an event is the age of
+// the reading in milliseconds. A slow browser misses intermediate states, because stream
+// does not queue events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
 	case s.streams <- struct{}{}:
@@ -183,17 +185,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// eventData formats the data of an event. A carriage return would end a line of the stream, so
-// eventData replaces it by the equivalent character reference.
+// eventData formats the data of an event. A carriage return would end a line of the
+// stream, so eventData replaces it with the equivalent character reference.
 var eventData = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// A rendered has the text of a view of one state. The text is made once for all viewers.
+// A rendered is the text of a view, rendered once for all viewers.
 type rendered struct {
 	once sync.Once
 	text []byte
 }
 
-// rendered returns a view of a state as lines of an event.
+// rendered returns a view of a state as the data of an event.
 func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 	kept := &rendered{}
 	n := 0
@@ -205,7 +207,7 @@ func (s *Server) rendered(r *http.Request, v view, now *state) []byte {
 	kept.once.Do(func() {
 		var b bytes.Buffer
 		if err := s.templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
-			fmt.Fprintf(&b, "<p class=problem>This page cannot be made. Please look at another one.</p>")
+			fmt.Fprintf(&b, "<p class=problem>This page cannot be rendered. Use another page.</p>")
 		}
 		kept.text = []byte(eventData.Replace(strings.TrimSpace(b.String())))
 	})

@@ -18,7 +18,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The server is queried once an interval for any number of viewers, and never without a viewer.
+// The page reads the locks once an interval, for any number of browsers, and never without a
+// browser.
 func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		time.Sleep(time.Hour)
@@ -30,8 +31,8 @@ func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T
 		const rounds = 30
 		time.Sleep(rounds * time.Second)
 		synctest.Wait()
-		// A round sends two commands, one for the holders and one for the waiters. Two histories,
-		// of all locks and of one lock, are read every three seconds.
+		// A round sends two commands, for the holders and for the waiters. Every three seconds
+		// the page reads two histories, of all locks and of one lock.
 		past := w.history.count()
 		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
@@ -54,7 +55,7 @@ func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T
 	})
 }
 
-// Simultaneous requests for pages cost one round together, with or without a script.
+// All requests of an interval share one round of commands.
 func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 20 {
@@ -69,8 +70,8 @@ func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	})
 }
 
-// A browser that does not read delays no other browser. No data is stored for it, and it gets the
-// present data when it reads again.
+// A browser that does not read delays no other browser, and the page keeps no data for it.
+// When the browser reads again, it gets the present data.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		m := w.process()
@@ -92,7 +93,7 @@ func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	})
 }
 
-// A page beyond the limit is refused and does not slow the other pages.
+// The page serves at most 200 live browsers. It refuses the next one.
 func TestStream_TooMany_Refused(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for range 200 {
@@ -105,8 +106,8 @@ func TestStream_TooMany_Refused(t *testing.T) {
 	})
 }
 
-// If the server goes away the page reports that, shows no secret, keeps its data, and recovers by
-// itself.
+// If the server does not answer, the page reports that, shows no secret, keeps its data, and
+// recovers by itself.
 func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 	const secret = "hunter2"
 	redact := func(c *ui.Config) {
@@ -118,24 +119,24 @@ func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		_, text := b.received()
 		want(t, text, "job")
-		lack(t, text, "could not be read since")
+		lack(t, text, "have failed since")
 		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
 		})
 		time.Sleep(5 * time.Second)
 		_, text = b.received()
-		want(t, text, "could not be read since", "job", "xxx@h&lt;b&gt;")
+		want(t, text, "have failed since", "job", "xxx@h&lt;b&gt;")
 		lack(t, text, secret)
 		w.store.Set(nil)
 		time.Sleep(2 * time.Second)
 		_, text = b.received()
 		want(t, text, "job")
-		lack(t, text, "could not be read since")
+		lack(t, text, "have failed since")
 	})
 }
 
-// A slow server is not kept busy: a round of one second is followed by a pause of nine seconds, for
-// a live page and for frequent requests without the script.
+// The page uses at most a tenth of a slow server's time, for a live browser and for frequent
+// requests. After a round of one second, it pauses for nine seconds.
 func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 	for name, view := range map[string]func(*world){
 		"live": func(w *world) {
@@ -165,7 +166,7 @@ func TestPoll_SlowServer_AtMostATenthOfItsTime(t *testing.T) {
 	}
 }
 
-// pipes is a listener with connections in memory, so that their deadlines are in virtual time.
+// pipes is a listener with connections in memory, so that their deadlines use virtual time.
 type pipes struct {
 	accepted chan net.Conn
 	done     chan struct{}
@@ -183,7 +184,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A client that sends half of a body blocks nothing for long, on any path. A live page stays live.
+// If a client sends only half of a request body, the page closes the connection within 15
+// seconds. A live page stays open.
 func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} }, func(t *testing.T, w *world) {
@@ -227,7 +229,7 @@ func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// The server never lists the files of the page.
+// The page does not list the files of the folder /static.
 func TestStatic_Folder_IsNotListed(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for path, code := range map[string]int{"/static/": 404, "/static/app.js": 200,
@@ -240,7 +242,7 @@ func TestStatic_Folder_IsNotListed(t *testing.T) {
 	})
 }
 
-// Cautions reports exactly the risks of the configuration.
+// Cautions returns a warning for each risk of a configuration, and no other warning.
 func TestAccess_Cautions(t *testing.T) {
 	t.Parallel()
 	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")

@@ -18,9 +18,10 @@ import (
 	"mongodlm/distlock"
 )
 
-// A process pings, holds locks or waits for them.
+// A process is an entry in the list of the processes that ping, hold a lock or wait for a
+// lock.
 type process struct {
-	distlock.LockInfo   // one of the process's rows, for the ping
+	distlock.LockInfo   // a row of the process, for the ping
 	Holds, Waits        []distlock.LockInfo
 	MoreHeld, MoreWaits int
 	Clock               string // the offset of the process's clock from the server's clock
@@ -31,7 +32,8 @@ func (p *process) held() int { return len(p.Holds) + p.MoreHeld }
 // dead reports whether the process is silent, was declared dead, or has no readable ping.
 func (p *process) dead() bool { return p.Condemned || words.Silent(p.LockInfo) || !p.HasPing }
 
-// rank puts dead processes with locks first and dead processes without locks last.
+// rank orders the processes: dead holders, dead waiters, live processes, and then other
+// dead processes.
 func (p *process) rank() int {
 	switch {
 	case !p.dead():
@@ -48,7 +50,7 @@ type processList struct {
 	Query   string
 	Figures []figure
 	Rows    []*process
-	Total   int    // number of requested processes; -1 when unknown
+	Total   int    // number of matching processes; -1 when unknown
 	Note    string // the omitted processes and the reason
 	Empty   string // the message for an empty list
 }
@@ -91,9 +93,9 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	slices.SortStableFunc(l.Rows, func(a, b *process) int {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.PingAge, a.PingAge))
 	})
-	l.Total, l.Empty = len(l.Rows), "No process is like that."
+	l.Total, l.Empty = len(l.Rows), "No process matches."
 	if !whole && show != "dead" {
-		l.Total, l.Empty = -1, "No process that is known is like that."
+		l.Total, l.Empty = -1, "No known process matches."
 	}
 	if query == "" && show == "" {
 		l.Empty = "No process holds or waits."
@@ -105,8 +107,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	return l
 }
 
-// figures counts the known processes. If the pings are not complete, only the number of dead
-// holders is known.
+// The figures of the page count the known processes. If the pings are incomplete, only
+// the number of dead holders is known.
 func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {
@@ -119,16 +121,16 @@ func (l *processList) figures(r *http.Request, whole bool) {
 	l.Figures = []figure{
 		figureOf(r, "All", "", all, ""),
 		figureOf(r, "Dead with locks", "dead", ranks[0], "bad"),
-		figureOf(r, "Dead with none", "gone", gone, ""),
+		figureOf(r, "Dead without locks", "gone", gone, ""),
 	}
 }
 
-// addPings adds the processes that ping without locks and queue entries. It also adds the clocks of
-// all processes. It reports whether the result is complete.
+// addPings adds the processes that ping but neither hold a lock nor wait for one. It also
+// sets the clock offset of each process. It reports whether the result is complete.
 func (s *Server) addPings(r *http.Request, known map[string]*process, l *processList) bool {
 	read := s.pings.get(r.Context())
 	if read.problem != "" {
-		l.Note = "Those that hold nothing are not shown: " + read.problem
+		l.Note = "Processes that neither hold nor wait are not shown: " + read.problem
 		return false
 	}
 	for _, ping := range read.value.pings {
@@ -142,8 +144,8 @@ func (s *Server) addPings(r *http.Request, known map[string]*process, l *process
 		}
 	}
 	if read.value.more {
-		l.Note = fmt.Sprintf("More than %d ping: of those that hold nothing only the newest are "+
-			"shown, and the dead may be missing.", maxProcesses)
+		l.Note = fmt.Sprintf("More than %d processes ping: of those that neither hold nor wait, only "+
+			"the newest are shown, and dead processes may be missing.", maxProcesses)
 	}
 	return !read.value.more
 }

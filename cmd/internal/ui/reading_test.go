@@ -14,17 +14,17 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// away makes the server refuse all commands of the page.
+// away makes the store refuse all commands of the page.
 func (w *world) away() {
 	w.store.Set(
 		func(_ context.Context, call fault.Call, _ func() error) error { return fault.Refused(call.Op) })
 }
 
-// emptyTexts matches words and figures that report an empty result.
+// emptyTexts matches texts and figures that report an empty result.
 var emptyTexts = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
 
-// No page and no stream shows a figure or "none" for data that was never read. Each shows the
-// reason.
+// Until the first successful read, no page and no stream shows a value as zero or as
+// empty. The page shows the reason.
 func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -35,20 +35,21 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 			_, streamed := b.received()
 			b.leave()
 			for _, page := range []string{main(w.get(path)), streamed} {
-				for _, truth := range []string{"Nothing was read so far", `live pages</dt><dd class="num">0<`} {
+				for _, truth := range []string{"Nothing has been read yet",
+					`live pages</dt><dd class="num">0<`} {
 					page = strings.Replace(page, truth, "", 1)
 				}
 				if found := emptyTexts.FindString(page); found != "" {
 					t.Errorf("%s says %q", path, found)
 				}
-				want(t, page, "could not be read since", "Not known")
+				want(t, page, "have failed since", "Unknown")
 			}
 		}
 	})
 }
 
-// Data from before an outage of the server is shown with its time on every page. It is shown as
-// present data once the server is back.
+// If the server does not answer, each page shows the earlier data with its time. After the
+// outage, the page shows present data again.
 func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -71,19 +72,20 @@ func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	})
 }
 
-// An unreadable history is not shown as an empty history.
+// If the history cannot be read, the page does not show it as empty.
 func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
-		want(t, w.get("/lock?name=job"), "Nothing happened yet")
+		want(t, w.get("/lock?name=job"), "Nothing has happened yet")
 		time.Sleep(time.Minute)
 		w.history.fail(distlock.ErrUnavailable)
 		page := w.get("/lock?name=job")
-		want(t, page, "The written history cannot be read")
-		lack(t, page, "Nothing happened yet")
+		want(t, page, "The stored history cannot be read")
+		lack(t, page, "Nothing has happened yet")
 	})
 }
 
-// For a database without locks, every page shows the text of Config.Void, which is called seldom.
+// For a database that was never used, each page shows the text of Config.Void. The page
+// caches this text.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
 	noLocks := func(c *ui.Config) {
@@ -111,18 +113,18 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	})
 }
 
-// The page finds queues by the locks of their workers. So it shows no queues if the locks could not
-// be read again.
+// The page finds queues by the locks of their workers. If these locks cannot be read, the
+// page shows the queues as unknown, and not as missing.
 func TestPage_LocksNotReadAgain_ShowsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)
 	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, 100*time.Millisecond })
-	lack(t, w.get("/"), "could not be read since")
+	lack(t, w.get("/"), "have failed since")
 	w.away()
-	// The last round was less than an interval ago.
-	for !strings.Contains(w.get("/"), "could not be read since") {
+	// The page may still use the last round, which is younger than an interval.
+	for !strings.Contains(w.get("/"), "have failed since") {
 		runtime.Gosched()
 	}
 	lack(t, w.get("/queues"), "No worker claims rows")
-	want(t, w.get("/queues"), "Not known: the locks of the workers could not be read")
+	want(t, w.get("/queues"), "Unknown: the locks of the workers could not be read")
 }

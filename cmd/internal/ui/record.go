@@ -18,21 +18,24 @@ import (
 
 const maxRecord = 5_000
 
-// A holding that ends between two rounds gets the time of the second round as its end. If the pause
-// between the rounds exceeds maxGap, the end is the time of the first round.
+// If a holding ended between two rounds, its recorded end is the time of the second
+// round. If the rounds are more than maxGap apart, its recorded end is the time of the
+// first round.
 const maxGap = 15 * time.Second
 
-// An event is a change of a lock, from the history or from two rounds. Its time is by the server's
-// clock, or by this machine's if unknown. For a break, Process is the process that broke the lock.
+// An event is a change of a lock, from the stored history or from the difference between
+// two rounds. Its time is the time of the server, or of this machine if the time of the
+// server is unknown. For a break, Process is the process that broke the lock, or empty if
+// unknown.
 type event struct{ history.Entry }
 
-// The effects of an event on a holding.
 const (
 	begins = "begins"
 	ends   = "ends"
 )
 
-// what returns the effect of an event on its holding.
+// The result states whether the event begins or ends a holding. It is empty if the event
+// does neither.
 func (e event) what() string {
 	switch e.Kind {
 	case words.Acquired, words.Granted, words.TakenOver:
@@ -49,13 +52,13 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
-// A holdingKey identifies a holding of a lock by its session. The fence is not sufficient. The
-// first holder of a name gets a higher fence while it holds, and the event of a late release may
-// have no fence.
+// A holdingKey identifies a holding of a lock by its session. The fence cannot identify a
+// holding, because it can change during the first holding of a lock, and the event of a
+// late release may have no fence.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
-	process string // replaces, with the fence, a missing session
+	process string // with the fence, replaces a missing session
 	fence   int64
 }
 
@@ -74,8 +77,8 @@ func (e event) holding() holdingKey {
 	return keyOf(e.Name, e.Session, holder, e.Fence)
 }
 
-// A record stores the changes between rounds. It misses holdings that start and end between two
-// rounds.
+// A record stores the changes of locks between rounds. It misses holdings that start and
+// end between two rounds.
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
@@ -84,7 +87,8 @@ type record struct {
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
 
-// compare records the changes since the previous round. now is this machine's clock.
+// compare records the changes since the previous round. If the listing contains no time
+// of the server, the given time of this machine is used.
 func (r *record) compare(l *listing, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,12 +110,12 @@ func (r *record) compare(l *listing, now time.Time) {
 				holders[h.Session] = h
 			}
 		}
-		ended := false // the takeover has reported the end
+		ended := false // a takeover was recorded, with the new holder
 		for session, was := range before {
 			if _, still := holders[session]; !still {
 				e := endEvent(k, was, now)
 				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
-					e.At, e.Cause = r.last, "no round was made when it ended; it was held at "+words.Instant(r.last)
+					e.At, e.Cause = r.last, "no round ran when it ended; it was held at "+words.Instant(r.last)
 					e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
 				}
 				ended = ended || e.Kind == words.TakenOver
@@ -140,8 +144,8 @@ func (r *record) compare(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// endEvent returns the event for the end of a holding of lock k. The parameter was has the holder
-// of the previous round.
+// endEvent returns the event for the end of a holding of lock k. The second argument is
+// the holder in the previous round.
 func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
 		Session: was.Session, Fence: was.Fence, Why: was.Why}}
@@ -164,11 +168,12 @@ func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether a holder had not pinged for almost the takeover time. The whole time is
-// not required, because a contender and the page read at different times.
+// silentBy reports whether, at the given time, a holder had not pinged for at least nine
+// tenths of its takeover time. It does not require the whole time, because a contender
+// and the page read at different times.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
 	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
-		return false // or the holder may have pinged since the page read it
+		return false // the holder may have pinged since the round
 	}
 	pinged := was.Since.Add(was.Age - was.PingAge)
 	return at.Sub(pinged) >= was.Takeover*9/10
@@ -181,8 +186,9 @@ func (r *record) add(e event) {
 	}
 }
 
-// updateFence corrects the recorded fence of a holder. The first fence of a name is raised to the
-// clock after the acquisition, and a round may have read the lower value.
+// updateFence corrects the recorded fence of a holder. The fence of a new lock document is
+// set to the server's clock after the acquisition, so an earlier round may have read a lower
+// fence.
 func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {
@@ -191,8 +197,8 @@ func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	}
 }
 
-// of returns the stored changes of a lock, or of all locks when the name is empty, oldest first. It
-// also returns the start of the record.
+// The results are the recorded changes of a lock, the oldest first, and the time when the
+// record begins. An empty name selects all locks.
 func (r *record) of(name string) ([]event, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +212,7 @@ func (r *record) of(name string) ([]event, time.Time) {
 	return found, r.since
 }
 
-// Bounds of the stored history to read, and the lifetime of the result.
+// Limits on reads of the stored history, and the time for which a history is cached.
 const (
 	keepHistory    = 3 * time.Second
 	maxHistory     = 2_000 // the newest entries of all locks
@@ -219,15 +225,14 @@ type storedEvents struct {
 	cut    bool    // the history has more
 }
 
-// historyCache caches the histories that pages show.
 type historyCache struct {
 	s  *Server
 	mu sync.Mutex // guards the map by
 	by map[string]*cell[storedEvents]
 }
 
-// of returns the stored history of a lock, or of all locks if the name is empty. All viewers share
-// the result.
+// The result is the stored history of a lock, or of all locks if the name is empty. All
+// viewers share the result.
 func (p *historyCache) of(ctx context.Context, name string) reading[storedEvents] {
 	p.mu.Lock()
 	c := p.by[name]
@@ -253,7 +258,8 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 	if name != "" {
 		q.Limit = maxLockHistory
 	}
-	entries, malformed, err := s.cfg.Past(ctx, q) // malformed: by an operator or a later version
+	// Malformed entries are not shown, because an operator or a later version wrote them.
+	entries, malformed, err := s.cfg.Past(ctx, q)
 	found := storedEvents{cut: len(entries)+len(malformed) >= q.Limit}
 	for _, e := range slices.Backward(entries) {
 		found.events = append(found.events, event{e})
@@ -261,20 +267,20 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 	return found, err
 }
 
-// events returns the events of a lock, or of all locks if the name is empty, oldest first. It joins
-// the stored history with the observed changes that are not stored. The second result tells an
-// operator where the events come from. The third result is false if the stored history could not be
-// read.
+// events returns the events of a lock, the oldest first. An empty name selects all locks.
+// The result merges the stored history with the recorded changes that the history lacks.
+// The second result describes to an operator where the events come from. The third result
+// is false if the stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	observed, since := s.poller.record.of(name)
 	read := s.histories.of(ctx, name)
 	stored := read.value
 	switch {
 	case read.problem != "" && len(stored.events) == 0:
-		return observed, "The written history cannot be read (" + read.problem + "). " +
+		return observed, "The stored history cannot be read (" + read.problem + "). " +
 			observedSince(since), false
 	case len(stored.events) == 0:
-		return observed, "Nothing is written in the history. " + observedSince(since), true
+		return observed, "The stored history has no entries. " + observedSince(since), true
 	}
 	type key struct {
 		holdingKey
@@ -296,23 +302,22 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 		}
 	}
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
-	source = "From the written history, and what this page saw."
+	source = "From the stored history and the observations of this page."
 	if stored.cut {
-		source = fmt.Sprintf("The newest %d entries of the written history, since %s, and what "+
-			"this page saw.", len(stored.events), words.Instant(stored.events[0].At))
+		source = fmt.Sprintf("The newest %d entries of the stored history, since %s, and the "+
+			"observations of this page.", len(stored.events), words.Instant(stored.events[0].At))
 	}
 	if read.problem != "" {
-		source = "The written history cannot be read (" + read.problem + "); it is of " +
+		source = "The stored history cannot be read (" + read.problem + "); it is as of " +
 			words.Instant(read.at) + ". " + observedSince(since)
 	}
 	return all, source, read.problem == ""
 }
 
-// observedSince describes the period that the rounds cover.
 func observedSince(since time.Time) string {
 	if since.IsZero() {
-		return "This page has seen nothing so far."
+		return "This page has observed nothing yet."
 	}
-	return "Seen by this page since " + words.Instant(since) +
-		", while somebody looked; what began and ended between two looks is not in it."
+	return "Observed by this page since " + words.Instant(since) +
+		", while a browser had it open. Holdings that began and ended between two reads are missing."
 }

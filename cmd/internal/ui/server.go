@@ -19,44 +19,51 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// DefaultInterval is the time between two rounds while a page is open.
+// DefaultInterval is the default of Config.Interval.
 const DefaultInterval = time.Second
 
-// MinInterval is the shortest interval.
+// MinInterval is the shortest valid Config.Interval.
 const MinInterval = 100 * time.Millisecond
 
 // Config configures the contents of the page and its permissions.
 type Config struct {
 	// Inspector reads and breaks the locks.
 	Inspector *distlock.Inspector
-	// Past reads the stored history, as [history.Read] does. If it is nil, the page has no history.
+	// Past reads the stored history, as [history.Read] does. If it is nil, the page shows
+	// only the changes that it observes.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
-	// Client reads loops, queues and members. If it is nil, their pages show an error.
+	// Client reads loops, queues, pings and members, and changes dead rows. If it is nil,
+	// the pages that need it show an error.
 	Client *mongo.Client
 	// Members reads the clock of each member of a replica set. If it is nil or returns no member,
 	// the page reads only the server that accepts writes.
 	Members func(context.Context) ([]Member, error)
-	// Void describes a database without locks, and whether it ever had locks. It may be nil.
+	// Void returns a text about a database without locks. The text states whether the
+	// database ever had locks. Void may be nil.
 	Void func(context.Context) (string, error)
-	// Hosts and Database are shown as the place of the locks. They contain no password.
+	// Hosts names the servers for display. Database is the name of the database with the
+	// locks. The page shows both, so they must contain no password.
 	Hosts, Database string
-	// Interval is the time between two rounds; default DefaultInterval.
+	// Interval is the time between two reads of the locks while a page is open. The default
+	// is DefaultInterval.
 	Interval time.Duration
-	// AllowBreak permits breaks of locks, and retries and removals of a queue's dead rows.
+	// AllowBreak permits a browser to break locks, and to retry and remove dead rows of
+	// queues.
 	AllowBreak bool
-	// Tokens are the accepted tokens. If it is empty, browsers need no token.
+	// Tokens are the accepted tokens. If Tokens is empty, browsers need no token.
 	Tokens Tokens
-	// InspectorOf returns the Inspector that breaks locks in the name of a token's owner. If it is
-	// nil, the page uses Inspector.
+	// InspectorOf returns the Inspector that breaks locks in the name of the given owner of
+	// a token. If it is nil, the page uses Inspector.
 	InspectorOf func(owner string) *distlock.Inspector
-	// Loopback refuses requests for hosts other than the loopback of this machine. A foreign page
-	// could send such a request through a DNS name that resolves to this machine.
+	// Loopback makes the Server refuse requests whose Host header does not name the
+	// loopback of this machine. This prevents DNS rebinding by foreign web pages.
 	Loopback bool
-	// Secure is set with TLS: browsers then send cookies only over TLS.
+	// Secure must be set if the page is served over TLS. Browsers then send cookies only
+	// over TLS.
 	Secure bool
-	// Redact removes secrets from a text. Nil removes nothing.
+	// Redact removes secrets from a text. It may be nil.
 	Redact func(string) string
-	// Logger records breaks.
+	// Logger logs changes that browsers make, and wrong tokens.
 	Logger zerolog.Logger
 }
 
@@ -73,7 +80,6 @@ type Server struct {
 	dead      deadCounter
 	histories historyCache
 	palette   palette
-	// templates has the templates of all pages, with the colors of this Server.
 	templates *template.Template
 
 	key     []byte // the key of tickets and cookies, new for every start
@@ -82,8 +88,9 @@ type Server struct {
 	handler http.Handler
 }
 
-// New returns the page. It sends no command before a page is opened. The Server uses the clock in
-// ctx.
+// New returns a Server. It returns an error if cfg.Inspector is nil or cfg.Interval is
+// too short. The Server sends no command before a browser opens a page. It uses the clock
+// in ctx.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Inspector == nil {
 		return nil, errors.New("ui: Inspector is nil: make one with distlock.NewInspector")
@@ -118,7 +125,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close stops the rounds and the counts of dead rows, and waits for them.
+// Close stops the reads of the Server, and waits until they have ended.
 func (s *Server) Close() {
 	s.poller.close()
 	s.dead.close()
@@ -142,7 +149,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /dead", s.allowChanges(s.doDead))
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
-		// Refuse a folder, which the file server would list.
+		// Without this check, the file server lists the files of a folder.
 		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() {
 			http.NotFound(w, r)
 			return

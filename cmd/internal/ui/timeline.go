@@ -15,13 +15,12 @@ const (
 	maxBars  = 400 // in one band
 )
 
-// A span is a selectable length of a window.
 type span struct {
 	Word string
 	D    time.Duration
 }
 
-// spans are the selectable lengths, the shortest first.
+// spans lists the selectable lengths of the timeline, the shortest first.
 var spans = []span{
 	{"10s", 10 * time.Second}, {"1m", time.Minute}, {"5m", 5 * time.Minute}, {"15m", 15 * time.Minute},
 	{"1h", time.Hour}, {"6h", 6 * time.Hour}, {"1d", 24 * time.Hour}, {"7d", 7 * 24 * time.Hour},
@@ -40,8 +39,9 @@ func (h *holding) over() bool { return !h.to.IsZero() }
 // unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings computes the holdings from events, oldest first, and from the present holders. If the
-// parameter of names a lock, holdings uses only the present holders of that lock.
+// holdings computes the holdings from events and from the present holders. The events
+// must be sorted, the oldest first. If the given name of a lock is not empty, only the
+// present holders of this lock count.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
@@ -94,23 +94,23 @@ func holdings(events []event, now *listing, of string) []*holding {
 	return all
 }
 
-// roomForName is the minimum width of a bar with a name, in hundredths.
+// roomForName is the minimum width of a bar with a name, in hundredths of the timeline.
 const roomForName = 4
 
-// A bar is the drawing of one holding. Its numbers are hundredths of the width.
+// A bar is the drawing of one holding. Positions and widths are hundredths of the width
+// of the timeline.
 type bar struct {
 	X, W        float64
 	Color       int
 	Name        string // the process, if the bar has room for its name
 	Tip         string
-	Begun       string // takeover, or empty
-	Ended       string // lost, broken, or empty
+	Begun       string // taken over, or empty
+	Ended       string // the kind of an abnormal end, or empty
 	Open        bool
 	Start, Stop float64 // positions of the marks
 	of          *holding
 }
 
-// A band is one row of a timeline.
 type band struct {
 	Label  string
 	Title  string // the whole label
@@ -119,8 +119,8 @@ type band struct {
 	latest time.Time
 }
 
-// setColors colors the bars. A bar differs in color from the previous bar if that bar is of another
-// process.
+// setColors colors the bars. Consecutive bars of different processes have different
+// colors.
 func (b *band) setColors(p *palette) {
 	order := make([]*bar, len(b.Bars))
 	for i := range order {
@@ -149,7 +149,7 @@ type timeline struct {
 	Choices  []choice
 	Earlier  string
 	Later    string
-	Live     string // empty for a live timeline
+	Live     string // the address of the live timeline; empty if this timeline is live
 	Closer   string
 	Wider    string
 	From, To string
@@ -240,12 +240,12 @@ func (h *holding) bar(w window, end time.Time) bar {
 
 type window struct{ from, to time.Time }
 
-// x returns the position of an instant, in hundredths of the width.
+// The result is the position of an instant, in hundredths of the width of the timeline.
 func (w window) x(t time.Time) float64 {
 	return 100 * float64(t.Sub(w.from)) / float64(w.to.Sub(w.from))
 }
 
-// ticks returns at most nine marks at round times.
+// ticks returns at most nine marks of the time axis, at round times.
 func (w window) ticks() (all []tick) {
 	step := time.Second
 	for _, d := range []time.Duration{2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600,

@@ -22,7 +22,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// troubled creates a lock with a dead holder, a lock with a long queue, and locks without trouble.
+// troubled writes a lock with a dead holder, two locks with long queues, and 60 locks
+// without trouble.
 func (w *world) troubled() {
 	w.t.Helper()
 	at := bson.NewDateTimeFromTime(time.Now())
@@ -52,8 +53,8 @@ func (w *world) troubled() {
 	lock("z-dead", "host:2:1:dead", waiters(1))
 }
 
-// Locks in trouble come first and are counted in cards that link to them. The page of such a lock
-// shows the time of its takeover and the next holder.
+// Locks in trouble come first, and figures with links count them. The page of a lock shows
+// the time of the takeover and the next holder.
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
@@ -94,8 +95,8 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	})
 }
 
-// A malformed lock is not shown as missing. A lock whose holder has no ping or a malformed ping is
-// in trouble, and the page shows the remedy. Every waiter is counted.
+// The page of a malformed lock shows the problem. A lock whose holder has no ping or a
+// malformed ping is in trouble, and the page shows the remedy. The page counts all waiters.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
@@ -128,8 +129,8 @@ func ping(id string, ago time.Duration) bson.D {
 		"seq", int64(1), "takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
 }
 
-// Dead processes without locks are counted by the server's clock. If their pings cannot be read, or
-// are too many, the page shows no figure and no "none".
+// The page counts dead processes without locks by the server's clock. If the pings cannot be
+// read, or are too many, the page shows no count.
 func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -148,26 +149,26 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	}
 	insert(3, "dead", 2*time.Hour)
 	want(t, page(), "Processes <span class=\"count\">3<", "All</span><strong>3<",
-		"Dead with none</span><strong>3<")
+		"Dead without locks</span><strong>3<")
 	insert(497, "alive", 0)
-	want(t, page(), "All</span><strong>500<", "Dead with none</span><strong>3<")
+	want(t, page(), "All</span><strong>500<", "Dead without locks</span><strong>3<")
 	insert(1, "another", 0)
 	unknown := []string{"<h1>Processes</h1>", "All</span><strong>-<",
 		"Dead with locks</span><strong>0<",
-		"Dead with none</span><strong>-<"}
-	want(t, page(), append(unknown, "More than 500 ping")...)
+		"Dead without locks</span><strong>-<"}
+	want(t, page(), append(unknown, "More than 500 processes ping")...)
 	assert.Must(t, client.Disconnect(context.Background()))
-	want(t, page(), append(unknown, "Those that hold nothing are not shown: ")...)
+	want(t, page(), append(unknown, "Processes that neither hold nor wait are not shown: ")...)
 	for _, of := range []string{"?show=gone", "?q=x"} {
 		w := newWorld(t, nil)
 		gone := main(w.get("/processes" + of))
-		want(t, gone, append(unknown, "this store is no MongoDB")...)
+		want(t, gone, append(unknown, "this store is not MongoDB")...)
 		lack(t, gone, "No process matches", "No process holds")
 	}
 }
 
-// Loops and queues beyond the bound are counted, and failing loops come first. A lock with a name
-// like a queue's lock has no figures.
+// The page counts all loops and queues, even if it lists only a part, and lists failing
+// loops first. It shows no counts for a lock whose name only resembles the name of a queue.
 func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -192,10 +193,10 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	lack(t, main(w.get("/loops?show=stopped")), "No loop or schedule matches")
 	page = main(w.get("/queues"))
 	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
-		"the lock names no DATABASE.COLLECTION")
+		"name has no DATABASE.COLLECTION")
 }
 
-// silentDialer dials servers that never answer.
+// silentDialer returns no connection. It blocks until the context ends.
 type silentDialer struct{}
 
 func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -203,9 +204,9 @@ func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, err
 	return nil, ctx.Err()
 }
 
-// A server that does not count the dead rows delays the first page by at most a second, and later
-// pages not at all. The test allows ten seconds more for each page, because this server does not
-// return the loops either.
+// If the server does not answer the count of dead rows, the first page is delayed by at
+// most one second. Later pages are not delayed. The limits of this test are ten seconds
+// larger, because this server does not answer the read of the loops either.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	})
 }
 
-// The page of locks gets the number of dead rows, however long the count takes.
+// The page of locks shows the number of dead rows, even if the server counts slowly.
 func TestPage_DeadRows_AreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)

@@ -22,7 +22,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// These strings are as long as those of real deployments.
+// These strings are as long as in real deployments.
 var (
 	longName  = "tenants/" + strings.Repeat("0123456789-", 90) + "/end"
 	longError = strings.Repeat("connection(10.42.17.203:27017[-181]) socket was unexpectedly "+
@@ -30,13 +30,14 @@ var (
 	oneWord = strings.Repeat("x", 1_000)
 )
 
-// pod returns the id of a process in a pod.
+// pod returns the process id of a pod.
 func pod(n int) string {
 	host := fmt.Sprintf("payments-reconciliation-worker-deployment-7d9f8c6b5d-x%04d.prod", n)
 	return fmt.Sprintf("%s:%d:1700000000:%032x", host, n+1, n)
 }
 
-// uglyBase is a database of a thousand locks, with twenty in trouble.
+// uglyBase is the content of a database with a thousand locks, of which twenty are in
+// trouble.
 type uglyBase struct {
 	rows   map[string][]any // documents by collection
 	events []history.Entry
@@ -67,7 +68,6 @@ func (u *uglyBase) lock(name string, n int, why string, waiters ...any) {
 	u.put(catalog.LocksCollection, doc)
 }
 
-// uglyData returns the whole database.
 func uglyData(now time.Time) *uglyBase {
 	u := &uglyBase{rows: map[string][]any{}, now: now,
 		late: map[int]time.Duration{20: 20 * time.Minute, 21: 50 * time.Hour, 22: time.Hour}}
@@ -169,7 +169,7 @@ func (u *uglyBase) past() {
 	}
 }
 
-// served returns a client of an embedded server.
+// served returns a client of a new embedded server.
 func served(t *testing.T) *mongo.Client {
 	t.Helper()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
@@ -179,8 +179,8 @@ func served(t *testing.T) *mongo.Client {
 	return client
 }
 
-// ugly returns the page of the database of uglyData. An embedded server has all its data except the
-// locks.
+// ugly returns a world with long and malformed data. The locks are in memory, and the
+// rest is on an embedded server.
 func ugly(t *testing.T) *world {
 	t.Helper()
 	client := served(t)
@@ -210,11 +210,13 @@ func ugly(t *testing.T) *world {
 	return w
 }
 
-// layoutFaults lists unreadable parts of a page:
+// layoutFaults is a script that lists the layout faults of a page:
+//
 //   - The page is wider than the screen.
-//   - An element is outside of its card.
+//   - An element exceeds its card.
+//   - The letters of a word are below each other.
 //   - A mark or a figure is cut.
-//   - A text is cut, and no title contains it completely.
+//   - A text is cut, and no title contains the whole text.
 const layoutFaults = `(() => {
 	const wrong = [], say = (what, e) => wrong.push(what + ": " + e.tagName + "." +
 		(e.getAttribute("class") || "") + " " + e.textContent.trim().slice(0, 60));
@@ -249,8 +251,8 @@ const layoutFaults = `(() => {
 	return wrong.slice(0, 12).join("\n");
 })()`
 
-// troubleFirst maps pages to conditions: trouble comes first, and dead processes without locks come
-// last.
+// troubleFirst maps a page to a JavaScript condition: trouble comes first, and dead
+// processes without locks come last.
 var troubleFirst = map[string]string{
 	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector(
 		'.figures a[href="/loops?show=failed"].bad strong').innerText === "3" && document.querySelector(
@@ -263,8 +265,8 @@ var troubleFirst = map[string]string{
 		document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
 }
 
-// Every page with real, ugly data is readable at every width: no element is outside of its card, no
-// page scrolls sideways, and no mark or figure is cut.
+// With long and malformed data, each page is readable at every width. No page scrolls
+// sideways, no element exceeds its card, and no mark or figure is cut.
 func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)
@@ -282,7 +284,7 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	} {
 		b.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(b.url+path))
 		b.until("it is read",
-			`document.querySelector("h1") && !document.body.innerText.includes("Not known")`)
+			`document.querySelector("h1") && !document.body.innerText.includes("Unknown")`)
 		if first := troubleFirst[name]; first != "" { // a loaded server may count too late for one round
 			b.until("trouble comes first", first)
 		}

@@ -43,7 +43,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" },
 }).ParseFS(sources, "templates/*.html"))
 
-// maxName is a number of runes that no lock name exceeds.
+// Every valid name of a lock is shorter than maxName, in runes.
 const maxName = 1_100
 
 func quoted(name string) string { return words.NamedTo(name, maxName) }
@@ -51,18 +51,19 @@ func label(name string) string  { return words.LabelTo(name, maxName) }
 
 func brief(name string) string { return words.Middle(label(name), 80) }
 
-// procName returns a short name of a process. It keeps both ends, because the names of pods differ
-// at their ends.
+// procName returns a short name of a process. It keeps the beginning and the end, because
+// the names of pods differ at the end.
 func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 200), 36) }
 
-// A view is one page: the part of a state that it shows.
+// A view is one page of the navigation, or the page of one lock.
 type view struct {
 	path, title, name string
 	key               string // the shortcut; empty for a view outside the navigation
 	show              func(*Server, *http.Request, *state) content
 }
 
-// ofLocks makes a page from the result of a round.
+// ofLocks returns a function that displays the latest listing in a view. The given
+// function formats the listing.
 func ofLocks(
 	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, now *state) content {
@@ -72,7 +73,8 @@ func ofLocks(
 	}
 }
 
-// ofCell makes a page from a value that is read only for this page.
+// ofCell returns a function that displays the value of a cell in a view. The given
+// functions select the cell and format the value.
 func ofCell[T any](of func(*Server) *cell[T],
 	show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, _ *state) content {
@@ -82,7 +84,7 @@ func ofCell[T any](of func(*Server) *cell[T],
 
 var views []view
 
-func init() { // views and pages refer to each other
+func init() { // init prevents an initialization cycle
 	views = []view{
 		{"/{$}", "Locks", "locks", "1", ofLocks((*Server).showLocks)},
 		{"/timeline", "Timeline", "timeline", "2", ofLocks((*Server).showTimeline)},
@@ -143,7 +145,8 @@ func (s *Server) layout(r *http.Request, v view, now *state) layout {
 	return l
 }
 
-// page serves a view as a whole page, or as a stream of changes if the browser requests a stream.
+// page serves a view as a whole page. If the browser requests an event stream, it gets a
+// stream of updates instead.
 func (s *Server) page(v view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
@@ -156,11 +159,12 @@ func (s *Server) page(v view) http.HandlerFunc {
 	}
 }
 
-// write renders a page completely before it sends it.
+// write renders the whole page before it sends the first byte, so that an error can still
+// change the status.
 func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 	var b bytes.Buffer
 	if err := s.templates.ExecuteTemplate(&b, name, l); err != nil {
-		http.Error(w, "this page cannot be made", http.StatusInternalServerError)
+		http.Error(w, "this page cannot be rendered", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -172,7 +176,7 @@ func lockHref(name string) string { return "/lock?name=" + url.QueryEscape(name)
 
 func processHref(id string) string { return "/processes?q=" + url.QueryEscape(id) }
 
-// A figure is a number with a link to the counted items.
+// A figure is a number with a link to the list of the counted items.
 type figure struct {
 	Word, Href string
 	N          string
@@ -180,8 +184,8 @@ type figure struct {
 	On         bool
 }
 
-// figureOf returns a figure for the number n, which is unknown if it is below 0. The figure has the
-// given class only if n is above 0.
+// figureOf returns a figure for the number n, which is unknown if negative. The CSS class
+// applies only if n is positive.
 func figureOf(r *http.Request, word, show string, n int, class string) figure {
 	if n <= 0 {
 		class = ""
@@ -200,7 +204,6 @@ func count(n *int, yes bool) {
 	}
 }
 
-// several returns n and the word, in the plural unless n is 1.
 func several(n int, word string) string {
 	if n != 1 {
 		word += "s"
@@ -210,7 +213,7 @@ func several(n int, word string) string {
 
 func short500(s string) string { return catalog.Printable(s, 500) }
 
-// A pulse is a bar with the age of a ping relative to the takeover time.
+// A pulse is a bar that shows the age of a ping, relative to the takeover time.
 type pulse struct {
 	Width int // in hundredths
 	Class string
@@ -218,12 +221,14 @@ type pulse struct {
 	Tip   string
 }
 
-// pulseOf classifies a ping: late after three intervals, silent after the takeover time.
+// pulseOf classifies a ping. A ping is late if it is older than three ping intervals and
+// older than a quarter of the takeover time. It is bad if it is as old as the takeover
+// time, or if the process is condemned.
 func pulseOf(i distlock.LockInfo) pulse {
 	takeover := cmp.Or(i.Takeover, words.DefaultTakeover)
 	p := pulse{Text: words.Age(i.PingAge), Class: "ok"}
 	if !i.HasPing || i.PingAge < 0 {
-		p.Class, p.Tip = "none", "no ping that can be understood"
+		p.Class, p.Tip = "none", "no valid ping, or its age is unknown"
 		return p
 	}
 	p.Width = int(min(100, 100*i.PingAge/takeover))
@@ -240,8 +245,8 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// urlWith returns the address of the same page with other query parameters, given as names and
-// values. A parameter with an empty value is removed.
+// urlWith returns the address of the requested page with changed query parameters. The
+// pairs are names and values in turn. An empty value removes the parameter.
 func urlWith(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {

@@ -43,13 +43,12 @@ func TestMain(m *testing.M) {
 	effort.Main(suite{m})
 }
 
-// These constants set the timing of the processes in the tests.
 const (
 	pingTime     = time.Second
 	takeoverTime = 20 * time.Second
 )
 
-// world is a store, a page of that store, and processes that lock in it.
+// world is a store, the page of that store, and processes that use locks in it.
 type world struct {
 	t     *testing.T
 	mem   *memcatalog.Catalog
@@ -62,7 +61,8 @@ type world struct {
 	unwritten bool // processes write no history
 }
 
-// inBubble runs a test in virtual time. The function change adapts the page's configuration.
+// inBubble runs a test in virtual time. The first function changes the configuration of
+// the page. It may be nil.
 func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -91,7 +91,6 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	return w
 }
 
-// process starts a process that ends with the test.
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
@@ -111,7 +110,7 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 	return g
 }
 
-// foreign writes a lock of MongoDB's lock manager, held or free.
+// foreign stores a held or free lock as MongoDB's own lock manager writes it.
 func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 	w.t.Helper()
 	state := map[bool]int32{false: 0, true: 2}[held]
@@ -120,7 +119,7 @@ func (w *world) foreign(name string, session bson.ObjectID, held bool) {
 		"when", bson.NewDateTimeFromTime(time.Now()), "why", "split")))
 }
 
-// wait makes a caller queue until the test ends. Once granted, the caller holds the lock.
+// wait starts a goroutine that waits for the lock, and then holds it until the test ends.
 func (w *world) wait(ctx context.Context, m *distlock.Manager, name string,
 	opts ...distlock.Option) {
 	w.t.Helper()
@@ -151,7 +150,7 @@ func (w *world) request(method, target string,
 	return rec
 }
 
-// get returns a page and requires the status 200.
+// get returns a page. It fails the test if the status is not 200.
 func (w *world) get(target string) string {
 	w.t.Helper()
 	rec := w.request(http.MethodGet, target, nil)
@@ -161,7 +160,6 @@ func (w *world) get(target string) string {
 	return rec.Body.String()
 }
 
-// want checks that a page contains texts.
 func want(t *testing.T, page string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -171,7 +169,7 @@ func want(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// main returns a page without its frame.
+// main returns the content of a page without header and footer.
 func main(page string) string {
 	if _, inner, ok := strings.Cut(page, "<main>"); ok {
 		return inner
@@ -179,7 +177,6 @@ func main(page string) string {
 	return page
 }
 
-// lack checks that a page does not contain texts.
 func lack(t *testing.T, page string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -189,12 +186,12 @@ func lack(t *testing.T, page string, texts ...string) {
 	}
 }
 
-// browser receives a stream. The function block delays the next read.
+// browser receives the stream of a page.
 type browser struct {
 	mu     sync.Mutex // guards events and text
 	events int
 	text   string
-	block  func() // blocks while the browser does not read
+	block  func() // if not nil, blocks while the browser does not read
 	header http.Header
 	leave  context.CancelFunc
 	left   chan struct{}
@@ -215,14 +212,14 @@ func (b *browser) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// received returns the number of events, and the last event.
+// received returns the number of events and the last event.
 func (b *browser) received() (int, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.events, b.text
 }
 
-// open makes a browser view a page until the browser's function leave is called.
+// open starts a browser that views a page until it leaves or the test ends.
 func (w *world) open(target string, block func()) *browser {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -241,8 +238,8 @@ func (w *world) open(target string, block func()) *browser {
 	return b
 }
 
-// memoryHistory is a history in memory, with an Observer and a reader. It records the same data as
-// a history.Log.
+// memoryHistory is a history in memory. As an Observer it records the same events as a
+// history.Log.
 type memoryHistory struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry

@@ -20,7 +20,8 @@ const (
 	Evicted      = "evicted"
 )
 
-// A Happening is an event of a lock. Its strings are as stored.
+// A Happening is an event of a lock. Its strings are unescaped, as the history stores
+// them.
 type Happening struct {
 	Kind, Process, Previous, Rule, Evidence, Cause, Why string
 	Fence                                               int64
@@ -34,8 +35,8 @@ func Happened(e history.Entry) Happening {
 		Waited: Span(e.WaitedMS)}
 }
 
-// Sentence describes the event and its cause in one sentence. Parameter name maps a process to its
-// displayed name.
+// Sentence describes the event and its cause in one sentence. The given function formats
+// a process for display.
 func (h Happening) Sentence(name func(process string) string) string {
 	process, other := name(h.Process), name(h.Previous)
 	text := ""
@@ -50,7 +51,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		}
 		return text + because(Death(h.Rule, h.Evidence))
 	case Evicted:
-		if text = other + " evicted"; h.Fence == 0 {
+		if text = other + " was evicted"; h.Fence == 0 {
 			text += " from the queue"
 		}
 		if h.Process != "" { // the event of a break has no process
@@ -58,7 +59,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		}
 		return text + because(Death(h.Rule, h.Evidence))
 	case Broken:
-		text = other + " was broken out of it"
+		text = other + " lost it to a break"
 		if h.Process != "" {
 			text += " by " + process
 		}
@@ -67,7 +68,7 @@ func (h Happening) Sentence(name func(process string) string) string {
 		return process + " released it" + after(h.Held) + because(h.Cause)
 	case ReleasedLate:
 		if h.Fence == 0 {
-			return process + " released late an entry whose state it did not know"
+			return process + " released late an entry whose state was unknown"
 		}
 		return process + " released it late" + because(h.Cause)
 	case Lost:
@@ -80,8 +81,8 @@ func (h Happening) Sentence(name func(process string) string) string {
 	return process + text + after(h.Held) + because(h.Cause)
 }
 
-// Span converts a stored number of milliseconds to a duration between 0 and 100 years. A foreign
-// program may have stored any number.
+// Span converts milliseconds to a duration. It limits the result to the range from 0 to
+// 100 years, because a foreign program may have stored any number.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
@@ -94,7 +95,8 @@ func after(d time.Duration) string {
 	return " after " + Age(d)
 }
 
-// maxReason is a number of runes that no reason exceeds, so a reason is shown whole.
+// maxReason is the largest length of a displayed reason, in runes. No valid reason is
+// longer.
 const maxReason = 1024
 
 func because(why string) string {
@@ -104,13 +106,14 @@ func because(why string) string {
 	return ": " + Shown(why, maxReason)
 }
 
-// These match the figures in evidence, in the format of package takeover.
+// These expressions match the durations in the evidence of package takeover.
 var (
 	unchangedFor = regexp.MustCompile(`unchanged for (\S+) of (\S+)`)
 	olderThan    = regexp.MustCompile(`is older than ([^\s:]+): `)
 )
 
-// Death shortens the evidence by which a rule declared a process dead.
+// Death returns a short form of the evidence by which a rule declared a process dead. If
+// it knows no short form, it returns the evidence unchanged.
 func Death(rule, evidence string) string {
 	still, older := unchangedFor.FindStringSubmatch(evidence), olderThan.FindStringSubmatch(evidence)
 	switch {

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The sentence of an event names its subject, the process that caused it, and the reason with
-// figures.
+// The sentence of an event names the process that the event concerns, the process that
+// caused the event, and the reason with its figures.
 func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"
@@ -24,12 +24,12 @@ func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 		dead + `" is older than 12s: server 15s; ping of "` + dead +
 		`" unchanged for 3s of 3s (contender's clock 3s, server's clock 3s)`
 	for want, h := range map[string]words.Happening{
-		"vm:13404 evicted by vm:21909: silent for 15s of 12s": {Kind: words.Evicted, Process: living,
+		"vm:13404 was evicted by vm:21909: silent for 15s of 12s": {Kind: words.Evicted, Process: living,
 			Previous: dead, Fence: 4, Rule: "watch", Evidence: watched},
-		"vm:13404 evicted from the queue by vm:21909: its process has missed two pings": {
+		"vm:13404 was evicted from the queue by vm:21909: its process has missed two pings": {
 			Kind: words.Evicted, Process: living, Previous: dead, Rule: "silent",
 			Evidence: "rule silent: x"},
-		"vm:13404 evicted from the queue: its process has missed two pings": {Kind: words.Evicted,
+		"vm:13404 was evicted from the queue: its process has missed two pings": {Kind: words.Evicted,
 			Previous: dead, Rule: "silent", Evidence: "rule silent: x"},
 		"vm:21909 took it over from vm:13404: silent for more than 12s, by all clocks": {
 			Kind: words.TakenOver, Process: living, Previous: dead, Fence: 5, Rule: "witnesses",
@@ -43,18 +43,18 @@ func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 			Fence: 1, Why: "nightly"},
 		"vm:13404 lost it after 12s: no ping": {Kind: words.Lost, Process: dead, Held: 12 * time.Second,
 			Cause: "no ping"},
-		"vm:13404 was broken out of it by alice@desk:71: ticket": {Kind: words.Broken,
+		"vm:13404 lost it to a break by alice@desk:71: ticket": {Kind: words.Broken,
 			Process: "alice@desk:71", Previous: dead, Why: "ticket"},
 		"vm:13404 released it late": {Kind: words.ReleasedLate, Process: dead, Fence: 5},
-		"vm:13404 released late an entry whose state it did not know": {
+		"vm:13404 released late an entry whose state was unknown": {
 			Kind: words.ReleasedLate, Process: dead},
 	} {
 		assert.Equal(t, h.Sentence(words.Short), want, "got  %q\nwant %q")
 	}
 }
 
-// Marks of trouble come first, because a narrow table cuts off the last marks. A lease has one mark
-// before its expiry and another afterwards.
+// Marks of trouble come first, because a narrow table cuts off the last marks. A lease has a
+// different mark after its expiry.
 func TestMarks_TroubleFirst(t *testing.T) {
 	t.Parallel()
 	const who = "p:1:1:a:election:ab"
@@ -71,7 +71,7 @@ func TestMarks_TroubleFirst(t *testing.T) {
 	}
 }
 
-// The text before a break names the next live waiter, not only the dead waiter.
+// If the next waiter is dead, the warning before a break names the first live waiter.
 func TestNextIsGone_NamesTheNextLiveWaiter(t *testing.T) {
 	t.Parallel()
 	dead := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}

@@ -9,15 +9,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ID formats the _id of a document for people, and [ParseID] parses the result. An ObjectID has 24
-// digits, a whole number is unchanged, and a string is in quotes. Every other value is extended
-// JSON.
+// ID formats the _id of a document for people. An ObjectID has 24 hexadecimal digits, an
+// integer is decimal, and a string is in quotes. Every other value is extended JSON.
+// [ParseID] parses every result except a boolean or null.
 func ID(id bson.RawValue) string {
 	if oid, is := id.ObjectIDOK(); is {
 		return oid.Hex()
 	}
 	if text, is := id.StringValueOK(); is {
-		quoted, _ := json.Marshal(text) // a string can always be written
+		quoted, _ := json.Marshal(text) // a string has no marshaling errors
 		return string(quoted)
 	}
 	if id.Type == bson.TypeInt32 || id.Type == bson.TypeInt64 {
@@ -26,7 +26,8 @@ func ID(id bson.RawValue) string {
 	return id.String()
 }
 
-// ParseID parses an _id in a format of [ID]. A text in none of these formats is a string.
+// ParseID parses an _id in one of the formats that [ID] returns. It returns a text in any
+// other format as a string.
 func ParseID(text string) (bson.RawValue, error) {
 	var value any = text
 	switch oid, err := bson.ObjectIDFromHex(text); {
@@ -35,13 +36,13 @@ func ParseID(text string) (bson.RawValue, error) {
 	case strings.HasPrefix(text, `"`):
 		var s string
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
-			return bson.RawValue{}, fmt.Errorf("%s is no text in quotes", Named(text))
+			return bson.RawValue{}, fmt.Errorf("%s is not a quoted string", Named(text))
 		}
 		value = s
 	case strings.HasPrefix(text, "{"):
 		var d bson.D
 		if err := bson.UnmarshalExtJSON([]byte(`{"v":`+text+`}`), true, &d); err != nil || len(d) != 1 {
-			return bson.RawValue{}, fmt.Errorf("%s is no extended JSON", Named(text))
+			return bson.RawValue{}, fmt.Errorf("%s is not extended JSON", Named(text))
 		}
 		value = d[0].Value
 	default:

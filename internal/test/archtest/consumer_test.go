@@ -13,12 +13,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// mostLinked is the largest number of modules in a program with the lock. mostModules is the
-// largest number in its module graph, which includes dependencies of tests. Both include the
-// program and this module.
+// A program with the lock links at most mostLinked modules. Its module graph also
+// includes the dependencies of tests, and has at most mostModules modules. Both numbers
+// include this module and the module of the program.
 const mostLinked, mostModules = 15, 30
 
-// heavy matches modules that only the embedded server, the integration tests or the tools need.
+// heavy matches modules that a program with the lock must not need.
 var heavy = regexp.MustCompile(
 	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
 
@@ -48,12 +48,12 @@ func main() {
 }
 `
 
-// consumer returns the folder of a program that requires only the core module. The program is not
-// in the workspace.
+// consumer writes a program in a module of its own, outside of the workspace. The module
+// requires only the core module. consumer returns the folder of the program.
 func consumer(t *testing.T, module string) string {
 	t.Helper()
 	checkout := assert.Value(filepath.Abs(root))(t)
-	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // avoids queries to a sum database
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // so that go asks no checksum database
 	assert.Must(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -67,7 +67,6 @@ func consumer(t *testing.T, module string) string {
 	return dir
 }
 
-// goIn runs a go command in a folder.
 func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -82,8 +81,7 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// A program with the lock builds outside of the workspace. It has few modules, and none that only
-// the embedded server needs.
+// A program with the lock builds outside of the workspace and depends on few modules.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
 	dir := consumer(t, strings.TrimSuffix(ours, "/"))
@@ -95,14 +93,12 @@ func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	assert.Must(t, err)
 	few(t, "links", linked, mostLinked)
 	graph, err := goIn(t, dir, "list", "-m", "all")
-	if err != nil { // the graph needs go.mod files of modules that are not linked
+	if err != nil {
 		t.Skipf("the graph is not to be read without a network: %v", err)
 	}
 	few(t, "has in its graph", graph, mostModules)
 }
 
-// few checks a list of modules with one module per line. The list is not too long, and none of its
-// modules is heavy.
 func few(t *testing.T, does, list string, most int) {
 	t.Helper()
 	modules := strings.Split(list, "\n")

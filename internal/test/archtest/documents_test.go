@@ -16,10 +16,11 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// foreignNames matches names in backticks that this repository does not declare:
-//   - names in mongos, MongoDB and other programs
-//   - names in documents of the database
-//   - patterns
+// foreignNames matches names that this repository does not declare, although its
+// documents put them in backticks:
+//   - names of mongos, MongoDB and other programs
+//   - names of fields in the database
+//   - patterns such as Group/Case
 var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`_distLockPingThread|checkSkew|dist_lock_try|grabLock|isLockExpired|lock_try|reenter|stopPing|unlock`,
 	`ConfigServer|config\.(locks|lockpings)|(sharers|waiters)\.process|_id|ping_|(state|process|waited|seq): \w+|state, ts`,
@@ -27,13 +28,11 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	// Alerts and span attributes, which the tests of metrics/prometheus and metrics/otel check.
+	// Alerts and span attributes, which the tests of their adapters check.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
 
-// knownNames contains the names that exist in the repository: files, declarations, and words in
-// strings of Go files.
 type knownNames struct {
 	files    map[string]bool            // files and folders, relative to the root
 	bases    map[string][]string        // files by base name
@@ -75,8 +74,6 @@ func readNames(t *testing.T) *knownNames {
 	return h
 }
 
-// declare adds the names in a Go file: declarations, fields and methods of its types, and words of
-// its strings.
 func (h *knownNames) declare(pkg string, file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
@@ -123,7 +120,6 @@ func (h *knownNames) declare(pkg string, file *ast.File) {
 	}
 }
 
-// members returns the names of the fields of a struct or of the methods of an interface.
 func members(of ast.Expr) (names []string) {
 	var list *ast.FieldList
 	switch of := of.(type) {
@@ -174,13 +170,13 @@ var (
 	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
 	word      = regexp.MustCompile(`\w+`)
 	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
-	// events matches the list of events in operations.md.
-	events = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
-	item   = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
-	phrase = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
+	events    = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
+	item      = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
+	phrase    = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing returns what is wrong with a name in backticks, or "" if the name exists.
+// missing explains why a name does not exist. It returns an empty text if the name
+// exists.
 func (h *knownNames) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
@@ -215,7 +211,6 @@ func (h *knownNames) missing(name string) string {
 	return h.missingSymbol(name)
 }
 
-// missingSymbol is like missing, but for names other than tests and files.
 func (h *knownNames) missingSymbol(name string) string {
 	unless := func(ok bool, what string) string {
 		if ok {
@@ -261,13 +256,12 @@ func (h *knownNames) missingSymbol(name string) string {
 		return unless(h.files[p] || !h.files[strings.SplitN(p, "/", 2)[0]], "no such folder")
 	}
 	if phrase.MatchString(name) {
-		said := strings.TrimSuffix(name, " failed") // episodes append it
+		said := strings.TrimSuffix(name, " failed") // the log appends it
 		return unless(strings.Contains(h.text, said), "nothing in the code says so")
 	}
 	return ""
 }
 
-// variable reports whether name is a variable of the examples whose type has a method.
 func variable(declared map[string]bool, name, method string) bool {
 	of := map[string]string{"guard": "TryGuard", "manager": "Manager", "lock": "DistributedLock"}
 	return declared[of[name]+"."+method]
@@ -291,8 +285,6 @@ func (h *knownNames) missingTest(pkg, test string, begins bool, sub string) stri
 	return ""
 }
 
-// documents returns the documents whose names must exist. In CHANGELOG.md only names of tests must
-// exist.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "docs"),
@@ -309,9 +301,8 @@ func documents(t *testing.T) (names []string) {
 		filepath.Join(root, "CHANGELOG.md"))
 }
 
-// Documents contain only names that exist: tests, files, folders, packages, functions, types,
-// members of types, flags, and log messages. First the test checks that real names are found and
-// invented names are not.
+// If the documents mention a test, file, package, function, type, flag or log message, it
+// exists.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := readNames(t)
@@ -344,7 +335,7 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 			}
 		}
 		for _, m := range folders.FindAllStringSubmatch(string(text), -1) {
-			if !h.files[m[1]] && m[1] != "pan" { // a product of spin
+			if !h.files[m[1]] && m[1] != "pan" { // spin writes it
 				t.Errorf("%s: ./%s: no such folder", said, m[1])
 			}
 		}
@@ -388,10 +379,9 @@ func (h *knownNames) tryOut(t *testing.T) {
 	}
 }
 
-// docLink matches a doc link: a name, possibly after the names of its package and type.
 var docLink = regexp.MustCompile(`\[\*?([A-Za-z]\w*(?:\.[A-Za-z]\w*){0,2})\]`)
 
-// Each doc link to a package of this repository leads to an existing name.
+// Each doc link to a package of this repository leads to an existing declaration.
 func TestComments_LinkWhatExists(t *testing.T) {
 	t.Parallel()
 	h := readNames(t)

@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed returns the packages of the workspace and their dependencies, by path. go list runs once,
-// for half a second.
+// listed runs go list once. It returns the packages of the workspace and their
+// dependencies, by path.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -61,7 +61,7 @@ func importsOf(t *testing.T, pkg string) []string {
 	return l.imports
 }
 
-// needs returns the given packages and all their dependencies in this repository.
+// needs returns the given packages and all their dependencies.
 func needs(t *testing.T, pkgs ...string) map[string]bool {
 	t.Helper()
 	of, all := packages(t), map[string]bool{}
@@ -82,7 +82,7 @@ func needs(t *testing.T, pkgs ...string) map[string]bool {
 
 const ours = "mongodlm/"
 
-// Each package imports only the packages of this repository that the table allows.
+// A package imports another package of this repository only if the table allows it.
 func TestImports_PointOneWay(t *testing.T) {
 	t.Parallel()
 	const demo = "cmd/balancer-demo/internal/"
@@ -94,10 +94,9 @@ func TestImports_PointOneWay(t *testing.T) {
 		"catalog/mongocatalog": {"catalog", "catalog/transition", "internal/clock"},
 		"catalog/memcatalog":   {"catalog", "catalog/transition", "internal/clock"},
 		"pinger":               {"catalog", "catalog/transition", "internal/clock"},
-		// Package watch uses neither the queue nor guards.
-		"internal/watch": {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
+		"internal/watch":       {"catalog", "catalog/transition", "pinger", "takeover", "internal/clock"},
 		"internal/queue": {"catalog", "catalog/transition", "pinger", "internal/clock",
-			"internal/watch"}, // no managers
+			"internal/watch"},
 		"internal/leading": {},
 		"internal/metrics": {"internal/clock"},
 		"distlock": {"catalog", "catalog/transition", "catalog/mongocatalog", "pinger",
@@ -106,7 +105,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"distlock/history": {"catalog", "distlock", "internal/clock"},
 		"election": {"catalog", "distlock", "internal/clock", "internal/leading",
 			"internal/metrics"},
-		"internal/rows": {"catalog", "internal/clock"}, // no locks
+		"internal/rows": {"catalog", "internal/clock"},
 		"claim": {"distlock", "internal/clock", "internal/leading", "internal/metrics",
 			"internal/rows"},
 		"singleton": {"catalog", "distlock", "internal/clock", "internal/leading",
@@ -118,8 +117,20 @@ func TestImports_PointOneWay(t *testing.T) {
 		"cmd/internal/outlook": {"cmd/internal/words", "distlock", "takeover"},
 		"cmd/internal/ui": {"catalog", "claim", "cmd/internal/outlook", "cmd/internal/words", "distlock",
 			"distlock/history", "internal/clock", "singleton"},
+		"cmd/internal/scrape": {"configserver"},
+		"configserver":        {"internal/clock"},
+		"internal/role":       {},
+		demo + "balancer": {"catalog", "distlock", "internal/clock", "singleton",
+			demo + "cluster"},
 		demo + "cluster": {"catalog"},
 		demo + "referee": {demo + "cluster"},
+	}
+	programs := regexp.MustCompile(`^(cmd/[^/]+|study.*|internal/test/.+|deploy|docs.*|integration)$`)
+	for pkg := range packages(t) {
+		pkg, ours := strings.CutPrefix(pkg, ours)
+		if _, listed := allowed[pkg]; ours && !listed && !programs.MatchString(pkg) {
+			t.Errorf("%s is neither in the table nor a program nor a test", pkg)
+		}
 	}
 	for pkg, may := range allowed {
 		for _, imported := range importsOf(t, pkg) {
@@ -131,8 +142,7 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// No shipped package imports package testing, a test package, package study or the integration
-// tests.
+// Shipped packages do not import package testing, test packages or the study.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
@@ -150,10 +160,7 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	}
 }
 
-// Some files of package distlock do not use types of other files:
-//   - events.go does not use locks and calls.
-//   - owned.go, guard.go and release.go do not use calls.
-//   - call.go, entry.go and agent.go do not use holdings.
+// A file in the table does not use the types that its row forbids.
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{
@@ -195,8 +202,8 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 	}
 }
 
-// The spans need the API of OpenTelemetry. They do not need its SDK, which a program chooses
-// itself.
+// Package adapters/otel does not depend on the SDK of OpenTelemetry, so that each program
+// can choose its own SDK.
 func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	t.Parallel()
 	for pkg := range needs(t, "adapters/otel") {
@@ -206,7 +213,6 @@ func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	}
 }
 
-// sources calls visit for every Go file of the repository.
 func sources(t *testing.T, visit func(path string, text []byte)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -230,7 +236,7 @@ func sources(t *testing.T, visit func(path string, text []byte)) {
 	assert.Must(t, err)
 }
 
-// Only package internal/clock and tests may read the time of day or sleep.
+// Only package internal/clock and tests read the time of day or sleep.
 func TestClock_ReadInOnePlace(t *testing.T) {
 	t.Parallel()
 	now := regexp.MustCompile(`\btime\.(Now|Since|Until)\(`)
@@ -247,7 +253,8 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// Packages get random numbers from their clock. So a seed determines a random walk.
+// The packages in the list get random numbers from their clock. They do not import
+// math/rand, so that a seed determines a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -260,7 +267,7 @@ func TestClock_BringsTheChance(t *testing.T) {
 	}
 }
 
-// Each package has a package comment. No file is too long.
+// Each package has a package comment, and no file is too long.
 func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	t.Parallel()
 	for pkg, l := range packages(t) {
@@ -279,7 +286,7 @@ func TestPackages_AreDocumented_FilesFit(t *testing.T) {
 	})
 }
 
-// Tests of each package, except this one, check that no goroutine is left.
+// The tests of each package check for leaked goroutines. Only this package is exempt.
 func TestPackages_LookForLeaks(t *testing.T) {
 	t.Parallel()
 	dirs, checked := map[string]bool{}, map[string]bool{}
@@ -299,8 +306,8 @@ func TestPackages_LookForLeaks(t *testing.T) {
 	}
 }
 
-// Each block of Go code in the README is a part of an Example in package configserver. The README
-// is short, and shows code early.
+// README.md is short and shows code early. All its Go code is part of an Example that
+// runs.
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// NoErr fails the test if err is not nil. The message begins with what.
+// NoErr fails the test if err is not nil. The given texts precede the error in the
+// message.
 func NoErr(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -24,8 +25,8 @@ func Must(tb testing.TB, err error, what ...string) {
 	}
 }
 
-// Value returns a function that returns v. If err is not nil, the function ends the test. The usual
-// call is assert.Value(f())(t).
+// Value returns a function that ends the test if err is not nil, and otherwise returns v.
+// The usual call is assert.Value(f())(t).
 func Value[T any](v T, err error) func(testing.TB) T {
 	return func(tb testing.TB) T {
 		tb.Helper()
@@ -42,7 +43,7 @@ func told(err error, what []string) []any {
 	return append(all, err)
 }
 
-// Is fails the test if [errors.Is] returns false.
+// Is fails the test if err does not match target, see [errors.Is].
 func Is(tb testing.TB, err, target error) {
 	tb.Helper()
 	if !errors.Is(err, target) {
@@ -58,10 +59,11 @@ func MustBe(tb testing.TB, err, target error) {
 	}
 }
 
-// Err returns the error of a call with two results.
+// Err returns the error of a call that also returns a value.
 func Err[T any](_ T, err error) error { return err }
 
-// Equal fails the test if got and want differ. The format has verbs for got and want.
+// Equal fails the test if got and want differ. The message is made from format, got and
+// want, in this order.
 func Equal[T comparable](tb testing.TB, got, want T, format string) {
 	tb.Helper()
 	if got != want {

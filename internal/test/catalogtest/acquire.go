@@ -13,7 +13,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// free and held return the smallest documents of a free and of a held lock.
 func free(name string) bson.D {
 	return bson.D{field("_id", name), field("state", int32(0))}
 }
@@ -108,16 +107,14 @@ var acquireCases = []testCase{
 	}},
 }
 
-// Operations has a function for each operation of a store, by name. The function calls the
-// operation with valid arguments.
+// Operations maps the name of a store operation to a function that calls the operation
+// with valid arguments.
 type Operations map[string]func(context.Context) error
 
-// of(do, a) returns a function that calls do with a, and drops the result.
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {
 	return func(ctx context.Context) error { return assert.Err(do(ctx, a)) }
 }
 
-// ofTwo(do, a, b) returns a function that calls do with a and b, and drops the result.
 func ofTwo[A, B, T any](
 	do func(context.Context, A, B) (T, error), a A, b B,
 ) func(context.Context) error {

@@ -18,15 +18,16 @@ type Changes interface {
 // Lock is a parsed lock document.
 type Lock = catalog.Lock
 
-// HolderOf returns the holder of a lock, as the argument of an eviction.
+// HolderOf returns the holder of a lock in the form that an eviction needs.
 func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
 
-// Calls has a method for each transition and for each change of a ping.
+// Calls wraps a store and adds a method for each transition and for each change of a
+// ping.
 type Calls struct{ Changes }
 
-// On returns the Calls of a store.
+// On wraps a store in Calls.
 func On(store Changes) Calls { return Calls{store} }
 
 func (c Calls) lock(ctx context.Context, t catalog.Transition) (catalog.Lock, error) {

@@ -104,7 +104,6 @@ var holderCases = []testCase{
 	}},
 }
 
-// wantHeld checks the result of Held for a process.
 func (b *bench) wantHeld(process string, want []catalog.HeldSession) {
 	b.Helper()
 	got := assert.Value(b.Catalog.Held(b.ctx, process))(b)

@@ -9,7 +9,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// renewal returns the n-th renewal of the lease of r's session.
 func renewal(r catalog.Request, n int64) catalog.Renewal {
 	return catalog.Renewal{
 		Session: r.Session, Number: n, Life: 40 * time.Second,
@@ -17,13 +16,11 @@ func renewal(r catalog.Request, n int64) catalog.Renewal {
 	}
 }
 
-// renew sends a renewal, and fails the case if that returns an error.
 func (b *bench) renew(r catalog.Renewal) {
 	b.Helper()
 	assert.Must(b, On(b.Catalog).Renew(b.ctx, r))
 }
 
-// wantLease checks that the lock document has the lease that r wrote.
 func (b *bench) wantLease(r catalog.Renewal) {
 	b.Helper()
 	lease, ok := b.snapshot(r.Name).Lock.LeaseOf(r.TS)
@@ -110,7 +107,7 @@ var sightCases = []testCase{
 		refused(catalog.Ping{Process: alice, Seq: 1, HasSeq: true}, bob) // there is no document
 		old := b.ping(alice)
 		p := b.ping(alice)
-		refused(old, bob) // it pinged
+		refused(old, bob) // alice has pinged since
 		first := sightBy(bob, p, 5000)
 		assert.Must(b, On(b.Catalog).Witness(b.ctx, p, first))
 		refused(p, "third") // another contender wrote a record

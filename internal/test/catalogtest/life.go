@@ -18,32 +18,43 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A life is a sequence of steps on one lock document. Package transition computes the error, the
-// grants and the document after every step. The store must have the same, and all reads must agree
-// with the document.
+// A life is a sequence of steps on one lock document. After every step, the store must
+// return the error and the grants that package transition computes. The stored document
+// must equal the computed document. All reads must agree with the stored document.
 //
-// A step is a letter and the number of a session. After a slash there may be a second number.
+// At the start, the document is a free lock with the fence planted. The field doc of the
+// life adds or replaces fields of the document.
+//
+// A step is a letter and the number of a session. A slash and a second number may follow.
 // Session 0 has a zero ts. Session 99 is the holder in the documents of [generations].
 //
-//	x1 s1 p1/2  Enter exclusively, shared, for one of 2 permits; with a ? at the end by Try
-//	a1          Enter by TryPlain
+//	x1          Enter exclusively
+//	s1          Enter shared
+//	p1/2        Enter for one of 2 permits
+//	x1? p1/2?   Enter in the mode Try
+//	a1          Enter in the mode TryPlain
 //	-1          Leave
-//	e1 e1/7     Evict, e1/7 only if 7 is the last renewal; with a w at the end only a waiter
+//	e1          Evict
+//	e1/7        Evict, only if the last renewal of the session is 7
+//	e1w         Evict, only if the session waits
 //	E1          Evict with the id of another process
 //	c1          Confirm
 //	n1/7        SeedFence to at least 7 above the planted fence
-//	r1/7        renewal 7 of the lease; with a t at the end it is a twin's
+//	r1/7        Renew with number 7
+//	r1/7t       the same renewal by a twin of the holder
 //	f1/2        PutFirst of session 2 by session 1
-//	b1/7        Break, if the fence is 7 above the planted one
-//	y g         RequestYield, GrantNext
-//	F O9        a foreign manager frees the lock, or takes it over as session 9
+//	b1/7        Break, only if the fence is 7 above the planted fence
+//	y           RequestYield
+//	g           GrantNext
+//	F           a foreign manager frees the lock
+//	O9          a foreign manager takes over the lock as session 9
 //
-// If a step must fail, a colon and the name of the error follow, see lifeErrors. The name "any"
-// permits every result.
+// A step that must fail ends with a colon and the name of its error in lifeErrors. The
+// name "any" permits every result.
 type life struct {
 	name  string
 	steps string
-	want  string // the holders and the waiters at the end; not checked if empty
+	want  string // the holders and the waiters at the end; an empty text is not checked
 	doc   []bson.E
 }
 
@@ -52,8 +63,9 @@ var lifeErrors = map[string]error{
 	"limit": catalog.ErrPermitMismatch,
 }
 
-// RunDifferential applies the same random lives to several empty stores. Each store must agree with
-// package transition, and so the stores agree with each other.
+// RunDifferential applies the same random lives to each of several stores, which must be
+// empty. Each store must agree with package transition, so the stores agree with each
+// other.
 func RunDifferential(t *testing.T, stores ...Store) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -63,7 +75,6 @@ func RunDifferential(t *testing.T, stores ...Store) {
 	}
 }
 
-// randomLives applies random lives. A failure prints the steps.
 func (b *bench) randomLives(seed uint64) {
 	b.Helper()
 	draw := rand.New(rand.NewPCG(seed, 0))
@@ -73,7 +84,6 @@ func (b *bench) randomLives(seed uint64) {
 	}
 }
 
-// randomSteps draws n steps, which may have any result.
 func randomSteps(draw *rand.Rand, n int) string {
 	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - - e e ew e/1 E c n/7 r/1 r/2 " +
 		"r/2t f/3 b/5 y g F O")
@@ -92,8 +102,6 @@ func randomSteps(draw *rand.Rand, n int) string {
 	return strings.Join(steps, " ")
 }
 
-// lifeCases returns a test case for each life. A life begins with a free lock that has a large
-// fence. Its doc adds fields or replaces them.
 func lifeCases(lives []life) (cases []testCase) {
 	for _, l := range lives {
 		cases = append(cases, testCase{l.name, func(b *bench) { b.live("$balancer.x", l) }})
@@ -101,8 +109,8 @@ func lifeCases(lives []life) (cases []testCase) {
 	return cases
 }
 
-// The method live applies a life to the named lock. The texts of the requests begin with "$", so a
-// server that evaluated them would not store them unchanged.
+// live applies a life to the named lock. The texts of the requests begin with "$", so
+// that the case fails on a server that evaluates them.
 func (b *bench) live(name string, l life) {
 	b.Helper()
 	doc := append(free(name), field("fence", planted))
@@ -142,7 +150,6 @@ func (b *bench) locked(name string) catalog.Lock {
 	return l
 }
 
-// step applies one step of a life.
 func (b *bench) step(name, text string) {
 	b.Helper()
 	text, failure, _ := strings.Cut(text, ":")
@@ -188,8 +195,8 @@ func (b *bench) step(name, text string) {
 	}
 }
 
-// decide returns the change that transition.Decide computes at the server's time. For an exclusive
-// request that does not queue it tries TryPlain first, as the stores do.
+// decide returns the change that transition.Decide computes at the server's time. Like
+// the stores, decide first tries TryPlain for an exclusive request that does not queue.
 func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, error) {
 	b.Helper()
 	now := b.ago(0)
@@ -203,7 +210,6 @@ func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, erro
 	return change, err
 }
 
-// changed returns a document after a change. Its dates may differ a little from those of the store.
 func changed(t testing.TB, raw bson.Raw, c catalog.Change) bson.D {
 	t.Helper()
 	var doc bson.D
@@ -245,7 +251,8 @@ func (b *bench) alike(name string) {
 	}
 }
 
-// verdict returns a text for each kind of error that callers distinguish.
+// verdict describes the kind of an error. Errors that callers do not distinguish are of
+// one kind.
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -277,10 +284,11 @@ func lifeSession(name, number string) catalog.Session {
 	return catalog.Session{Name: name, TS: bson.ObjectID{0: 0x41, 11: byte(n)}}
 }
 
-// processOf returns the process of a session. Every process has two sessions.
+// processOf returns the process of a session. Sessions 2n and 2n+1 belong to the same
+// process.
 func processOf(s catalog.Session) string { return fmt.Sprint("$", s.Name, "-", s.TS[11]/2) }
 
-// transitionOf returns the transition of a step that is not a foreign write.
+// transitionOf returns the transition of a step. The steps F and O have no transition.
 func transitionOf(name, text string) catalog.Transition {
 	flag := ""
 	if last := text[len(text)-1:]; strings.Contains("?tw", last) {
@@ -339,8 +347,7 @@ func transitionOf(name, text string) catalog.Transition {
 	return transition.Enter{Request: r, How: how}
 }
 
-// short returns the holders of a lock, a bar, and the waiters. Each is a letter for the mode and a
-// number.
+// short describes the holders and waiters of a lock, for example "x1 | s2 s3".
 func short(l catalog.Lock) string {
 	var parts []string
 	write := func(participants []catalog.Participant) {

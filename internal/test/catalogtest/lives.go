@@ -4,7 +4,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// plainLives have one exclusive holder and no queue.
+// plainLives test acquisitions, breaks and renewals.
 var plainLives = []life{
 	{"Acquired_OthersAreRefused",
 		"a1 a1:held a2:held x2?:held c2:no n2/7:no e2:no -2:no", "x1 |", nil},
@@ -31,7 +31,7 @@ var plainLives = []life{
 	{"FenceOfInt32_IsRaised", "a1", "x1 |", []bson.E{field("fence", int32(6))}},
 }
 
-// queueLives have a queue, or holders in several modes.
+// queueLives test queues, shared locks and permits.
 var queueLives = []life{
 	{"Enter_Held_IsQueuedAtTheEnd", "x1 x2 x3 x1 x2? p3/5", "x1 | x2 x3", nil},
 	{"Enter_HeldByAnAcquisition_Waits", "a1 x2", "x1 | x2", nil},

@@ -14,11 +14,13 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases test lock documents with unusual fields. All operations must agree on whether a document
-// is valid:
-//   - No operation changes a malformed document, except a release by the holder. All operations
-//     except Acquire and Leave return an error with the malformed field.
-//   - In a valid document every session that enters can also leave.
+// oddCases test lock documents with unusual fields. All operations must agree whether a
+// document is valid:
+//   - A malformed document is changed only by a release of its holder.
+//   - Most operations on a malformed document return an error that names the malformed
+//     field. Acquire and Leave return another error. Held and HeldOrFree leave the lock
+//     out.
+//   - In a valid document, every session that enters can also leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates()) }},
 	{"FenceAndRev", func(b *bench) { b.odd(oddCounters()) }},
@@ -48,10 +50,10 @@ var oddCases = []testCase{
 // An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// Names of the malformed field in a free lock and in a held lock; empty for a valid document.
+	// free is the name of the malformed field in a free lock, and held the name in a held
+	// lock. An empty name means that the document is valid.
 	free, held string
-	// sets is true if fields includes the state. The oddity is then checked in one document,
-	// instead of in a free lock and in a held one.
+	// sets is true if fields contains the state. In this case, held is ignored.
 	sets bool
 }
 
@@ -172,7 +174,7 @@ func oddWaiters() []oddity {
 	return list
 }
 
-// oddHolderTS is the holder's session in every document.
+// oddHolderTS is the session of the holder in every odd document.
 var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {
@@ -213,7 +215,7 @@ func oddSharers() []oddity {
 				field("mode", "shared")))
 		}
 	}
-	// The holder is also in the queue.
+	// The session that holds the lock is also in the queue.
 	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
 	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})),
 		oddly("", "waiters.0.ts", both("shared",
@@ -221,7 +223,6 @@ func oddSharers() []oddity {
 	return list
 }
 
-// odd checks each oddity in a free and in a held document.
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	for i, o := range list {
@@ -242,8 +243,8 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tries every way to acquire a lock with this document. The parameter bad is the name
-// of the malformed field; empty for a valid document.
+// oddDocument tests one document. bad is the name of the malformed field, or empty if the
+// document is valid.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -274,8 +275,8 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// storesNo reports whether the store cannot keep a document. FerretDB v1 cannot keep a Decimal128,
-// NaN, or an array in an array. It closes the connection when it receives one of them.
+// storesNo reports whether the store rejects a document. FerretDB v1 closes the
+// connection when it receives a Decimal128, a NaN, or an array in an array.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
@@ -296,9 +297,10 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that no operation changes a malformed document, and that each returns an
-// error with the malformed field. There are two exceptions: Acquire returns ErrNotFree, and a
-// release by a session that is not in the document returns ErrNoMatch.
+// refusedByAll checks that no operation changes a malformed document. Most operations
+// must return an error that names the malformed field. Acquire must return ErrNotFree,
+// and a release by a session that is not in the document ErrNoMatch. Held and HeldOrFree
+// must leave the lock out.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -348,7 +350,6 @@ func (b *bench) refusedByAll(name, bad string) {
 	})
 }
 
-// omitted checks that Held and the list of waiters omit a malformed document.
 func (b *bench) omitted(name string) {
 	b.Helper()
 	held := assert.Value(b.Catalog.Held(b.ctx, alice))(b)
@@ -364,7 +365,7 @@ func (b *bench) omitted(name string) {
 	}
 }
 
-// asError returns bad as an error, and nil if bad is nil.
+// asError converts a nil pointer to a nil error.
 func asError(bad *catalog.MalformedError) error {
 	if bad == nil {
 		return nil
@@ -372,7 +373,6 @@ func asError(bad *catalog.MalformedError) error {
 	return bad
 }
 
-// listed returns the error that List yields for a document.
 func (b *bench) listed(name string) error {
 	for _, err := range b.Catalog.List(b.ctx, false) {
 		var bad *catalog.MalformedError
@@ -386,8 +386,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the holder of a lock can release it although the document is
-// damaged. At the end freedByItsHolder deletes the document.
+// freedByItsHolder checks that the holder can release a lock with a malformed document.
+// Then it deletes the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -419,8 +419,8 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// notFreed checks that a release does not free a lock whose holders are unknown. At the end
-// notFreed deletes the document.
+// notFreed checks that a release does not free a lock with unknown holders. Then it
+// deletes the document.
 func (b *bench) notFreed(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {
@@ -429,7 +429,6 @@ func (b *bench) notFreed(name string, ts bson.ObjectID) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// ways returns the transitions that try to acquire a lock with a valid document.
 func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
 	plain := transition.Enter{Request: r, How: catalog.TryPlain}
 	if r.Limit = l.Limit; r.Limit > 0 {
@@ -447,8 +446,8 @@ func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
 	return all
 }
 
-// oddLife applies one transition that tries to acquire a lock. If the session is then a holder or a
-// waiter, it must be able to leave.
+// oddLife applies one transition. If the session of the request then holds the lock or
+// waits for it, the session must be able to leave.
 func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catalog.Request) {
 	b.Helper()
 	b.insert("locks", doc)
@@ -458,7 +457,7 @@ func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catal
 		b.Errorf("%s: %T: %v", name, way, err)
 	}
 	l := b.snapshot(r.Name)
-	if bad := l.LockErr; bad != nil { // the release raised a fence or a rev to its maximum
+	if bad := l.LockErr; bad != nil { // the eviction raised the fence or the rev to its maximum
 		if enters || bad.Field != "fence" && bad.Field != "rev" {
 			b.Errorf("%s: after %T: %v", name, way, bad)
 		}

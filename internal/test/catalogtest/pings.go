@@ -13,7 +13,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// pinged returns the document after a ping.
 func pinged(b catalog.Heartbeat) bson.D {
 	return bson.D{
 		field("_id", b.Process),
@@ -59,7 +58,7 @@ var pingCases = []testCase{
 		type stored struct {
 			fields bson.D
 			want   error // nil if the ping replaces the document
-			found  int64 // number of the twin
+			found  int64 // seq in the ping of the twin
 		}
 		list := []stored{{bson.D{}, catalog.ErrTwin, 0},
 			{seq(int64(math.MaxInt64)), catalog.ErrTwin, math.MaxInt64}}
@@ -240,13 +239,13 @@ var condemnCases = []testCase{
 		}
 		condemn(alice, nil) // a document appeared
 		b.ping(alice)
-		condemn(alice, &p) // it pinged
+		condemn(alice, &p) // alice has pinged since
 		second := b.ping(alice)
 		assert.Must(b, On(b.Catalog).RemovePing(b.ctx, alice))
-		condemn(alice, &second) // it was removed
+		condemn(alice, &second) // the ping was removed
 		p = b.ping(bob)
 		assert.Must(b, On(b.Catalog).Condemn(b.ctx, bob, &p, catalog.Condemnation{By: alice}))
-		condemn(bob, &p) // it is condemned
+		condemn(bob, &p) // bob is condemned
 		condemn(bob, nil)
 	}},
 	{"SeqOfAnyNumericType_IsWatched", func(b *bench) {
@@ -316,7 +315,7 @@ var choreCases = []testCase{
 		}
 		assert.Must(b, b.Delete(b.ctx, "lockpings", "gone"))
 		assert.Must(b, b.Delete(b.ctx, "lockpings", alice))
-		plant(alice, at.Add(time.Millisecond)) // also old, but newer than the one read
+		plant(alice, at.Add(time.Millisecond)) // old, but newer than the ping that was read
 		if n, err := b.Catalog.Prune(b.ctx, old); err != nil || n != 1 {
 			b.Errorf("want 1, got %d, %v", n, err)
 		}
@@ -343,12 +342,10 @@ var choreCases = []testCase{
 	}},
 }
 
-// prune deletes the pings that are older than d.
 func (b *bench) prune(d time.Duration) (int, error) {
 	return pruneOld(b.ctx, b.Catalog, b.ago(d))
 }
 
-// pruneOld reads the pings from before the given time, and deletes them.
 func pruneOld(ctx context.Context, c catalog.Catalog, before time.Time) (int, error) {
 	old, err := c.OldPings(ctx, before)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// planted is a fence so large that no grant raises it to the server's clock. So the next fence is
-// planted + 1.
+// planted is a fence that each grant raises by 1. It is large, because a grant replaces a
+// fence below 1<<31 by the server's clock in milliseconds.
 const planted = int64(1) << 40
 
-// requests inserts a free lock with the fence planted, and returns a request of each of n
-// processes.
+// requests inserts a free lock with the fence planted. It returns n requests for the
+// lock, each of another process.
 func (b *bench) requests(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
@@ -35,7 +35,6 @@ func (b *bench) enter(r catalog.Request) catalog.Lock {
 	return l
 }
 
-// leave removes s from the lock and checks the grants.
 func (b *bench) leave(s catalog.Session, want ...catalog.Grant) {
 	b.Helper()
 	grants, err := On(b.Catalog).Leave(b.ctx, s)
@@ -49,7 +48,6 @@ func (b *bench) wantGrants(got []catalog.Grant, err error, want ...catalog.Grant
 	}
 }
 
-// grant returns the grant of r with a fence.
 func grant(r catalog.Request, fence int64) catalog.Grant {
 	return catalog.Grant{Session: r.Session, Process: r.Process, Fence: fence}
 }
@@ -58,12 +56,12 @@ func grantLine(r catalog.Request, fence int64) string {
 	return catalog.GrantLine(r.TS, fence, r.Process)
 }
 
-// holding returns the document of a lock that only r holds.
+// holding returns the expected document of a lock that only r holds.
 func holding(r catalog.Request, fence, rev int64) bson.D {
 	return with(acquired(r, fence, rev), field("grants", grantLine(r, fence)))
 }
 
-// waiting returns r as an element of waiters, and sharing returns r as an element of sharers.
+// waiting returns r as an element of the field waiters.
 func waiting(r catalog.Request) bson.D {
 	d := bson.D{
 		field("ts", r.TS), field("process", r.Process), field("who", r.Who), field("why", r.Why),
@@ -84,12 +82,11 @@ func sharing(r catalog.Request, fence int64) bson.D {
 	}
 }
 
-// plantedWaiter returns r as an element of waiters that an operator wrote.
+// plantedWaiter is like waiting, but with a fixed time in the field since.
 func plantedWaiter(r catalog.Request) bson.D {
 	return with(waiting(r), field("since", bson.DateTime(5)))
 }
 
-// waiters returns the field waiters of an expected document.
 func waiters(grants ...catalog.Request) bson.E {
 	list := bson.A{}
 	for _, g := range grants {
@@ -98,7 +95,6 @@ func waiters(grants ...catalog.Request) bson.E {
 	return field("waiters", list)
 }
 
-// rewrite changes fields of a lock document, as an operator would.
 func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.Helper()
 	var doc bson.D
@@ -107,7 +103,6 @@ func (b *bench) rewrite(name string, fields ...bson.E) {
 	b.insert("locks", with(doc, fields...))
 }
 
-// refused checks that Enter returns want and does not change the document.
 func (b *bench) refused(r catalog.Request, how catalog.EnterMode, want error) {
 	b.Helper()
 	b.wantUntouched("locks", r.Name, func() {
@@ -120,15 +115,13 @@ func dead(r catalog.Request) catalog.Holder {
 	return catalog.Holder{Session: r.Session, Process: r.Process}
 }
 
-// queued makes n processes enter a lock one after the other. The first holds the lock, the others
-// wait.
+// queued makes n processes enter a lock one after the other. The first holds the lock,
+// and the others wait.
 func (b *bench) queued(name string, n int) []catalog.Request {
 	b.Helper()
 	return b.sharing(name, n, catalog.Exclusive, 0)
 }
 
-// readers makes n processes share a lock. permits makes n processes enter a semaphore with the
-// given limit.
 func (b *bench) readers(name string, n int) []catalog.Request {
 	b.Helper()
 	return b.sharing(name, n, catalog.Shared, 0)
@@ -149,7 +142,8 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// fillQueue replaces the queue by n waiters like r. They have the same time since.
+// fillQueue replaces the queue by n waiters. Each of them differs from r only in its
+// session, process and time.
 func (b *bench) fillQueue(r catalog.Request, n int, since time.Time) {
 	b.Helper()
 	list := bson.A{}
@@ -166,7 +160,6 @@ func (b *bench) revOf(name string) int64 {
 	return rev
 }
 
-// wantQueue checks that the queue has exactly the requests in want, in that order.
 func (b *bench) wantQueue(l catalog.Lock, want ...catalog.Request) {
 	b.Helper()
 	assert.MustEqual(b, len(l.Waiters), len(want), "%d waiters, want %d")
@@ -284,7 +277,7 @@ var queueCases = []testCase{
 		b.insert("locks", with(held("balancer", alice), field("ts", holder.TS),
 			field("fence", int64(1)<<62+1), field("waiters", bson.A{plantedWaiter(next)})))
 		b.leave(holder.Session)
-		_, err := b.Catalog.Read(b.ctx, "balancer") // free; its fence cannot be raised
+		_, err := b.Catalog.Read(b.ctx, "balancer") // its fence is too large to be raised
 		b.wantMalformed(err, "locks", "balancer", "fence")
 		if n, _ := b.document("locks", "balancer").Lookup("state").AsInt64OK(); n != 0 {
 			b.Errorf("state: want 0, got %d", n)
@@ -328,7 +321,7 @@ var passoverCases = []testCase{
 	{"Enter_QueuedBefore_IsBehindEarlierWaiters", func(b *bench) {
 		g := b.queued("balancer", 3)
 		late := request("balancer", "late")
-		late.Since = time.UnixMilli(4_000_000_000_000).UTC() // as after a clock that went back
+		late.Since = time.UnixMilli(4_000_000_000_000).UTC() // the server's clock has stepped back
 		b.wantQueue(b.enter(late), g[1], g[2], late)
 	}},
 	{"Enter_QueuedBefore_FreeLock_IsAcquired", func(b *bench) {

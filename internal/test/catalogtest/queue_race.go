@@ -14,7 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// rounds returns the first argument for the memory store, and the second one for a server.
+// rounds returns a number of rounds: the first argument for the memory store, the second
+// for a server.
 func (b *bench) rounds(memory, server int) int {
 	b.Helper()
 	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
@@ -52,8 +53,8 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return waiting
 }
 
-// deliver sends grants to the goroutines. A session is granted the lock once, but several releases
-// may return that grant.
+// deliver sends grants to the goroutines that wait for them. Several releases may return
+// the same grant.
 func (r *relay) deliver(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,6 @@ func (r *relay) deliver(grants []catalog.Grant) {
 	}
 }
 
-// round enters the lock, waits for the grant, and leaves.
 func (r *relay) round(ctx context.Context, g catalog.Request) error {
 	waiting := r.expect(g.TS)
 	l, err := On(r.b.Catalog).Enter(ctx, g, catalog.Queue)
@@ -106,7 +106,6 @@ func (r *relay) round(ctx context.Context, g catalog.Request) error {
 	return err
 }
 
-// relayRace runs 8 goroutines. Each enters and leaves the same lock again and again.
 func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 	b.Helper()
 	rounds := b.rounds(50, 5)

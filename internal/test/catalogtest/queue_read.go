@@ -35,7 +35,6 @@ func (b *bench) wantPings(
 	}
 }
 
-// snapshots reads the snapshots of several locks in one call.
 func (b *bench) snapshots(names ...string) map[string]catalog.Snapshot {
 	b.Helper()
 	snapshots, err := b.Catalog.Snapshots(b.ctx, names)
@@ -43,7 +42,8 @@ func (b *bench) snapshots(names ...string) map[string]catalog.Snapshot {
 	return snapshots
 }
 
-// heldOrFree returns the grants of a process and the names of the free locks, both in order.
+// heldOrFree returns the grants of a process and the names of the free locks, both
+// sorted.
 func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
 	var grants []catalog.Grant
@@ -59,14 +59,15 @@ func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []
 	return byTS(grants), free
 }
 
-// byTS returns grants in the order of names and sessions.
+// byTS sorts grants by name and session.
 func byTS(grants []catalog.Grant) []catalog.Grant {
 	return slices.SortedFunc(slices.Values(grants), func(a, b catalog.Grant) int {
 		return a.Session.Compare(b.Session)
 	})
 }
 
-// rows returns the valid rows of the list of waiters, and the names of the malformed documents.
+// rows lists the locks with waiters. It returns their snapshots, and the id and field of
+// each malformed document.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {

@@ -13,7 +13,6 @@ import (
 
 const contenders = 16
 
-// together makes n concurrent calls of f, and returns the errors.
 func together(n int, f func(i int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -29,7 +28,8 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that exactly one error is nil, and that the others match losers.
+// wantOneWinner checks that exactly one of the errors is nil, and that all others match
+// the error losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0
@@ -68,7 +68,7 @@ var raceCases = []testCase{
 			assert.Must(b, b.release(winner))
 		}
 	}},
-	{"Takeovers_OneWins", func(b *bench) { // takeovers from a dead holder
+	{"Takeovers_OneWins", func(b *bench) {
 		from := b.acquire(request("balancer", alice))
 		for range 10 {
 			holders := make([]catalog.Lock, 4)

@@ -24,13 +24,13 @@ type Store struct {
 	Catalog catalog.Catalog
 	// Insert inserts a document. It returns an error if the _id exists.
 	Insert func(ctx context.Context, collection string, doc bson.D) error
-	// Delete deletes a document. It ignores a missing one.
+	// Delete deletes a document. A missing document is not an error.
 	Delete func(ctx context.Context, collection, id string) error
-	// Document returns a document; nil if it does not exist.
+	// Document returns a document, or nil if the document does not exist.
 	Document func(ctx context.Context, collection, id string) (bson.Raw, error)
 }
 
-// OnServer returns a store in a server's database.
+// OnServer returns a store whose documents are in the given database of a server.
 func OnServer(c catalog.Catalog, db *mongo.Database) Store {
 	byID := func(id string) bson.D { return bson.D{field("_id", id)} }
 	return Store{
@@ -72,7 +72,7 @@ func InMemory() Store {
 	}
 }
 
-// Run runs each case with a new store. The cases run in parallel.
+// Run runs each case on a new store. The cases run in parallel.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	t.Helper()
 	groups := []struct {
@@ -118,7 +118,6 @@ type testCase struct {
 	run  func(b *bench)
 }
 
-// A bench is one running case and its store.
 type bench struct {
 	*testing.T
 	Store
@@ -126,14 +125,12 @@ type bench struct {
 	beats map[string]int64 // number of the last ping, by process
 }
 
-// The processes in the cases.
 const (
 	alice    = "host-a:27017:1700000000:1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 	bob      = "host-b:27017:1700000001:6fa459ea-ee8a-3ca4-894e-db77e160355e"
 	takeover = 15 * time.Minute
 )
 
-// request returns a new request of a process for a lock.
 func request(name, process string) catalog.Request {
 	return catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
@@ -144,7 +141,6 @@ func request(name, process string) catalog.Request {
 	}
 }
 
-// beat returns the n-th ping of a process.
 func beat(process string, n int64) catalog.Heartbeat {
 	return catalog.Heartbeat{
 		Process:  process,
@@ -155,7 +151,6 @@ func beat(process string, n int64) catalog.Heartbeat {
 	}
 }
 
-// next returns the next ping of a process.
 func (b *bench) next(process string) catalog.Heartbeat {
 	if b.beats == nil {
 		b.beats = map[string]int64{}
@@ -191,7 +186,6 @@ func (b *bench) ping(process string) catalog.Ping {
 	return p.Ping
 }
 
-// release removes s from the lock and ignores the grants.
 func (b *bench) release(s catalog.Session) error {
 	_, err := On(b.Catalog).Leave(b.ctx, s)
 	return err
@@ -204,7 +198,7 @@ func (b *bench) snapshot(name string) catalog.Snapshot {
 	return snapshot
 }
 
-// wantErr checks that err matches want, and no other error that callers distinguish.
+// wantErr checks that err matches want, and no other sentinel error.
 func (b *bench) wantErr(err, want error) {
 	b.Helper()
 	if !errors.Is(err, want) {
@@ -226,8 +220,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that err is a *TwinError with the ping that was sent and the number in the
-// document. The number is 0 if the document has none.
+// wantTwin checks that err is a *TwinError. sent is the refused ping. found is the seq in
+// the stored ping, or 0 if that ping has no seq.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -238,7 +232,7 @@ func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	}
 }
 
-// sentinels returns the texts of the errors that err matches and that callers distinguish.
+// sentinels returns the texts of the sentinel errors that err matches.
 func sentinels(err error) []string {
 	var kinds []string
 	for _, k := range []error{
@@ -257,8 +251,8 @@ func sentinels(err error) []string {
 // serverDate stands for the server's clock in an expected document.
 const serverDate = bson.DateTime(math.MaxInt64)
 
-// wantDocument compares the fields of a document and their types with want. Their order may differ.
-// Two dates are equal if both are within a minute of the server's clock.
+// wantDocument checks the fields of a document and their types, in any order. A date
+// within a minute of the server's clock equals serverDate.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {
@@ -277,8 +271,8 @@ func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	}
 }
 
-// lines formats a document as sorted lines, one per field. If show returns a name for a value, the
-// line has the name.
+// lines formats a document as sorted lines, one per field. The function show can replace
+// a value by a name.
 func lines(prefix string, raw bson.Raw, show func(bson.RawValue) (string, bool)) []string {
 	elements, err := raw.Elements()
 	if err != nil {
@@ -311,7 +305,6 @@ func (b *bench) near(at time.Time) bool {
 	return b.ago(0).Sub(at).Abs() < time.Minute
 }
 
-// wantUntouched runs op and checks that the document has not changed.
 func (b *bench) wantUntouched(collection, id string, op func()) {
 	b.Helper()
 	before := b.document(collection, id)
@@ -321,7 +314,6 @@ func (b *bench) wantUntouched(collection, id string, op func()) {
 	}
 }
 
-// acquired returns the document after an acquisition by r.
 func acquired(r catalog.Request, fence, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: r.Name},
@@ -337,8 +329,8 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 	}
 }
 
-// with(doc, fields) returns a copy of doc with these fields. It replaces fields with the same name,
-// and appends the others.
+// with returns a copy of doc with the given fields, which replace fields of the same
+// name.
 func with(doc bson.D, fields ...bson.E) bson.D {
 	doc = slices.Clone(doc)
 	for _, f := range fields {
@@ -352,7 +344,6 @@ func with(doc bson.D, fields ...bson.E) bson.D {
 	return doc
 }
 
-// without(doc, fields) returns a copy of doc without the fields.
 func without(doc bson.D, fields ...string) bson.D {
 	return slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool {
 		return slices.Contains(fields, e.Key)
@@ -361,5 +352,4 @@ func without(doc bson.D, fields ...string) bson.D {
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// label returns a short name of a value and its type.
 func label(v any) string { return strings.ReplaceAll(fmt.Sprintf("%T_%v", v, v), " ", "_") }

@@ -12,9 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transact calls the function run in a transaction under the lock of s, and returns the number of
-// calls. If the store has no transactions, transact checks that run was not called, and skips the
-// rest of the case.
+// transact calls the given function in a transaction under the lock of s, and returns the
+// number of calls. If the store has no transactions, transact skips the rest of the case.
 func (b *bench) transact(
 	s catalog.Session, run func(ctx context.Context, n int) error,
 ) (runs int, err error) {
@@ -30,11 +29,10 @@ func (b *bench) transact(
 	return runs, err
 }
 
-// The function nothing runs in a transaction, and sends no command.
 func nothing(context.Context, int) error { return nil }
 
-// transactCases test transactions. If the server supports them, a transaction commits if and only
-// if the session still holds the lock.
+// transactCases check that a transaction commits if and only if its session still holds
+// the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -56,7 +54,7 @@ var transactCases = []testCase{
 		b.acquire(g)
 		_, err := b.transact(g.Session, func(_ context.Context, n int) error {
 			if n > 1 {
-				return nil // a store with snapshots repeats the run after the conflict
+				return nil // some stores call the function again after the conflict
 			}
 			return assert.Err(On(b.Catalog).TakeOver(b.ctx, next, dead(g)))
 		})
@@ -93,8 +91,8 @@ var transactCases = []testCase{
 		}
 		runs, err := b.transact(g.Session, func(ctx context.Context, n int) error {
 			if n == 1 {
-				// A transaction reads the data as of its first command. Without this command the
-				// data would include the write below, and there would be no conflict.
+				// The first command of a transaction fixes its snapshot of the data. The write below
+				// comes later, and so conflicts with the transaction.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}

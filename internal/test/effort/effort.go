@@ -1,5 +1,6 @@
-// Package effort sets the number of attempts of random tests, and runs the tests. With the race
-// detector each step takes five to ten times as long, so the tests make a sixth of the attempts.
+// Package effort runs the tests of a package and limits their work. With the race
+// detector, each step of a test takes five to ten times as long. Random tests then make a
+// sixth of their attempts.
 package effort
 
 import (
@@ -17,7 +18,8 @@ func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(m)
 }
 
-// Share returns n. With the race detector it returns a sixth of n, at least 1.
+// Share returns n. In a program with the race detector it returns a sixth of n, but at
+// least 1.
 func Share(n int) int {
 	if !Race {
 		return n
@@ -29,8 +31,9 @@ func Share(n int) int {
 // flags are parsed, so that the command line can override the number.
 func RapidChecks(n int) { set("rapid.checks", Share(n)) }
 
-// AtOnce sets the number of parallel tests. It is for tests that wait for processes and servers.
-// Call it in TestMain before flags are parsed.
+// AtOnce sets the number of tests that run in parallel. The number can be large if the
+// tests mostly wait for processes and servers. Call AtOnce in TestMain before flags are
+// parsed.
 func AtOnce(n int) { set("test.parallel", n) }
 
 func set(name string, n int) {

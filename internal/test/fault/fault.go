@@ -1,6 +1,6 @@
-// Package fault calls a hook before every operation of a store. The hook can count the operation,
-// delay it, refuse it, apply it and lose the reply, or apply it late. Without a hook the store is
-// unchanged.
+// Package fault wraps a store and calls a hook for every operation. The hook can count,
+// delay or refuse the operation. It can also apply the operation late, or apply it and
+// lose the reply. Without a hook, every operation is applied.
 package fault
 
 import (
@@ -16,7 +16,7 @@ import (
 // An Op names an operation of a catalog.
 type Op = catalog.Op
 
-// These are the operations of a catalog, under shorter names.
+// The operations of a catalog, under shorter names.
 const (
 	Acquire          = catalog.OpAcquire
 	Enter            = catalog.OpEnter
@@ -50,14 +50,15 @@ const (
 	EnterTransaction = catalog.OpEnterTransaction
 )
 
-// A Call describes an operation before it is applied.
+// A Call describes an operation that is not applied yet.
 type Call struct {
 	Op      Op
 	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides the outcome of a call. The function apply carries out the operation, and may be
-// called at most once. The caller gets the error of the hook, and no result if there is an error.
+// A Hook decides the outcome of a call. It carries out the operation by calling apply, at
+// most once. The caller of the operation gets the hook's error, and gets a result only if
+// that error is nil.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
 // Catalog passes every operation through a hook and counts it. It is safe for concurrent use.
@@ -77,7 +78,7 @@ func Wrap(inner catalog.Catalog) *Catalog {
 	return c
 }
 
-// Set sets the hook; nil removes it.
+// Set sets the hook. A nil hook applies every operation.
 func (c *Catalog) Set(h Hook) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,9 +110,9 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// The method do passes a call through the hook. A listing passes only once, not with each row. A
-// hook may apply the call after the caller's context has ended, because a server carries out every
-// command that was sent.
+// do passes an operation through the hook. A listing passes once, not once for each row.
+// The hook may apply the operation after the caller's context has ended, as a server
+// carries out every command that it has received.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {
@@ -146,8 +147,8 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook that applies all operations except op. For op it calls the function do, which
-// decides the outcome.
+// On returns a hook that leaves each call of op to the given function, which decides the
+// outcome. The hook applies all other operations.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {
@@ -167,7 +168,8 @@ func Refusing(ops ...Op) Hook {
 	}
 }
 
-// Lost returns the error of a command with a lost reply. The command may have been applied.
+// Lost returns the error of a command whose reply was lost. The command may have been
+// applied.
 func Lost(op Op) error {
 	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
 }

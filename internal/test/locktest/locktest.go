@@ -1,5 +1,6 @@
-// Package locktest provides a server in memory and processes that lock on it, in virtual time. It
-// serves the tests of package distlock and of packages built on it.
+// Package locktest provides a server in memory, and processes that use locks on this
+// server, in virtual time. It serves the tests of package distlock and of the packages
+// built on it.
 package locktest
 
 import (
@@ -20,7 +21,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The default timing of a process, which is the timing of mongos.
+// The default timing of a process. It is the timing of mongos.
 const (
 	TakeoverTime   = 15 * time.Minute
 	Margin         = TakeoverTime / 4
@@ -52,24 +53,25 @@ func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 // New returns an empty server for a test that is already in a bubble.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
-// A Proc is a process: its Manager, and its connection to the server. Tests inject faults into the
-// connection.
+// A Proc is a process with its Manager. Store is its connection to the server, into which
+// tests inject faults.
 type Proc struct {
 	*distlock.Manager
 	Store *fault.Catalog
-	Kept  []*distlock.TryGuard // the garbage collector would release a dropped guard
+	Kept  []*distlock.TryGuard // keeps the guards from the garbage collector, which would release them
 
 	w *World
 }
 
-// Start starts a process. When the test ends, the faults of the process are removed, and the
+// Start starts a process. If change is not nil, Start calls it to change the
+// configuration. When the test ends, the faults of the process are removed, and the
 // process is closed.
 func (w *World) Start(change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	return w.StartBy(clock.System(), change)
 }
 
-// StartBy starts a process with another clock.
+// StartBy is like Start, but the process uses the clock c.
 func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	p := &Proc{Store: fault.Wrap(w.Mem), w: w}
@@ -92,15 +94,15 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	return p
 }
 
-// Kill disconnects a process from the server permanently. Other processes cannot distinguish this
-// from its death.
+// Kill disconnects a process from the server permanently. To other processes, the process
+// looks dead.
 func (p *Proc) Kill() {
 	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
 	})
 }
 
-// Heal removes the faults.
+// Heal removes the faults of the process.
 func (p *Proc) Heal() { p.Store.Set(nil) }
 
 // Try calls TryLock and keeps the guard until the end of the test.
@@ -112,7 +114,7 @@ func (p *Proc) Try(name string, opts ...distlock.Option) (*distlock.TryGuard, er
 	return g, err
 }
 
-// MustTry is like Try, for a free lock. It fails the test on an error.
+// MustTry is like Try, but ends the test on an error.
 func (p *Proc) MustTry(name string, opts ...distlock.Option) *distlock.TryGuard {
 	p.w.T.Helper()
 	g, err := p.Try(name, opts...)
@@ -127,7 +129,8 @@ func (w *World) Document(name string) bson.Raw {
 	return w.Mem.Document(catalog.LocksCollection, name)
 }
 
-// Lock returns the parsed document of a lock.
+// Lock returns the parsed document of a lock. It ends the test if the document is
+// malformed.
 func (w *World) Lock(name string) catalog.Lock {
 	w.T.Helper()
 	l, bad := catalog.ParseLock(w.Document(name))
@@ -152,7 +155,8 @@ func (c wrong) Now() clock.Reading {
 	return r
 }
 
-// WantHeld returns the *distlock.HeldError in err. It fails the test without one.
+// WantHeld returns the *distlock.HeldError in err. It ends the test if err contains no
+// such error.
 func WantHeld(t testing.TB, err error) *distlock.HeldError {
 	t.Helper()
 	var h *distlock.HeldError

@@ -15,9 +15,10 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Memory is a store in memory. It has no filter: all rows belong to the queue. Rows are in the
-// order of their age, or of their due time if Due was called. Its methods are safe for concurrent
-// use, except Due, Keyed and Careless. [rows.Store] documents those that have no comment here.
+// Memory is a store in memory. All its rows belong to one queue. Memory orders rows by
+// age, or by due time after a call of Due. Its methods are safe for concurrent use,
+// except Due, Keyed and Careless. [rows.Store] documents the methods that have no comment
+// here.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
@@ -38,7 +39,7 @@ var _ rows.Store = (*Memory)(nil)
 // A record is a row and its index entries.
 type record struct {
 	rows.Row
-	age   int64 // the number of earlier rows
+	age   int64 // position in the order of insertion
 	due   time.Time
 	never bool   // the row has no date
 	key   string // of its chain; empty without one
@@ -51,38 +52,40 @@ func New() *Memory {
 		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}}
 }
 
-// Due sets the field with the due time. Call it before the other methods.
+// Due sets the name of the field with the due time of a row. Call it before the other
+// methods.
 func (m *Memory) Due(field string) *Memory {
 	m.due = strings.Split(field, ".")
 	return m
 }
 
-// Keyed sets the field with the keys of chains. Call it before the other methods.
+// Keyed sets the name of the field with the key of a row's chain. Call it before the
+// other methods.
 func (m *Memory) Keyed(key string) *Memory {
 	m.key = key
 	return m
 }
 
-// Careless introduces a mistake for tests of checks: End changes a row even if the ending names
-// another claim.
+// Careless makes End change a row even if the ending names another claim. Tests must find
+// this mistake.
 func (m *Memory) Careless() { m.careless = true }
 
-// Refuse makes the store refuse changes of the rows for which the function returns an error. With
-// nil it refuses no changes.
+// Refuse sets a check for Claim, End, Wake and Cancel. These methods do not change a row
+// for which the check returns an error. Without a check, no change is refused.
 func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refuses = refuses
 }
 
-// Pause sets the pause switch.
+// Pause sets or clears the pause switch.
 func (m *Memory) Pause(paused bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.paused = paused
 }
 
-// All returns a copy of every row, by age.
+// All returns a copy of every row, the oldest first.
 func (m *Memory) All() (all []rows.Row) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,14 +95,14 @@ func (m *Memory) All() (all []rows.Row) {
 	return all
 }
 
-// Dones returns the number of times that a row was marked done.
+// Dones returns the number of times that End has marked a row done.
 func (m *Memory) Dones(id bson.RawValue) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.done[rows.Key(id)]
 }
 
-// Edit changes the mark of a row, as a person does by hand. It updates the list of ready rows.
+// Edit changes the mark of a row, like a person who edits the document by hand.
 func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +127,7 @@ func (m *Memory) byAge() []*record {
 	})
 }
 
-// Rows are ordered by due time, and rows with the same due time by age. Rows without a date are
-// last.
+// before compares rows by due time, then by age. Rows without a date are last.
 func before(a, b *record) int {
 	if a.never != b.never {
 		if a.never {
@@ -136,7 +138,6 @@ func before(a, b *record) int {
 	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.age, b.age))
 }
 
-// turn changes the state of a row.
 func (m *Memory) turn(r *record, to rows.State) {
 	if r.Mark.State == rows.Ready {
 		m.ready = slices.DeleteFunc(m.ready, func(one *record) bool { return one == r })
@@ -177,7 +178,6 @@ func (m *Memory) report(event rows.Event) {
 	}
 }
 
-// refused returns the error with which the store refuses to change a row, or nil.
 func (m *Memory) refused(r *record) *rows.RefusedError {
 	if m.refuses == nil {
 		return nil
@@ -188,7 +188,6 @@ func (m *Memory) refused(r *record) *rows.RefusedError {
 	return nil
 }
 
-// The result is the first row that the Ask selects, or nil.
 func (m *Memory) first(ask rows.Ask) *record {
 	set := func(ids []bson.RawValue) map[string]bool {
 		all := map[string]bool{}
@@ -214,7 +213,6 @@ func (m *Memory) isDue(r *record, at time.Time) bool {
 	return m.due == nil || !r.never && !r.due.After(at)
 }
 
-// holder returns the row that holds a key.
 func (m *Memory) holder(key string) *record {
 	if key == "" {
 		return nil
@@ -265,7 +263,7 @@ func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.byAge() {
-		key, ok := rows.KeyOf(r.Doc, m.key) // null may be a row without a key, as in MongoDB's index
+		key, ok := rows.KeyOf(r.Doc, m.key) // null also stands for a missing key, as in MongoDB's index
 		if ok && key.Type != bson.TypeNull && r.Mark.Holds != "" {
 			keys = append(keys, key)
 		}
@@ -326,7 +324,6 @@ func (m *Memory) end(r *record, e rows.Ending) {
 	m.turn(r, e.To)
 }
 
-// The matching rows are returned in the order of their age.
 func (m *Memory) those(match func(*record) bool) (found []rows.Row) {
 	for _, r := range m.byAge() {
 		if match(r) {
@@ -385,7 +382,7 @@ func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	return found, nil
 }
 
-// Odd returns only the ready rows with a list as their key.
+// Odd returns only the ready rows whose key is a list. It finds no other problem.
 func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

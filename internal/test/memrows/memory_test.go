@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The store in memory passes the suite of the stores.
+// Memory passes the conformance suite of rows.Store.
 func TestMemory_Conforms(t *testing.T) {
 	t.Parallel()
 	open := func(_ *testing.T, o rows.Options) rows.Store {

@@ -16,14 +16,14 @@ import (
 // shard are replica sets with one member. The balancer is off, so chunks move only by commands of a
 // test. Only URI is safe for concurrent use.
 type Cluster struct {
-	// Shards are the shards. The name of a shard is the name of its replica set.
+	// Shards contains the shards. The name of a shard is the name of its replica set.
 	Shards []*Deployment
 	config *Deployment
 	router *Deployment
 }
 
-// StartCluster starts a sharded cluster and waits until it accepts writes. [FindCluster] returns
-// the program p. The caller must close the cluster.
+// StartCluster starts a sharded cluster and waits until it accepts writes. The program p
+// must come from [FindCluster]. The caller must close the cluster.
 func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
 	c := &Cluster{Shards: make([]*Deployment, shards)}
 	defer func() {
@@ -56,7 +56,7 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
 }
 
-// startRouter starts a mongos. config names the replica set of the config servers.
+// startRouter starts a mongos with the given value of its option --configdb.
 func startRouter(ctx context.Context, p Program, config string) (*Deployment, error) {
 	dir, err := os.MkdirTemp("", "mongodtest")
 	if err != nil {
@@ -80,7 +80,7 @@ func startRouter(ctx context.Context, p Program, config string) (*Deployment, er
 // URI returns the connection string of the mongos.
 func (c *Cluster) URI() string { return "mongodb://" + c.router.nodes[0].addr + "/" }
 
-// Run sends a command to database admin of the mongos.
+// Run sends a command to the database admin of the mongos.
 func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	if err := c.router.nodes[0].run(ctx, command).Err(); err != nil {
 		return fmt.Errorf("mongodtest: %s: %w", command[0].Key, err)
@@ -88,7 +88,8 @@ func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	return nil
 }
 
-// Shard shards a collection by a hash of _id. Each shard gets two chunks.
+// Shard shards a collection by a hash of _id, so that each shard gets a part of the
+// documents.
 func (c *Cluster) Shard(ctx context.Context, database, collection string) error {
 	return errors.Join(
 		c.Run(ctx, bson.D{{Key: "enableSharding", Value: database}}),

@@ -16,7 +16,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// startLimit is the time limit for the start of a deployment.
 const startLimit = 90 * time.Second
 
 // Options describes the deployment to start.
@@ -27,14 +26,14 @@ type Options struct {
 	ConfigServer bool
 	// ShardServer starts the members with --shardsvr.
 	ShardServer bool
-	// Auth starts the members with --auth. A replica set gets a new key file.
+	// Auth starts the members with --auth. A replica set also gets a key file.
 	Auth bool
-	// TLS lets the members accept connections with TLS, besides connections without.
+	// TLS makes the members accept connections with TLS, and also without TLS.
 	TLS *TLS
 }
 
-// TLS names two PEM files. Authority is the certificate of the authority. Server is the certificate
-// of the server, with its key.
+// TLS names two PEM files. Authority contains the certificate of the authority. Server
+// contains the certificate and the key of the server.
 type TLS struct{ Authority, Server string }
 
 // A Deployment is a standalone or a replica set. Only URI is safe for concurrent use.
@@ -120,7 +119,6 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 
 func (d *Deployment) keyFile() string { return filepath.Join(d.dir, "key") }
 
-// startNodes starts all members concurrently.
 func (d *Deployment) startNodes(ctx context.Context) error {
 	errs := make([]error, len(d.nodes))
 	var started sync.WaitGroup
@@ -131,8 +129,8 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 	return errors.Join(errors.Join(errs...), d.watch())
 }
 
-// watch starts the guard, a program that kills the members when this program dies. It ends the
-// previous guard.
+// watch starts the guard, a program that kills the members when this program dies. It
+// first ends the previous guard.
 func (d *Deployment) watch() error {
 	d.unwatch()
 	var script strings.Builder
@@ -161,7 +159,6 @@ func (d *Deployment) unwatch() {
 	d.guard = nil
 }
 
-// initiate makes a replica set of the members. It waits until all have joined.
 func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	members := bson.A{}
 	for i, n := range d.nodes {
@@ -182,7 +179,7 @@ func (d *Deployment) initiate(ctx context.Context, opts Options) error {
 	}
 	return until(ctx, func(ctx context.Context) error {
 		if _, err := d.primary(ctx); err != nil {
-			// Without this, the first election waits for the election timeout.
+			// Without this command, the first election waits for the election timeout.
 			return errors.Join(err, first.run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}).Err())
 		}
 		status, err := first.run(ctx, bson.D{{Key: "replSetGetStatus", Value: 1}}).Raw()
@@ -223,14 +220,14 @@ func (d *Deployment) addrs() []string {
 // Name returns the name of the replica set. It is empty for a standalone.
 func (d *Deployment) Name() string { return d.name }
 
-// seeds returns the name of the replica set and the addresses of its members, in the form for a
-// mongos.
+// seeds returns the name of the replica set and the addresses of its members, in the form
+// that mongos expects.
 func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs(), ",") }
 
 // Addr returns the host and the port of a member.
 func (d *Deployment) Addr(node int) string { return d.nodes[node].addr }
 
-// Primary waits until there is a primary. It returns the number of that member, or 0 for a
+// Primary waits until there is a primary. It returns the index of that member, or 0 for a
 // standalone.
 func (d *Deployment) Primary(ctx context.Context) (int, error) {
 	found := 0
@@ -254,11 +251,12 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is the time for which the only member of a replica set steps down.
+// restTime is the time for which the primary of a replica set with one member steps down.
 const restTime = 2 * time.Second
 
-// StepDown makes the primary step down for a minute, so that another member is elected. A replica
-// set with one member elects it again after two seconds.
+// StepDown makes the primary step down for a minute, so that another member becomes
+// primary. In a replica set with one member, that member steps down for two seconds and
+// then becomes primary again.
 func (d *Deployment) StepDown(ctx context.Context) error {
 	at, err := d.Primary(ctx)
 	if err != nil {
@@ -275,7 +273,7 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	}).Err()
 }
 
-// Kill kills a member, like a crash, and waits for its exit.
+// Kill kills a member as in a crash, and waits until it has exited.
 func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
 // Restart starts a member that was killed.
@@ -297,7 +295,6 @@ func (d *Deployment) Close() error {
 	return os.RemoveAll(d.dir)
 }
 
-// freeAddrs returns loopback addresses with free ports.
 func freeAddrs(count int) ([]string, error) {
 	var addrs []string
 	for range count {

@@ -16,7 +16,7 @@ type Program struct {
 	Path    string
 	Version string // "4.4.29"
 	TLS     bool   // it was built with TLS
-	Mongos  string // the path of a mongos of the same version, if FindCluster found the program
+	Mongos  string // path of a mongos of the same version; only FindCluster sets it
 }
 
 // Find and FindCluster accept this version and later ones.
@@ -27,12 +27,14 @@ const (
 
 var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 
-// Find returns the mongod that the environment variable MONGOD names. If MONGOD is not set, it
-// returns the mongod on PATH. A test may skip on an error.
+// Find returns the mongod that the environment variable MONGOD names. If MONGOD is not
+// set, Find returns the mongod on PATH. It returns an error if there is no mongod or the
+// version is too old. Tests may then be skipped.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster is like Find, but also requires a mongos of the same version. The environment
-// variable MONGOS names it. If MONGOS is not set, it is the mongos on PATH.
+// FindCluster is like Find, but also requires a mongos of the same version. The
+// environment variable MONGOS names the mongos. If MONGOS is not set, FindCluster uses
+// the mongos on PATH.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {
@@ -46,8 +48,6 @@ func FindCluster(ctx context.Context) (Program, error) {
 	return p, err
 }
 
-// find returns the program that the environment variable names. If it is not set, it returns the
-// program with that name on PATH.
 func find(ctx context.Context, name, variable string) (Program, error) {
 	path := os.Getenv(variable)
 	if path == "" {

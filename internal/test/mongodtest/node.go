@@ -27,7 +27,6 @@ type node struct {
 	exited  chan struct{} // closed after the exit of the process
 }
 
-// start runs the program and waits until it answers.
 func (n *node) start(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(n.dir, "data"), 0o700); err != nil {
 		return err
@@ -60,12 +59,10 @@ func (n *node) start(ctx context.Context) error {
 	})
 }
 
-// run sends a command to database admin of the node.
 func (n *node) run(ctx context.Context, command bson.D) *mongo.SingleResult {
 	return n.client.Database("admin").RunCommand(ctx, command)
 }
 
-// lastWords returns the end of the node's log.
 func (n *node) lastWords() string {
 	text, err := os.ReadFile(filepath.Join(n.dir, "log"))
 	if err != nil {
@@ -81,17 +78,18 @@ func (n *node) signal(s os.Signal) error {
 	return n.command.Process.Signal(s)
 }
 
-// kill kills the process, which may be paused, and waits for its exit.
+// kill kills the process, even if it is paused, and waits for its exit.
 func (n *node) kill() {
 	if n.signal(syscall.SIGKILL) == nil {
 		<-n.exited
 	}
 }
 
-// A fatal is an error after which another try is useless.
+// A fatal is an error after which a call is not repeated.
 type fatal struct{ error }
 
-// The function until calls the function try until it succeeds, returns a fatal error, or ctx ends.
+// until repeats a call every 50 ms until the call succeeds, returns a fatal error, or ctx
+// is done.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)

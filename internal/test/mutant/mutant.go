@@ -1,9 +1,9 @@
-// Package mutant lists mistakes that are easily made in a distributed lock and in the packages
-// built on it. Each mistake has a test that notices it.
+// Package mutant lists mistakes that are easily made in a distributed lock and in the
+// packages built on it. Each mistake has a test that notices it.
 //
-// A mistake replaces one string in one file. The shipped code contains no mistakes: they are in
-// copies of the files, which go test -overlay compiles. A test program contains many mistakes, and
-// each run makes one of them.
+// A mistake replaces one string in one file. The mistakes are made in copies of the
+// files, which go test -overlay compiles instead of the originals. A test program
+// contains many mistakes, and each run of the program makes one of them.
 package mutant
 
 import "slices"
@@ -16,7 +16,7 @@ type Mistake struct {
 	Old  string // a string that occurs exactly once in the file
 	New  string // replaces Old
 
-	// Package is the folder of the test that must fail, and Test is its function.
+	// Test is the test function that must fail, and Package is its folder.
 	Package, Test string
 	// Rule is a string in the message of the failing test.
 	Rule string

@@ -25,8 +25,8 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The string to replace occurs once in its file, and the test of each mistake exists. With -v the
-// test prints the numbers of the mistakes.
+// Each mistake replaces a string that occurs once in its file, and its test exists. With
+// -v the test lists the mistakes.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -41,7 +41,6 @@ func TestMistakes_CanBeMade(t *testing.T) {
 	}
 }
 
-// testExists checks that the test of a mistake exists.
 func testExists(t *testing.T, m mutant.Mistake) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(m.Package), "*_test.go"))
@@ -55,7 +54,7 @@ func testExists(t *testing.T, m mutant.Mistake) {
 	t.Errorf("%q: no test %s in %s", m.Name, m.Test, m.Package)
 }
 
-// The test of each mistake fails when the mistake is made.
+// When a mistake is made, its test fails.
 func TestMistakes_AreNoticed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -87,8 +86,7 @@ func TestMistakes_AreNoticed(t *testing.T) {
 	t.Logf("%d of %d in %d programs, all with -mutant.every=1", made, len(all), len(programs))
 }
 
-// builtWith compiles the test program of a package with mistakes in it. It returns the path of the
-// program.
+// builtWith compiles a test program with the mistakes, and returns its path.
 func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -113,8 +111,8 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 // line matches a message of a failing test.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
-// The function fails runs a test program with one of its mistakes. The test of the mistake must
-// fail, and a message must contain the rule.
+// fails runs a test program with one of its mistakes. The test of the mistake must fail
+// with a message that contains the rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
 	more := "-test.short"
@@ -136,7 +134,6 @@ func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Logf("noticed %s: %s", m.Test, strings.TrimSpace(lines[with]))
 }
 
-// changed returns the content of a file with a mistake in it.
 func changed(t *testing.T, m mutant.Mistake) string {
 	t.Helper()
 	text := source(t, m.File)
@@ -146,7 +143,6 @@ func changed(t *testing.T, m mutant.Mistake) string {
 	return strings.Replace(text, m.Old, m.New, 1)
 }
 
-// source returns the content of a file of the repository.
 func source(t *testing.T, file string) string {
 	t.Helper()
 	text := assert.Value(os.ReadFile(filepath.Join(root, filepath.FromSlash(file))))(t)

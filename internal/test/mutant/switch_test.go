@@ -12,7 +12,7 @@ import (
 	"mongodlm/internal/test/mutant"
 )
 
-// mistakeEnv is the environment variable with the name of the mistake to make.
+// mistakeEnv is the environment variable that selects a mistake by its name.
 const mistakeEnv = "MONGODLM_MISTAKE"
 
 // A place is the position of a mistake in its file.
@@ -25,7 +25,6 @@ type place struct {
 	hasResults bool
 }
 
-// placeOf returns the position of a mistake.
 func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	t.Helper()
 	changed(t, m) // checks that the string occurs once
@@ -50,8 +49,9 @@ func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	return p
 }
 
-// switchable reports whether mistakeEnv can select the mistake. Such a mistake changes the body of
-// one function. The body has no labels, because it is copied and labels must be unique.
+// switchable reports whether mistakeEnv can select the mistake at run time. The mistake
+// must be in the body of one function. The body must not contain a label, because a copy
+// of the body would declare the label twice.
 func switchable(t *testing.T, m mutant.Mistake) bool {
 	t.Helper()
 	p := placeOf(t, m)
@@ -67,9 +67,9 @@ func switchable(t *testing.T, m mutant.Mistake) bool {
 	return !labels
 }
 
-// switched returns the content of the files with mistakes, by path. A function with a mistake gets
-// two bodies, and runs the wrong one if its mistake is selected. A mistake that is not switchable
-// must be the only one. It is always made.
+// switched returns the content of the files with mistakes, by path. A function with a
+// mistake gets a second body, which runs if mistakeEnv selects the mistake. A mistake
+// that is not switchable must be the only one in the program. It is always made.
 func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 	t.Helper()
 	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {

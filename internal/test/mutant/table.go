@@ -32,7 +32,7 @@ var all = []Mistake{
 		New:     "	t := p.Takeover\n	if false {",
 		Package: "distlock", Test: "TestTryLock_HolderHasLongerTakeover_ContenderWaits",
 		Rule: "the holder's takeover time is"},
-	// mongos 1.8 decides by this rule.
+	// This mistake is the rule of mongos 1.8.
 	{Name: "the contender's clock gives the age of a ping", File: "takeover/decide.go",
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",
@@ -217,7 +217,6 @@ var all = []Mistake{
 		New:     `ok && !waits && one.Dead() {`,
 		Package: "distlock", Test: "TestLease_HungJob_LosesItsLockWhileItsProcessLives",
 		Rule: "it still waits"},
-	// Packages built on the lock.
 	{Name: "leadership ends before its function returns", File: "election/term.go",
 		Old: "	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})\n",
 		New: `	done := make(chan error, 1)
@@ -259,7 +258,6 @@ var all = []Mistake{
 		File: "claim/session.go", Old: "		err = s.guard.Err()\n	}\n	e.mu.Lock()",
 		New: "	}\n	e.mu.Lock()", Package: "claim",
 		Test: "TestRun_SlotLostBeforeTheReply_NoHandlerBegins", Rule: "rescue_test.go"},
-	// Twins.
 	{Name: "a process releases the locks of its twin", File: "pinger/term.go",
 		Old:     "return errors.Is(context.Cause(id.used), catalog.ErrTwin)",
 		New:     "return false && errors.Is(context.Cause(id.used), catalog.ErrTwin)",
@@ -281,7 +279,6 @@ var all = []Mistake{
 `,
 		Package: "pinger", Test: "TestRelease_GhostOfATermThatIsOver_KeepsNothing",
 		Rule: "want another find"},
-	// Observations by other contenders.
 	{Name: "an observation of another ping counts", File: "takeover/witnesses.go",
 		Old: ` || s.Seq != j.now.Seq || `, New: ` || `,
 		Package: "takeover", Test: "TestDecide_SightRule", Rule: "setup_test.go"},
@@ -323,7 +320,6 @@ var all = []Mistake{
 		Old: "		if undone && gone {\n", New: "		if undone && gone || classify(err) == denied {\n",
 		Package: "catalog/mongocatalog", Test: "TestTransact_CommitOutcome",
 		Rule: "want 1 and outcome unknown"},
-	// Guards and damaged documents.
 	{Name: "a release frees a damaged lock with other holders", File: "catalog/transition/damaged.go",
 		Old: "next := coHolder(raw, sharers)\n", New: "var next bson.Raw\n	_ = coHolder(raw, sharers)\n",
 		Package: "distlock", Test: "TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs",
@@ -337,7 +333,6 @@ var all = []Mistake{
 	{Name: "the shorter rule ignores small differences of clocks", File: "takeover/witnesses.go",
 		Old: "early > 0 {", New: "early > j.tolerance {", Package: "takeover",
 		Test: "TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime", Rule: "taken at a true age"},
-	// Waiters that are passed over.
 	{Name: "a release grants the lock to a dead waiter", File: "internal/watch/evict.go",
 		Old: `		case !silent, left > 0:`, New: `		case !silent, left >= 0:`, Package: "distlock",
 		Test: "TestLock_FirstWaiterDied_ReleaseGrantsToTheNext", Rule: "granted to the dead"},
@@ -359,7 +354,6 @@ var all = []Mistake{
 		File: "catalog/mongocatalog/server.go", Old: `	if err := supportedProduct(s); err != nil {`,
 		New: `	if err := supportedProduct(s); false {`, Package: "catalog/mongocatalog",
 		Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
-	// Callers and entries of a process.
 	{Name: "a session serves a caller with other options", File: "distlock/agent.go",
 		Old: `return c.o.want == s.want && c.ctx.Err() == nil`, New: `return c.ctx.Err() == nil`,
 		Package: "distlock", Test: "TestAcquire_CallerGone_SessionServesTheNext",
@@ -391,16 +385,13 @@ var all = []Mistake{
 	{Name: "a session that the store holds is not released again", File: "pinger/release_queue.go",
 		Old: "!r.trying && r.maybe && !stored[s]", New: "!r.trying",
 		Package: "pinger", Test: "TestReleaseLater_RepeatsUntilAnswered", Rule: "late_test.go"},
-	// Twins with different numbers of pings.
 	{Name: "a ping overwrites the ping of a twin",
 		File: "pinger/ping.go", Old: "Mine: slices.Clone(p.beat.mine),", New: "", Package: "pinger",
 		Test: "TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp", Rule: "want ErrTwin"},
-	// Commands that outlive their calls.
 	{Name: "a broken connection counts as not connected", File: "catalog/mongocatalog/errors.go",
 		Old: `return connecting && strings.HasPrefix(connect.Error(), handshake)`,
 		New: `return connecting`, Package: "catalog/mongocatalog", Test: "TestOutcome_OfEveryError",
 		Rule: "errors_test.go"},
-	// Guards that end early, and guards in use.
 	{Name: "Break ignores an acquisition in transit", File: "distlock/acquire.go",
 		Old: "	if broken {\n", New: "	if broken && false {\n",
 		Package: "distlock", Test: "TestBreak_OwnAttemptOnItsWay_HasNoGuard", Rule: "error is <nil>"},
@@ -426,7 +417,6 @@ var all = []Mistake{
 	{Name: "a slot that kills its process is retried without limit", File: "singleton/slots.go",
 		Old: " || rec.Attempt >= int64(s.MaxAttempts):", New: ":", Package: "singleton",
 		Test: "TestRunSlots_SlotKills_EndsAfterMaxAttempts", Rule: "schedules_test.go"},
-	// IsLeader, and leases of leaders.
 	{Name: "IsLeader does not ask the guard", File: "election/election.go",
 		Old:     "t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil",
 		New:     "t.runs.Load() && t.ctx.Err() == nil",
@@ -443,7 +433,6 @@ var all = []Mistake{
 		Old:     "if errors.Is(err, leading.ErrSlow) && ",
 		New:     "if errors.Is(err, leading.ErrSlow) && failures < 0 && ",
 		Package: "election", Test: "TestLease_ServerSlowForAWhile_CandidatesStay", Rule: "lease_test.go"},
-	// Requested rounds of a loop.
 	{Name: "a requested round is not recorded as done", File: "singleton/loop.go",
 		Old:     `e("answered", t.rec.asks)`,
 		New:     `e("answered", t.rec.answered)`,

@@ -7,8 +7,9 @@ const (
 	singles = "TestSingles_EveryCommand_FindsNothing"
 )
 
-// bySimulation lists the mistakes that the simulation must also notice. test is a test of random
-// walks or of single faults. rule is the violated rule.
+// bySimulation lists the mistakes that the simulation must also notice. The field test
+// names a test of random walks or of single faults. The field rule names the rule that
+// the mistake violates.
 var bySimulation = []struct{ test, name, rule string }{
 	{Walks, "a release matches any session of the lock", "I3:"},
 	{Walks, "trusted for takeover + ping", "I4:"},

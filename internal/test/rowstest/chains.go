@@ -11,7 +11,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// RunChains runs the suite of chains.
+// RunChains tests a store with chains. A chain consists of the rows with the same key.
+// Each case opens an empty store.
 func RunChains(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Chains_OneRowOfAKey":        oneOfAKey,
@@ -26,7 +27,7 @@ func RunChains(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store)
 	}
 }
 
-// chain adds rows with these keys; nil adds a row without a key.
+// chain inserts one row for each of the keys. The row for a nil key has no key.
 func (s *suite) chain(keys ...any) {
 	s.t.Helper()
 	var docs []any
@@ -40,15 +41,15 @@ func (s *suite) chain(keys ...any) {
 	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
-// Calling free claims rows until none can be claimed. It returns the rows, and their numbers in
-// order.
+// free claims rows until no row can be claimed. It returns the rows in the order of the
+// claims, and the sorted numbers of the rows.
 func (s *suite) free() (got []rows.Row, ids []int64) {
 	s.t.Helper()
 	c := newClaim("a", 1)
 	for {
 		held := check(s.Held(s.ctx))(s)
 		row, err := s.Claim(s.ctx, c, rows.Ask{Held: held})
-		if h := (*rows.HeldError)(nil); errors.As(err, &h) { // null, which Held omits
+		if h := (*rows.HeldError)(nil); errors.As(err, &h) { // the key is null, which Held omits
 			row, err = s.Claim(s.ctx, c, rows.Ask{Held: append(held, value(bson.Null{}))})
 		}
 		assert.Must(s.t, err)
@@ -69,7 +70,8 @@ func value(v any) bson.RawValue {
 	return bson.RawValue{Type: kind, Value: data}
 }
 
-// Only the first row of a key can be claimed. A claim of one key leaves the other keys free.
+// Only the first row of a key can be claimed, and a claim of one key leaves the other
+// keys free.
 func oneOfAKey(s *suite) {
 	s.chain("x", "x", "y", "x", "z", "y")
 	one := s.one(newClaim("a", 1), rows.Ask{})
@@ -88,8 +90,8 @@ func oneOfAKey(s *suite) {
 	assert.Slices(s.t, ids, []int64{1}, "then %v, want %v")
 }
 
-// Equal numbers of different types are one key, and null is a key. A row without the field has no
-// key. A row with a list is never claimed.
+// Equal numbers of different types are one key, and null is a key. A row with a list as
+// its key is never claimed.
 func kinds(s *suite) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
@@ -108,8 +110,8 @@ func kinds(s *suite) {
 	assert.Slices(s.t, ids, []int64{1, 4}, "then %v, want %v")
 }
 
-// A row keeps its key until it is done or dead, even if it is given back or retries. Meanwhile no
-// other row of the chain is claimed, not even one that is before it in the order.
+// A claimed row holds its key until the row is done or dead. Until then no other row with
+// that key is claimed.
 func holdUntil(s *suite) {
 	s.chain("x", "x", "x")
 	second := s.take(newClaim("a", 1), 1)[0] // the first row in order
@@ -134,8 +136,8 @@ func holdUntil(s *suite) {
 	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "Settle released %d keys, want %d")
 }
 
-// A query cannot compare some keys: undefined, a regular expression, and a document with an
-// operator. Only one row of such a key is claimed at a time, and other rows are claimed meanwhile.
+// A query cannot compare some kinds of keys. Of the rows with such a key, one is claimed
+// at a time. Rows with other keys are claimed meanwhile.
 func oddKeys(s *suite) {
 	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}
 	s.chain(odd, one, more, odd, one, more, "x")

@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run runs the suite. The function open returns an empty store with the given options, of which
-// only Due and Key may be set.
+// Run tests a store whose queues have neither due times nor chains. Each case opens an
+// empty store.
 func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Claim_ReadyRowsByAge":             claimRows,
@@ -40,7 +40,7 @@ func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	}
 }
 
-// RunDue runs the suite of due times.
+// RunDue tests a store with due times. Each case opens an empty store.
 func RunDue(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for _, field := range []string{"execute_at", "plan.at"} {
 		t.Run("Due_Rows_"+field, func(t *testing.T) {
@@ -50,7 +50,6 @@ func RunDue(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	}
 }
 
-// noon is an arbitrary instant.
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func at(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
@@ -86,14 +85,13 @@ func newClaim(slot string, fence int64) rows.Claim {
 
 func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
 
-// A single row is claimed and returned. The result is nil if no row is ready.
+// one claims a row in a new batch. It returns nil if no row is ready.
 func (s *suite) one(c rows.Claim, ask rows.Ask) *rows.Row {
 	s.t.Helper()
 	c.Batch = bson.NewObjectID()
 	return check(s.Claim(s.ctx, c, ask))(s)
 }
 
-// take claims n rows.
 func (s *suite) take(c rows.Claim, n int) (got []rows.Row) {
 	s.t.Helper()
 	for range n {
@@ -106,7 +104,7 @@ func (s *suite) take(c rows.Claim, n int) (got []rows.Row) {
 	return got
 }
 
-// end ends claims and checks the number of those that matched.
+// end calls End and checks the number of endings that matched a claim.
 func (s *suite) end(want int, ends ...rows.Ending) {
 	s.t.Helper()
 	assert.MustEqual(s.t, check(s.End(s.ctx, ends...))(s), want, "%d claims were ended, want %d")
@@ -128,8 +126,8 @@ func (s *suite) want(want rows.Counts) {
 
 func number(id bson.RawValue) int64 { n, _ := id.AsInt64OK(); return n }
 
-// Each claim returns the oldest ready row, counts an attempt, raises the fence, and keeps the rest
-// of the document. A row is claimed once.
+// A claim returns the oldest ready row once, counts an attempt, raises the fence, and
+// keeps the rest of the document.
 func claimRows(s *suite) {
 	s.add(3)
 	c := newClaim("a", 7)
@@ -156,7 +154,7 @@ func claimRows(s *suite) {
 	}
 }
 
-// An ending does not change the row if its session or batch is not that of the claim.
+// An ending changes a row only if it names the session and the batch of the claim.
 func endNames(s *suite) {
 	s.add(1)
 	row := s.take(newClaim("a", 1), 1)[0]
@@ -172,8 +170,8 @@ func endNames(s *suite) {
 	s.want(rows.Counts{Done: 1})
 }
 
-// One command ends claims in all states, each with its attempts, times and reasons. An uncounted
-// end keeps the last error.
+// One call of End ends several claims in different states, and stores the attempts, times
+// and errors of each.
 func endStates(s *suite) {
 	s.add(5)
 	got := s.take(newClaim("a", 1), 5)
@@ -203,7 +201,7 @@ func endStates(s *suite) {
 	}
 }
 
-// Claimed returns the rows of a slot. Both its name and its lock database must match.
+// Claimed returns only the rows of the given slot, which has a name and a lock database.
 func claimedRows(s *suite) {
 	s.add(4)
 	s.take(newClaim("a", 1), 2)
@@ -234,8 +232,8 @@ func wake(s *suite) {
 	}
 }
 
-// A ready or retrying row that is cancelled becomes dead. A claimed row is marked, and cannot
-// become ready or retry.
+// Cancel makes a ready or retrying row dead. A claimed row stays claimed, but after
+// Cancel it can neither retry nor become ready.
 func cancelRows(s *suite) {
 	s.add(4)
 	got := s.take(newClaim("a", 1), 3)
@@ -260,8 +258,8 @@ func cancelRows(s *suite) {
 	}
 }
 
-// Exactly one of several concurrent inserts with a key inserts its document. Later inserts do
-// nothing while that document exists.
+// Of several inserts with the same unique key, exactly one inserts its document. Once
+// that row is done, another insert with the key still does nothing.
 func unique(s *suite) {
 	const callers, keys = 6, 3
 	s.add(3)
@@ -294,7 +292,7 @@ func unique(s *suite) {
 	s.want(rows.Counts{Done: 3 + keys})
 }
 
-// A purge removes only rows of its state and age.
+// Purge removes only rows of the given state and age.
 func purge(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 5) {
@@ -321,7 +319,7 @@ func purge(s *suite) {
 	}
 }
 
-// Count with a bound does not count done rows. It returns the due time of the first retry.
+// Count with a limit does not count done rows, and returns the time of the first retry.
 func count(s *suite) {
 	s.add(6)
 	for i, row := range s.take(newClaim("a", 1), 4) {
@@ -346,7 +344,8 @@ func unpaused(s *suite) {
 	}
 }
 
-// Rows are claimed when they are due, the earliest first. A row without a date is never claimed.
+// A row is claimed only when it is due, and the row that is due first is claimed first. A
+// row without a date is never claimed.
 func due(s *suite, field string) {
 	for i, n := range []int{3, 1, -1, 2} {
 		var value any
@@ -427,7 +426,8 @@ func (s *Stream) next(after string) rows.Event {
 	return rows.Event{}
 }
 
-// Want waits for the next event and compares it.
+// Want waits for the next event and compares it with the arguments. The first argument
+// names the preceding operation in messages.
 func (s *Stream) Want(after string, kind rows.EventKind, id int64, due time.Time) {
 	s.t.Helper()
 	got := s.next(after)

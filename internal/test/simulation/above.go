@@ -9,13 +9,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file serves the tests of packages built on the lock. Such a test adds a store and rules to a
-// schedule. Faults of the schedule also strike commands to that store.
-
-// An Outside gives a test access to a whole run.
+// An Outside observes and controls a run. It is for tests of packages built on the lock.
 type Outside struct{ w *world }
 
-// At calls the function do as an event at the given time.
+// At schedules a call as an event. The event happens after the given duration from now.
 func (o *Outside) At(at time.Duration, do func()) { o.w.After(at, do) }
 
 // Manager returns the process's Manager.
@@ -24,11 +21,12 @@ func (u *User) Manager() *distlock.Manager { return u.m }
 // Clock returns the process's clock.
 func (u *User) Clock() clock.Clock { return u.p.Clock }
 
-// Context returns a context that ends with the run. It contains the clock of the process.
+// Context returns a context that ends with the run. The context carries the clock of the
+// process.
 func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock) }
 
-// Shut reports whether the user must stop. The reason is the end of the run, or a fault that closes
-// the process.
+// Shut reports whether the user must stop, because the run ends or a fault closes the
+// process.
 func (u *User) Shut() bool {
 	u.p.mu.Lock()
 	defer u.p.mu.Unlock()
@@ -40,21 +38,22 @@ func (u *User) Dead() bool { return u.p.Dead }
 
 func (u *User) String() string { return u.p.String() }
 
-// Command sends a command to a store other than the store of the locks. Faults can strike the
-// command, so the event loop calls the function do once, twice, late or never.
+// Command sends a command to a store other than the store of the locks. The event loop
+// carries out the command by calling the given function. The faults of the run also
+// strike this command, so the function may be called twice, late or never.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice calls the function do as an event of the process. If the process is paused, the event
-// waits.
+// Notice schedules a call as an event of the process. While the process is paused, the
+// event waits.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process. After the given delay, a new process takes its place. Die returns at the
-// end of the run.
+// Die kills the process. A new process takes its place after the given delay. Die returns
+// at the end of the run.
 func (u *User) Die(delay time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {
@@ -64,7 +63,6 @@ func (u *User) Die(delay time.Duration) {
 	<-p.ctx.Done()
 }
 
-// restart starts a new process in place i if the last one there has died or closed.
 func (w *world) restart(i int) {
 	if p := w.slots[i]; p != nil && p.over() {
 		w.launch(i)
@@ -79,10 +77,10 @@ func (o *Outside) Violated(rule, format string, args ...any) {
 	o.w.oracle.violated(rule, format, args...)
 }
 
-// End ends the run before the end of the quiet time.
+// End ends the run early, before the end of the quiet time.
 func (o *Outside) End() { o.w.over = true }
 
-// Healed reports whether the time for faults is over. Safe for concurrent use.
+// Healed reports whether the time for faults is over. It is safe for concurrent use.
 func (o *Outside) Healed() bool { return o.w.Now() >= o.w.s.Length }
 
 // Now returns the time since the start of the run.
@@ -98,5 +96,5 @@ func (o *Outside) Revive() {
 	}
 }
 
-// Say adds a line to the timeline. Safe for concurrent use.
+// Say adds a line to the timeline. It is safe for concurrent use.
 func (o *Outside) Say(format string, args ...any) { o.w.log.addUser(format, args...) }

@@ -22,15 +22,14 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is one running call of a user's function under a lock. The function err returns nil while
-// the lock may be trusted.
+// A work is a running call of a user's function under a lock. The function err returns
+// nil while the lock is trusted.
 type work struct {
 	u     *simulation.User
 	err   func() error
 	fence int64
 }
 
-// A runState is the state that all processes of one run share.
 type runState struct {
 	seed  uint64
 	lease time.Duration
@@ -47,13 +46,13 @@ type runState struct {
 	slot  time.Time // latest started slot
 }
 
-// kinds contains the functions of the users, by the package or mode under test.
+// kinds maps the name of a package or mode under test to the function that its users run.
 var kinds = map[string]func(*runState, *simulation.User){
 	"election": (*runState).elect, "loop": (*runState).loop, "slots": slotted(false),
 	"reruns": slotted(true),
 }
 
-// checkTrusted checks that at most one running work trusts its lock. It runs after every event.
+// checkTrusted checks that at most one running work trusts its lock.
 func (g *runState) checkTrusted() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,8 +68,8 @@ func (g *runState) checkTrusted() {
 	}
 }
 
-// run runs a work. The function err returns nil while the lock may be trusted. The function renew
-// renews the lease of the lock, if there is one.
+// run records a work and runs it. The function renew renews the lease of the lock.
+// Without a lease, it does nothing.
 func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
 	renew func()) error {
 	g.out.Say("%s begins under fence %d", u, fence)
@@ -89,8 +88,8 @@ func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err
 	return g.work(ctx, u, chance, renew)
 }
 
-// work is the user's function. It takes a random time. It obeys or ignores its context. It
-// succeeds, fails, panics or kills its process.
+// work is the function of a user under a lock. It works for a random time, and obeys or
+// ignores its context. Then it succeeds, fails, panics or kills its process.
 func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
 	ignores := r.IntN(3) == 0
 	for range 1 + r.IntN(6) {
@@ -118,7 +117,8 @@ func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, r
 	return nil
 }
 
-// repeat calls the function run until the process closes. It ends some of the contexts early.
+// repeat makes the given call again and again, until the process closes. It ends the
+// contexts of some calls early.
 func (g *runState) repeat(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())
@@ -225,8 +225,8 @@ func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bo
 	return got, nil
 }
 
-// walkAbove returns the schedule of a random walk for a kind of user. It has the faults of
-// [simulation.Walk].
+// walkAbove returns the schedule of a random walk for users of one kind. The faults are
+// those of [simulation.Walk].
 func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
@@ -256,7 +256,7 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 		o.At(s.Length+s.Quiet-time.Millisecond, func() {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			// A function takes at most a minute. The pause before the next one is shorter.
+			// A work takes at most a minute, and the pause before the next work is shorter.
 			if idle := o.Now() - g.last; idle > 3*time.Minute && !(g.clock && strings.Contains(kind, "s")) {
 				o.Violated("goes on", "nothing has started for %v", idle)
 			}
@@ -265,8 +265,8 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 	return s, g
 }
 
-// Under all faults at most one term, round or slot trusts its lock, and each slot starts once. New
-// work starts after the faults.
+// Under all faults, at most one term, round or slot trusts its lock, and each attempt of
+// a slot starts once. After the faults, new work starts.
 func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {

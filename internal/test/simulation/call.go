@@ -15,13 +15,13 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A call is one command of a process.
+// A call is one command or one notice of a process.
 type call struct {
 	p       *process
 	op      fault.Op
 	subject string // name of the lock, or process id
 	writes  bool
-	// mayBeOld is set if a fault can answer the command with an old state.
+	// mayBeOld is set if a fault can make the store answer with an old state.
 	mayBeOld bool
 	ts       bson.ObjectID // session in the command, if any
 	request  catalog.Request
@@ -37,23 +37,23 @@ type call struct {
 	old       *oldState     // old state for the answer; nil for the present state
 
 	transaction *transaction // the command's transaction, or nil
-	blocked     bool         // it waited for a transaction
+	blocked     bool         // the command waited for a transaction
 	admitted    bool         // the command was sent; guarded by the process's mu
 	err         error        // error of do; set before done is closed
 	done        chan struct{}
 	answered    bool        // the reply has arrived
 	overdue     atomic.Bool // the context is done
-	expired     atomic.Bool // the process has noticed the end of the context
+	expired     atomic.Bool // the process has noticed that the context is done
 	note        string      // the faults that struck the command, for the timeline
 }
 
-// key returns a key by which the commands of a process at one instant are sorted. Their order is
-// then independent of the Go scheduler.
+// key returns a text that orders the simultaneous commands of a process. The order is
+// independent of Go's scheduler.
 func (c *call) key() string {
 	return string(rune(c.p.generation)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
 
-// submit sends a command. It returns the answer, or an error when the context is done.
+// submit sends a command. It returns when the answer arrives or ctx is done.
 func (c *call) submit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return unsent(err)
@@ -84,21 +84,19 @@ func (c *call) submit(ctx context.Context) error {
 	if !frozen && !admitted {
 		return unsent(ctx.Err())
 	}
-	if frozen { // when the process runs again, it finds an earlier reply first
+	if frozen { // a paused process sees its answer before the end of the context
 		<-c.done
 		return c.err
 	}
 	return c.timeout(ctx.Err())
 }
 
-// recordSend gives a command its number, and records the time at which it is sent.
 func (c *call) recordSend() {
 	c.p.calls++
 	c.n, c.sent, c.reading = c.p.calls, c.p.w.Now(), c.p.Clock.Now()
 }
 
-// unsent returns the error of a command whose context is done before it is sent. If both are due at
-// one instant, the command is not sent.
+// unsent returns the error of a command that is not sent, because its context is done.
 func unsent(cause error) error { return fmt.Errorf("not sent: %w", cause) }
 
 func (c *call) timeout(cause error) error {
@@ -116,7 +114,7 @@ func (c *call) lost() error {
 	return fault.Refused(c.op)
 }
 
-// finish passes the answer to submit. Only the event loop calls it.
+// finish passes the answer to submit. Only the event loop calls finish.
 func (c *call) finish(err error) {
 	if c.answered {
 		return
@@ -132,7 +130,8 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// reply delivers the answer to the process. If the process does not run, the answer waits.
+// reply delivers the answer to the process. While the process does not run, the answer
+// waits.
 func (c *call) reply(err error) {
 	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {
@@ -146,7 +145,7 @@ func (c *call) reply(err error) {
 	})
 }
 
-// execute executes a command on the store. The oracle checks the change of the document.
+// execute executes a command on the store, and checks the change of the document.
 func (c *call) execute() error {
 	w := c.p.w
 	if c.p.Buried() {
@@ -178,7 +177,7 @@ func (c *call) execute() error {
 	return err
 }
 
-// collection returns the collection of the document that a command writes, or "" for a read.
+// collection returns the collection to which a command writes, or "" for a read.
 func (c *call) collection() string {
 	switch {
 	case !c.writes || c.subject == "":
@@ -189,5 +188,4 @@ func (c *call) collection() string {
 	return catalog.LocksCollection
 }
 
-// who returns the process and the operation, for messages.
 func (c *call) who() string { return fmt.Sprintf("%s %s", c.p, c.op) }

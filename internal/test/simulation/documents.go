@@ -11,9 +11,6 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file checks every write. It compares the documents before and after the write.
-
-// lockWritten checks a write to a lock document.
 func (o *oracle) lockWritten(c *call, before, after bson.Raw, err error) {
 	was, now := o.w.store.read(c.subject, before), o.w.store.read(c.subject, after)
 	if removes := c.op == fault.Release || c.op == fault.Evict; removes && err == nil &&
@@ -30,11 +27,6 @@ func (o *oracle) lockWritten(c *call, before, after bson.Raw, err error) {
 	}
 }
 
-// pingWritten checks a write to a ping document:
-//   - The document of a condemned process does not change.
-//   - A process is condemned or observed only at the seq that the contender has watched.
-//   - A foreign process is neither condemned nor observed.
-//   - A ping raises the seq.
 func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
 	if bytes.Equal(before, after) {
 		return
@@ -63,16 +55,16 @@ func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
 	}
 }
 
-// checkEvicted checks I4 at an eviction. The guard of the evicted session is lost. If the session
-// has no guard, its lease or the term of its process has expired. A foreign holder has been silent
-// for almost the takeover time.
+// checkEvicted checks I4 for an eviction. The guard of the evicted session must be lost.
+// If the session has no guard, its lease or the term of its process must have expired. A
+// foreign holder must have been silent for almost its takeover time.
 func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	if holds {
 		o.w.done.Stats["takeovers"]++
 	} else {
 		o.w.done.Stats["waiters evicted"]++
 	}
-	if c.from.Waits { // a waiter that is passed over holds no lock, and enters again if it lives
+	if c.from.Waits { // a waiter that is passed over holds no lock and can enter again
 		if holds {
 			o.violated("I4", "%s passed over a holder of %q", c.who(), c.subject)
 		}
@@ -93,12 +85,13 @@ func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// leastRate bounds the true time before a foreign holder is evicted, as a fraction of its takeover
-// time. Fast clocks measure the takeover time in less true time.
+// leastRate is the least part of the takeover time for which an evicted foreign holder
+// must have been silent, in true time. It is below 1, because the clock of the contender
+// may be fast.
 const leastRate = 0.8
 
-// checkNotTrusted checks I1 when a lock is acquired: no process trusts a guard of it. The parameter
-// by names the new holder.
+// checkNotTrusted checks I1 at an acquisition: no live process trusts a guard of the
+// acquired lock. by is the name of the new holder.
 func (o *oracle) checkNotTrusted(name, by string) {
 	for _, h := range o.guards() {
 		if h.name == name && !h.p.Dead && o.trusted(h) {
@@ -107,8 +100,7 @@ func (o *oracle) checkNotTrusted(name, by string) {
 	}
 }
 
-// recordHolders records when sessions stop holding a lock. Its parameters are the holders before
-// and after a write.
+// recordHolders records the time at which sessions stop holding a lock.
 func (o *oracle) recordHolders(before, after []catalog.Participant) {
 	for _, p := range before {
 		o.left[p.TS] = o.w.Now()
@@ -118,15 +110,16 @@ func (o *oracle) recordHolders(before, after []catalog.Participant) {
 	}
 }
 
-// partiesBy returns the holders and waiters of a lock that belong to a process. It omits the
-// sessions in o.tooLate.
+// partiesBy returns the holders and waiters of a lock that belong to a process, except
+// the sessions in tooLate.
 func (o *oracle) partiesBy(l catalog.Lock, p *process) []catalog.Participant {
 	return slices.DeleteFunc(partiesOf(l), func(party catalog.Participant) bool {
 		return !p.hadID(party.Process) || o.tooLate[party.TS]
 	})
 }
 
-// checkClosed checks I8: no lock names a process that has closed, and its ping document is removed.
+// checkClosed checks I8: no lock names a closed process, and its ping document is
+// removed.
 func (o *oracle) checkClosed() {
 	for _, p := range o.w.processes {
 		if p.Dead {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// variants returns the faults that Singles adds to a schedule. Their durations lie below and above
-// a command's time limit, above a holder's deadline, and above the takeover time.
+// variants returns the faults that Singles adds to a schedule. Some durations are shorter
+// than the time limit of a command. Others are longer than this limit, than the trust of
+// a holder, or than the takeover time.
 func variants() (all []Fault) {
 	for k, lengths := range map[Kind][]time.Duration{
 		DelayRequest: {4 * sec, 20 * sec, 70 * sec}, DelayReply: {4 * sec, 20 * sec},
@@ -32,8 +33,9 @@ func variants() (all []Fault) {
 	return all
 }
 
-// Singles returns the schedules that have one fault more than base: each fault of variants at each
-// command. calls[i] is the number of commands of process i in base.
+// Singles yields copies of the schedule base, each with one more fault. There is a copy
+// for each fault of variants at each command. calls[i] is the number of commands that
+// process i sends in a run of base.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -52,8 +54,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Orders returns the schedules in which other processes act first at one instant of base. options
-// is Result.Options of base.
+// Orders returns copies of the schedule base. In each copy, another process acts first at
+// one instant. options is Result.Options of a run of base.
 func Orders(base Schedule, options []int) (all []Schedule) {
 	for n, choices := range options {
 		for other := 1; other < choices; other++ {
@@ -65,8 +67,9 @@ func Orders(base Schedule, options []int) (all []Schedule) {
 	return all
 }
 
-// Shrink returns a schedule that still fails, with fewer faults. It first tries to remove many
-// faults at a time, then fewer. The function fails runs a schedule and reports whether it fails.
+// Shrink removes faults from a failing schedule, and returns a shorter schedule that
+// still fails. It first tries to remove many faults at a time, then fewer. The given
+// function runs a schedule and reports whether the run fails.
 func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
 	for size := len(s.Faults); size > 0; size /= 2 {
 		for from := 0; from < len(s.Faults); {

@@ -12,7 +12,7 @@ import (
 var every = flag.Int("simulation.every", 25,
 	"run every n-th schedule with one fault; 1 runs all")
 
-// base runs a schedule without additional faults. If the run fails, the test ends.
+// base runs a schedule without additional faults. It ends the test if the run fails.
 func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	t.Helper()
 	r := simulation.Run(t, s)
@@ -23,8 +23,8 @@ func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	return r
 }
 
-// share returns n if the test runs every n-th schedule. n is larger with -short. It is also larger
-// with the race detector, which makes a run ten times slower.
+// share returns n if the test runs every n-th schedule. The flag -short makes n larger,
+// and so does the race detector, which makes a run ten times slower.
 func share() int {
 	n := *every
 	if effort.Race && n > 1 {
@@ -36,7 +36,7 @@ func share() int {
 	return n
 }
 
-// A small schedule does not fail if one fault is added, for all faults and all commands.
+// A small schedule violates no rule if a single fault strikes any one of its commands.
 func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	t.Parallel()
 	sum := simulation.Stats{}
@@ -60,7 +60,7 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	t.Logf("%d of %d schedules in %v: %v", played, n, time.Since(start).Round(time.Millisecond), sum)
 }
 
-// A small schedule does not fail if two simultaneous events happen in the other order.
+// A small schedule violates no rule if another process acts first at any one instant.
 func TestOrders_OfEqualInstants_FindNothing(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -10,10 +10,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file checks each change of the holders and waiters of a lock. It implements the rules of the
-// queue again, without package queue.
+// The checks in this file implement the rules of the queue independently. They use
+// neither package queue nor package transition.
 
-// A lockChange is the change of a lock document by a command.
 type lockChange struct {
 	c        *call
 	was, now catalog.Lock
@@ -40,7 +39,6 @@ func (c *call) leaving() (ts bson.ObjectID) {
 
 func has(list []catalog.Participant, ts bson.ObjectID) bool { return place(list, ts) >= 0 }
 
-// place returns the index of a session in a list, or -1.
 func place(list []catalog.Participant, ts bson.ObjectID) int {
 	return slices.IndexFunc(list, func(p catalog.Participant) bool { return p.TS == ts })
 }
@@ -87,7 +85,7 @@ func (o *oracle) checkChange(t lockChange) {
 	}
 }
 
-// checkMoves checks that a command changes only the session that it names (I3).
+// checkMoves checks I3: a command changes only the session that it names.
 func (o *oracle) checkMoves(t lockChange) {
 	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
 	for _, p := range was {
@@ -114,8 +112,8 @@ func (o *oracle) checkMoves(t lockChange) {
 	}
 }
 
-// checkOrder checks that no waiter is overtaken. A newcomer goes to the end of the queue. Grants go
-// to the first waiters. The other waiters keep their order.
+// checkOrder checks that no waiter is overtaken. A new waiter goes to the end of the
+// queue. Grants go to the first waiters. The other waiters keep their order.
 func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	queue := slices.DeleteFunc(slices.Clone(t.was.Waiters),
 		func(p catalog.Participant) bool { return p.TS == t.c.leaving() })
@@ -123,9 +121,10 @@ func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	if i := place(now, t.c.entering()); i >= 0 && !has(partiesOf(t.was), now[i].TS) {
 		at := -1
 		if !since.IsZero() && since.Before(o.w.ServerNow()) {
-			// A waiter that was passed over enters again. Its place is before all waiters that came
-			// after its Since. If the server's clock has stepped back before Since, its place is
-			// the end.
+			// A waiter that was passed over enters again at its old place, ahead of all waiters
+			// that entered after Since, the time of its first entry. If Since is in the future,
+			// because the server's clock has stepped back, the waiter goes to the end of the
+			// queue.
 			at = slices.IndexFunc(queue, func(p catalog.Participant) bool { return p.Since.After(since) })
 		}
 		if at < 0 {
@@ -141,8 +140,8 @@ func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	}
 }
 
-// checkCompatible checks I1 in a lock document: a lock has one exclusive holder, or several shared
-// holders, or at most as many permits as its limit.
+// checkCompatible checks I1 in a lock document: a lock has one exclusive holder, or
+// several shared holders, or at most as many permits as its limit.
 func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
@@ -161,16 +160,17 @@ func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	}
 }
 
-// A term is the term of a process id. The oracle computes it from the acknowledged pings. It does
-// not ask the process, because an asked process would notice the end of its term.
+// A term is the oracle's record of the term of a process id. It contains the last
+// acknowledged ping. The oracle does not ask the process, because the process would then
+// notice the end of its term.
 type term struct {
 	p    *process
 	sent clock.Reading // send time of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether the term lasts, by the clock of the process. An expired term stays expired
-// (R4).
+// lasts reports whether the term lasts by the clock of the process. An expired term stays
+// expired (R4).
 func (t *term) lasts() bool {
 	if t == nil {
 		return false
@@ -191,7 +191,8 @@ func (o *oracle) acknowledged(c *call) {
 	}
 }
 
-// trusting returns the live process whose term for a process id lasts, or nil.
+// trusting returns the live process with the given id. It returns nil if there is no such
+// process or the term of the id has expired.
 func (o *oracle) trusting(id string) *process {
 	l := o.terms[id]
 	if l == nil || l.p.Dead || o.w.slots[l.p.Index] != l.p || l.p.id() != id || !l.lasts() {

@@ -13,14 +13,14 @@ import (
 // foreignProcess is the process id of the foreign manager.
 const foreignProcess = "ConfigServer"
 
-// A foreign is MongoDB's own lock manager, as in a config server of 3.2 to 6.0. It uses the same
-// collections as the processes. Only the event loop uses it.
-//   - It runs and stops at random. Its locks stay held while it is stopped.
+// A foreign is MongoDB's own lock manager, as in a config server of 3.2 to 6.0. It uses
+// the same collections as the processes. Only the event loop uses it.
+//   - The manager runs and stops at random. Its locks stay held while it is stopped.
 //   - Its process id never changes. Its pings have no seq.
-//   - It acquires free locks. It keeps the other fields of the document and the queue.
+//   - It acquires free locks. It keeps fields that it does not know, such as the queue.
 //   - It frees a lock by changing only the state.
-//   - It takes a lock over if the holder's ping was unchanged for Timing.Foreign, by the server's
-//     clock. It condemns no process.
+//   - It takes over a lock if the ping of the holder has not changed for Timing.Foreign,
+//     by the server's clock. It condemns no process.
 type foreign struct {
 	w     *world
 	up    bool
@@ -37,7 +37,6 @@ type holderPing struct {
 	since time.Time // by the server's clock
 }
 
-// startForeign schedules the starts, stops and locks of a foreign manager.
 func (w *world) startForeign() {
 	r := rand.New(rand.NewPCG(w.s.Seed, 3))
 	randomUpTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
@@ -67,8 +66,8 @@ func (f *foreign) start() {
 	}
 }
 
-// stop stops the manager, which keeps its locks. After an orderly stop its ping document is
-// deleted.
+// stop stops the manager, which keeps its locks. An orderly stop also deletes its ping
+// document.
 func (f *foreign) stop(orderly bool) {
 	f.up = false
 	f.w.log.add("%s stops", foreignProcess)
@@ -85,7 +84,6 @@ func (f *foreign) whenUp(do func()) {
 	do()
 }
 
-// ping sets the date in the ping document, and keeps the other fields.
 func (f *foreign) ping() {
 	if !f.up {
 		return
@@ -95,7 +93,7 @@ func (f *foreign) ping() {
 	f.w.After(f.w.s.Timing.Ping, f.ping)
 }
 
-// attempt polls a lock until it acquires it. It frees the lock after d.
+// attempt polls a lock until it acquires the lock, and frees the lock after d.
 func (f *foreign) attempt(name string, d time.Duration) {
 	if f.take(name) {
 		f.w.After(d, func() { f.whenUp(func() { f.free(name) }) })
@@ -104,7 +102,8 @@ func (f *foreign) attempt(name string, d time.Duration) {
 	f.w.After(f.w.s.Timing.Poll/4, func() { f.whenUp(func() { f.attempt(name, d) }) })
 }
 
-// take acquires a lock that is free or whose holder is dead. It reports success.
+// take acquires a lock that is free or whose holder is dead. It reports whether it
+// succeeded.
 func (f *foreign) take(name string) bool {
 	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
 		return false // another task holds the lock, or a transaction blocks the write
@@ -127,8 +126,8 @@ func (f *foreign) take(name string) bool {
 	return true
 }
 
-// mayTakeOver reports whether the foreign rule allows a takeover: the holder's ping was unchanged
-// for the takeover time, by the server's clock.
+// mayTakeOver reports whether the session and the ping of the holder have not changed for
+// longer than Timing.Foreign, by the server's clock.
 func (f *foreign) mayTakeOver(name string, lock bson.Raw) bool {
 	holder, _ := lock.Lookup("process").StringValueOK()
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
@@ -141,7 +140,6 @@ func (f *foreign) mayTakeOver(name string, lock bson.Raw) bool {
 	return now.Sub(was.since) > f.w.s.Timing.Foreign
 }
 
-// free sets the state of a lock to 0 if the manager still holds the lock.
 func (f *foreign) free(name string) {
 	if f.w.Server.Busy(name) {
 		f.w.After(retryPause, func() { f.whenUp(func() { f.free(name) }) })
@@ -156,7 +154,8 @@ func (f *foreign) free(name string) {
 	}
 }
 
-// set changes fields of a document and moves them to its end. It keeps the other fields.
+// set changes fields of a document and moves the changed fields to the end. It keeps the
+// other fields.
 func (f *foreign) set(collection, id string, fields ...bson.E) {
 	doc := slices.DeleteFunc(f.w.store.document(collection, id), func(e bson.E) bool {
 		return e.Key == "_id" || slices.ContainsFunc(fields, func(f bson.E) bool { return f.Key == e.Key })

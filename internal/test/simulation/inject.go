@@ -14,8 +14,8 @@ type plannedFault struct {
 	used bool
 }
 
-// planFaults adds the faults that strike at a time to the events. It keeps the faults that strike a
-// command.
+// planFaults schedules the faults that strike at a fixed time, and stores the faults that
+// strike a command.
 func (w *world) planFaults(faults []Fault) {
 	for _, f := range faults {
 		if !f.Kind.onCall() && f.Call == 0 && f.Op == "" {
@@ -30,7 +30,7 @@ func (w *world) planFaults(faults []Fault) {
 	}
 }
 
-// faultsFor returns the unused faults that strike a command. It marks them as used.
+// faultsFor returns the unused faults that strike a command, and marks them as used.
 func (w *world) faultsFor(c *call) []Fault {
 	var found []Fault
 	for _, f := range w.faults {
@@ -50,7 +50,8 @@ func (w *world) faultsFor(c *call) []Fault {
 	return found
 }
 
-// A delivery says what happens to a command in transit.
+// A delivery describes the transit of a command and of its answer, with the effects of
+// faults.
 type delivery struct {
 	request, reply time.Duration // times in transit
 	failure        error         // answer to a command that does not reach the store
@@ -61,7 +62,7 @@ type delivery struct {
 	pause          time.Duration
 }
 
-// admit sends a command: it applies the faults that strike the command, and starts its delivery.
+// admit sends a command, after applying the faults that strike it.
 func (w *world) admit(c *call) {
 	p := c.p
 	p.mu.Lock()
@@ -115,7 +116,6 @@ func (w *world) delivery(c *call) delivery {
 	return k
 }
 
-// addFault adds the effect of a fault to a delivery.
 func (w *world) addFault(c *call, f Fault, k *delivery) {
 	if !f.Kind.onCall() {
 		w.inject(f)
@@ -150,8 +150,8 @@ func (w *world) addFault(c *call, f Fault, k *delivery) {
 	}
 }
 
-// deliverCall delivers a command to the store. The process waits for the time limit of a command at
-// most. The store applies a slower command later.
+// deliverCall delivers a command to the store. When the time limit of a command has
+// passed, the process stops waiting. The store still applies the command when it arrives.
 func (w *world) deliverCall(c *call, k delivery) {
 	p, limit := c.p, w.s.Timing.Limit
 	if k.request+k.reply > limit {
@@ -174,7 +174,6 @@ func (w *world) deliverCall(c *call, k delivery) {
 	w.At(w.Now()+k.request, p.Index, func() { w.arrive(c, k, inTime) })
 }
 
-// arrive executes a command on the store, and sends the reply.
 func (w *world) arrive(c *call, k delivery, inTime bool) {
 	p := c.p
 	if w.blocked(c) {
@@ -194,15 +193,15 @@ func (w *world) arrive(c *call, k delivery, inTime bool) {
 	w.At(w.Now()+k.reply, p.Index, func() { c.reply(err) })
 }
 
-// blocked reports whether a write must wait for a transaction. The sender stops waiting at the time
-// limit of a command.
+// blocked reports whether a write must wait for a transaction. The sender stops waiting
+// when the time limit of a command has passed.
 func (w *world) blocked(c *call) bool {
 	if !c.writes || c.transaction != nil || !w.Server.Busy(c.subject) {
 		return false
 	}
 	if !c.blocked {
 		c.blocked = true
-		limit := w.s.Timing.Limit - 10*time.Millisecond // see grace in package distlock
+		limit := w.s.Timing.Limit - 10*time.Millisecond
 		w.At(max(w.Now(), c.sent+limit), c.p.Index, func() {
 			if !c.answered {
 				w.oracle.lastFaultOf[c.p] = w.Now()
@@ -213,7 +212,7 @@ func (w *world) blocked(c *call) bool {
 	return true
 }
 
-// applyAgain applies a copy of a command. No process gets the reply.
+// applyAgain executes a copy of a command. No process gets the reply.
 func (w *world) applyAgain(c *call) {
 	if w.blocked(c) {
 		w.At(w.Now()+retryPause, c.p.Index, func() { w.applyAgain(c) })
@@ -223,13 +222,12 @@ func (w *world) applyAgain(c *call) {
 		return // the server applies a command of a transaction once only
 	}
 	w.log.add("a copy of %s of %q arrives", c.who(), c.subject)
-	if w.faultsOver { // a closing process may have finished its search
+	if w.faultsOver { // a closing process may have ended its search for sessions
 		w.oracle.tooLate[c.ts] = true
 	}
 	_ = c.execute() // the process has the outcome of the first copy
 }
 
-// inject applies a fault that strikes a process or the world.
 func (w *world) inject(f Fault) {
 	p := w.slots[f.Process]
 	now := w.Now()

@@ -9,9 +9,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file implements the users' calls for locks with a lease, and the checks of leases.
-
-// renewFor works under a lock for the duration d. It renews the lease in the given interval.
+// renewFor works under a lock for the duration d. It renews the lease once per interval.
 func (u *User) renewFor(h *Held, interval, d time.Duration) {
 	for end := u.p.w.Now() + d; u.p.w.Now() < end; {
 		if !u.Work(h, min(interval, end-u.p.w.Now())) {
@@ -21,18 +19,18 @@ func (u *User) renewFor(h *Held, interval, d time.Duration) {
 	}
 }
 
-// A guardLease is the lease of a guard. The oracle computes it from the renewals that the process
-// knows to be successful.
+// A guardLease is the lease of a guard. The oracle computes it from the acknowledged
+// renewals.
 type guardLease struct {
 	duration time.Duration
-	// certain is the send time of the last renewal that counts. possible is the send time of the
-	// last renewal that may count: its answer came in the instant in which the caller stopped
-	// waiting.
+	// certain is the send time of the last renewal that certainly counts. possible is the
+	// send time of the last renewal that may count. A renewal is uncertain if its answer
+	// arrives in the instant in which the caller stops waiting.
 	certain, possible clock.Reading
 }
 
-// renewed records a renewal c that has succeeded. answered is c, or the commit of the transaction
-// of c.
+// renewed records the successful renewal c. answered is the command whose answer reports
+// the success: the commit of the transaction of c, or c itself.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.guardLeases[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // there is no guard yet
@@ -48,15 +46,16 @@ func (o *oracle) renewed(c, answered *call) {
 	}
 }
 
-// expired reports whether a lease has expired for its holder. sent is the send time of its last
-// renewal.
+// expired reports whether the holder must no longer trust a lease that was last renewed
+// at the time sent.
 func (t *guardLease) expired(p *process, sent, now clock.Reading) bool {
 	c := p.config()
 	hold := t.duration - time.Duration(float64(t.duration)*float64(c.Margin)/float64(c.Takeover))
 	return clock.HolderElapsed(sent, now) >= hold
 }
 
-// leaseExpired reports whether the lease of a session has certainly expired for its holder.
+// leaseExpired reports whether the lease of a session has certainly expired by the clock
+// of its holder.
 func (o *oracle) leaseExpired(p *process, ts bson.ObjectID) bool {
 	t := o.guardLeases[ts]
 	return t != nil && t.expired(p, t.certain, p.Clock.Now())
@@ -93,8 +92,8 @@ func (o *oracle) hungLimit(ts bson.ObjectID) time.Duration {
 	return scaled(d + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease converts snapshots of a lock for the function reference: renewals take the place of
-// pings. life is the duration of the lease in the last snapshot.
+// byLease returns the snapshots of one lock, with renewals of the lease in place of
+// pings. duration is the duration of the lease in the last snapshot that shows one.
 func byLease(snapshots []snapshot, from catalog.Holder, ping time.Duration) (shown []snapshot,
 	duration time.Duration) {
 	for _, l := range snapshots {

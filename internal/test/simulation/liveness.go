@@ -11,26 +11,24 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file checks the time limits of I6 and I7. They start again at each fault.
-
-// A pendingState is a state of a lock that must end in time, for example a dead holder with a
-// waiter.
+// A pendingState is a state of a lock that must end in time. For example, a dead holder
+// keeps the lock from a waiter.
 type pendingState struct {
 	name string
 	what string
 	ts   bson.ObjectID
 }
 
-// A pendingTime says how long a pendingState has lasted, and how long each process has contended
-// for the lock meanwhile.
+// A pendingTime contains the start and the time limit of a pendingState. Its map contains
+// the time at which each contender began to contend.
 type pendingTime struct {
 	since time.Duration
 	by    map[*process]time.Duration
 	limit time.Duration
 }
 
-// recordFault records a fault of a process, or of the whole world if p is nil. All time limits
-// start again.
+// recordFault records a fault of a process, or of the whole world if p is nil. All time
+// limits of I6 and I7 start again.
 func (o *oracle) recordFault(p *process) {
 	o.faulty, o.lastFault = true, o.w.Now()
 	if p != nil {
@@ -38,7 +36,8 @@ func (o *oracle) recordFault(p *process) {
 	}
 }
 
-// slack is the part of each time limit for a few commands and for the interval between two checks.
+// slack is a part of each time limit. It allows for a few commands and for the interval
+// between two checks.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
 // checkPending checks that no pendingState of a lock lasts longer than its time limit.
@@ -58,7 +57,7 @@ func (o *oracle) checkPending(open []*Held) {
 				w = &pendingTime{since: now}
 			}
 			w.limit = limit
-			by := map[*process]time.Duration{} // a process that stops contending is removed
+			by := map[*process]time.Duration{} // only the present contenders
 			for _, p := range contenders {
 				by[p] = now
 				if since, there := w.by[p]; there {
@@ -83,7 +82,7 @@ func (o *oracle) checkPending(open []*Held) {
 	}
 }
 
-// States of a lock that must end in time, as parts of a message.
+// These states of a lock must end in time. The texts are parts of a message.
 const (
 	ghost      = "held by a live process that does not know it"
 	ghostWaits = "waited for by a live process that does not know it"
@@ -111,7 +110,7 @@ func comparePending(a, b pendingState) int {
 		slices.Compare(a.ts[:], b.ts[:]))
 }
 
-// expectedStates returns the states of a lock that must end, each with its time limit.
+// expectedStates returns the temporary states that a lock is in, each with its time limit.
 func (o *oracle) expectedStates(name string, open []*Held,
 	contenders []*process) map[pendingState]time.Duration {
 	t := o.w.s.Timing
@@ -152,8 +151,9 @@ func (o *oracle) expectedStates(name string, open []*Held,
 	return found
 }
 
-// blocks reports whether a dead holder blocks a contender. The only holder of a lock does. One of
-// several holders blocks waiters for a permit and waiters in another mode.
+// blocks reports whether a dead holder blocks a contender. If it is the only holder, it
+// blocks every contender. Otherwise it blocks waiters in another mode and waiters for a
+// permit.
 func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return len(contenders) > 0
@@ -164,7 +164,7 @@ func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*
 	})
 }
 
-// expectQueued adds the states of a lock's waiters that must end.
+// expectQueued adds to found the states that concern waiters, each with its time limit.
 func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Duration,
 	tick time.Duration) {
 	alive := -1 // index of the last live waiter
@@ -184,8 +184,8 @@ func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Durati
 			found[pendingState{l.Name, ghostWaits, p.TS}] = tick
 		case owner == nil && i < alive:
 			if limit := o.evictionLimit(p); limit > 0 {
-				// The next release passes over a dead waiter, even if its eviction is not due. held
-				// is the time for which the present holder has held the lock.
+				// The next release passes over a dead waiter that cannot be evicted yet. held is
+				// the time for which the present holder has held the lock.
 				t := o.w.s.Timing
 				held := max(0, o.w.ServerNow().Sub(l.When))
 				found[pendingState{l.Name, deadWaits, p.TS}] = min(limit,
@@ -195,7 +195,7 @@ func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Durati
 	}
 }
 
-// owner returns the running process with the process id of a holder or waiter, or nil.
+// owner returns the running process of a holder or waiter, or nil.
 func (o *oracle) owner(party catalog.Participant) *process {
 	for _, p := range o.w.slots {
 		if p != nil && !p.over() && p.id() == party.Process {
@@ -205,8 +205,8 @@ func (o *oracle) owner(party catalog.Participant) *process {
 	return nil
 }
 
-// evictionLimit returns the time limit for the eviction of a dead holder or waiter. It returns 0
-// for the foreign manager while the manager runs.
+// evictionLimit returns the time limit for the eviction of a dead holder or waiter. For a
+// foreign manager that runs, it returns 0.
 func (o *oracle) evictionLimit(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
@@ -220,11 +220,11 @@ func (o *oracle) evictionLimit(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// problem returns the state of a holder that must end, or "" if there is none:
-//   - hungHeld: the lease has expired.
-//   - unnotified: the process does not know of the grant yet.
-//   - ghost: the process does not know that it holds the lock.
-//   - deadHeld: the process is dead.
+// problem returns the state of a holder that must end, or an empty text:
+//   - hungHeld: The lease has expired.
+//   - unnotified: The process does not know of the grant yet.
+//   - ghost: The process does not know that it holds the lock.
+//   - deadHeld: The process is dead.
 func (o *oracle) problem(holder catalog.Participant, open []*Held) string {
 	for _, h := range open {
 		switch {
@@ -247,9 +247,9 @@ func (o *oracle) problem(holder catalog.Participant, open []*Held) string {
 	return deadHeld
 }
 
-// grantLimit returns the time limit for a waiter to learn of its grant. The longest pause between
-// two of its polls is PollMax. With a stream it is a quarter of the wait, and at most a ping
-// interval.
+// grantLimit returns the time limit for a waiter to learn of its grant. The longest pause
+// between two polls is PollMax. A waiter with a stream also polls, at intervals of up to
+// a quarter of the wait or a ping interval, whichever is shorter.
 func (o *oracle) grantLimit() time.Duration {
 	t := o.w.s.Timing
 	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
@@ -276,7 +276,7 @@ func (o *oracle) waitsFor(p *process, name string) bool {
 	return o.attempt(func(a *attempt) bool { return a.p == p && a.name == name && a.waits }) != nil
 }
 
-// attempt returns the first open call with the property is, or nil.
+// attempt returns the first open call with the given property, or nil.
 func (o *oracle) attempt(is func(*attempt) bool) *attempt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,8 +291,8 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return o.attempt(func(a *attempt) bool { return slices.Contains(a.sessions, ts) && !a.p.over() })
 }
 
-// continues reports whether a new call will use the entry that an earlier call of the same user has
-// left. The new call has not sent a command yet.
+// continues reports whether the user of an entry waits in a later call, which has not
+// sent a command yet. That call will use the entry.
 func (o *oracle) continues(p *process, name string, place catalog.Participant) bool {
 	return o.attempt(func(a *attempt) bool {
 		return a.p == p && a.label == labelOf(place.Who) && a.name == name && a.waits &&

@@ -17,7 +17,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A Violation is the violation of a rule.
+// A Violation describes how a run violated a rule.
 type Violation struct {
 	At   time.Duration
 	Rule string // "I1" and so on, see the package comment
@@ -56,9 +56,9 @@ type oracle struct {
 	pending      map[pendingState]*pendingTime
 	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
-	// tooLate contains the sessions of commands that the store applied late: the process had died,
-	// closed, begun to close or changed its process id. It may have searched for its sessions
-	// before.
+	// tooLate contains the sessions of commands that the store applied too late: after
+	// their process had died, closed, begun to close or changed its process id. The process
+	// may have searched for its sessions before that.
 	tooLate map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -68,7 +68,8 @@ type oracle struct {
 	reports  []report
 }
 
-// fences are the largest fences of a lock so far: of all guards, and of the exclusive guards.
+// fences contains two fences of a lock: the largest of all its guards, and the largest of
+// its exclusive guards.
 type fences struct{ all, exclusive int64 }
 
 // A report is a message of a user's goroutine to the oracle.
@@ -106,7 +107,7 @@ func (o *oracle) violated(rule, format string, args ...any) {
 	o.w.log.add("VIOLATION %s: %s", v.Rule, v.What)
 }
 
-// begin records the start of an attempt to acquire one or several locks. Users call it.
+// begin records the start of an attempt to acquire one or several locks.
 func (o *oracle) begin(a *attempt, names ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,7 +126,6 @@ func (o *oracle) forget(a *attempt) {
 	o.attempts = slices.DeleteFunc(o.attempts, func(other *attempt) bool { return other == a })
 }
 
-// lockNames returns the names of all locks that users have tried to acquire.
 func (o *oracle) lockNames() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,7 +152,7 @@ func labelOf(who string) string {
 	return parts[max(0, len(parts)-2)]
 }
 
-// end records the result of an attempt. Users call it.
+// end records the result of an attempt.
 func (o *oracle) end(a *attempt, h *Held, err error) {
 	o.forget(a)
 	if h != nil {
@@ -168,20 +168,18 @@ func (o *oracle) end(a *attempt, h *Held, err error) {
 	o.reports = append(o.reports, report{p: a.p, a: a, got: h, err: err})
 }
 
-// released records a call of Release that has returned. Users call it.
+// released records that a call of Release has returned.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
 	o.w.log.addUser("%s has released %q: %v", h.p, h.name, err)
 	o.report(report{p: h.p, released: h, err: err, called: called})
 }
 
-// report stores a report until the next check.
 func (o *oracle) report(r report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reports = append(o.reports, r)
 }
 
-// check checks the rules after an event.
 func (o *oracle) check() {
 	o.mu.Lock()
 	all := o.reports
@@ -212,7 +210,7 @@ func (o *oracle) check() {
 	}
 }
 
-// checkReport checks the result of a call: a guard, a failed attempt or a release.
+// checkReport checks the result of a call: a guard, a failed attempt, or a release.
 func (o *oracle) checkReport(r report) {
 	switch {
 	case r.wrong != "":
@@ -241,8 +239,9 @@ func (o *oracle) checkReport(r report) {
 		!errors.Is(r.err, distlock.ErrOutcomeUnknown) || !o.terms[r.p.id()].lasts() {
 		return
 	}
-	// With one fault only, the process could ask the store for the outcome. So the store must not
-	// hold the lock for the failed attempt, unless its release is in transit.
+	// After a single fault, the process can ask the store for the outcome. So the session
+	// of the failed attempt must not hold the lock. If it does, a release of the session
+	// must be in transit.
 	l, _ := o.w.store.lock(r.a.name)
 	for _, holder := range l.Holders() {
 		if slices.Contains(r.a.sessions, holder.TS) && !r.p.releasing(holder.TS) {
@@ -252,9 +251,10 @@ func (o *oracle) checkReport(r report) {
 	}
 }
 
-// checkFence checks I2: the fence of an exclusive guard is larger than the fences of all earlier
-// guards. The fence of another guard is larger than those of earlier exclusive guards. Two sharers
-// may report their guards in another order than they acquired them.
+// checkFence checks I2. The fence of an exclusive guard must be larger than the fences of
+// all earlier guards. The fence of another guard must be larger than the fences of all
+// earlier exclusive guards. It may be below the fence of an earlier sharer, because two
+// sharers can report their guards in any order.
 func (o *oracle) checkFence(r report) {
 	fence, was := r.got.guard.Fence(), o.guardFences[r.got.name]
 	now, last := fences{max(was.all, fence), was.exclusive}, was.exclusive
@@ -267,7 +267,7 @@ func (o *oracle) checkFence(r report) {
 	o.guardFences[r.got.name] = now
 }
 
-// trusted reports whether a guard is trusted, and records its loss.
+// trusted reports whether a guard is trusted. It records a loss of the guard.
 func (o *oracle) trusted(h *Held) bool {
 	if err := h.guard.Err(); err != nil {
 		o.lose(h, err)
@@ -298,7 +298,6 @@ func (o *oracle) checkTrusted(open []*Held) {
 	}
 }
 
-// checkStaysLost checks that a lost guard is not trusted again.
 func (o *oracle) checkStaysLost(open []*Held) {
 	for _, h := range open {
 		ctx := h.guard.Context()
@@ -319,7 +318,6 @@ func (o *oracle) lose(h *Held, err error) {
 	h.lost = true
 }
 
-// guardOf returns the open guard of a session, or nil.
 func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	for _, h := range o.guards() {
 		if h.session() == ts {
@@ -329,8 +327,8 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// sent is called when a command is sent. It records the session of an acquisition, and checks an
-// eviction.
+// sent records the session of an acquisition that is sent, and checks an eviction that is
+// sent.
 func (o *oracle) sent(c *call) {
 	switch c.op {
 	case fault.Acquire, fault.Enter:

@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A process is a simulated process. Only the event loop uses its fields, except the fields that mu
-// guards.
+// A process is a simulated process. Only the event loop uses the fields that mu does not
+// guard.
 type process struct {
 	*virtual.Process
 	w          *world
@@ -32,7 +32,7 @@ type process struct {
 	ctx  context.Context // context of its users
 	stop context.CancelFunc
 
-	closing     *closing      // the Close that a fault called, or nil
+	closing     *closing      // the call of Close before the end of the run, or nil
 	lastOldRead time.Duration // time of its last read of an old state
 	calls       int
 	faults      int // number of faults that struck its commands
@@ -43,8 +43,8 @@ type process struct {
 	oldPrimary  oldState
 
 	mu      sync.Mutex    // guards the rest
-	shut    bool          // a fault called Close; the users stop
-	closed  chan struct{} // closed when the fault's Close has returned
+	shut    bool          // Close was called; the users stop
+	closed  chan struct{} // closed when that call of Close has returned
 	manager *distlock.Manager
 	ids     []string // process ids that it has used
 	open    []*call  // unanswered commands
@@ -65,7 +65,6 @@ func newProcess(w *world, i int) *process {
 	return p
 }
 
-// jitter returns the next random number for the clock of the process.
 func (p *process) jitter() float64 {
 	const bits = 1 << 53
 	return float64(p.w.chance("jitter", p.w.Now(), uint64(p.Index))%bits) / bits
@@ -120,7 +119,7 @@ func (p *process) run() {
 	p.mu.Lock()
 	closed := p.closed
 	p.mu.Unlock()
-	if closed != nil { // a fault has called Close
+	if closed != nil { // a fault or the end of a job has called Close
 		<-closed
 	}
 	p.w.log.addUser("%s closes: %v", p, m.Close(background))
@@ -136,7 +135,7 @@ func (p *process) id() string {
 	return p.ids[len(p.ids)-1]
 }
 
-// hadID reports whether id is or was a process id of the process.
+// hadID reports whether the process uses the process id or has used it before.
 func (p *process) hadID(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +151,6 @@ func (p *process) releasing(ts bson.ObjectID) bool {
 	})
 }
 
-// recordID records the process id of a ping.
 func (p *process) recordID(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +159,7 @@ func (p *process) recordID(id string) {
 	}
 }
 
-// faultsEnd returns the end of the last fault with a duration, such as Cut.
+// faultsEnd returns the end of the last Cut, Deaf, Hang or OldPrimary.
 func (p *process) faultsEnd() time.Duration {
 	return max(p.cutUntil, p.deafUntil, p.hangUntil, p.oldUntil)
 }
@@ -191,7 +189,7 @@ func (p *process) endFaults() {
 	}
 }
 
-// A closing is a call of Manager.Close by a fault.
+// A closing is a call of Manager.Close by a fault or at the end of a job.
 type closing struct {
 	since   time.Duration
 	mono    time.Duration // start by the monotonic clock of the process
@@ -202,7 +200,8 @@ type closing struct {
 	excused bool // a fault may have prevented the release of a lock
 }
 
-// close calls Manager.Close with a time limit, while users may still be in calls.
+// close calls Manager.Close with a context that ends after limit. Users may still be in
+// calls.
 func (p *process) close(limit time.Duration) {
 	p.mu.Lock()
 	m := p.manager

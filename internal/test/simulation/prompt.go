@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// This file checks that calls return when their context is done or their time limit is reached.
-
-// maxDelay is the longest allowed delay of a return. Computing takes no virtual time.
+// maxDelay is the longest allowed delay of a return. It can be short, because computing
+// takes no virtual time.
 const maxDelay = 20 * time.Millisecond
 
-// endContexts ends the contexts of all open calls of a process.
 func (o *oracle) endContexts(p *process) {
 	o.mu.Lock()
 	open := slices.Clone(o.attempts)
@@ -23,7 +21,7 @@ func (o *oracle) endContexts(p *process) {
 	}
 }
 
-// checkReturns checks every open attempt, and every Close that a fault called.
+// checkReturns checks that open attempts and calls of Close are not late.
 func (o *oracle) checkReturns() {
 	if o.w.done.Failed() {
 		return
@@ -43,8 +41,8 @@ func (o *oracle) checkReturns() {
 	}
 }
 
-// overdue returns how long ago an open attempt should have returned. It is negative if the attempt
-// is not late.
+// overdue returns the time for which an open attempt is late. The time is negative if the
+// attempt is not late.
 func (o *oracle) overdue(a *attempt) time.Duration {
 	now, by := o.w.Now(), time.Duration(math.MinInt64)
 	if a.p.Dead || a.p.Paused > 0 {
@@ -59,9 +57,10 @@ func (o *oracle) overdue(a *attempt) time.Duration {
 	return min(by, now-a.p.Resumed)
 }
 
-// checkClose checks a Close that a fault called. Close must return when its context ends. If the
-// context was done before the call, Close has the time limit of one command. After Close no lock
-// names the process. A fault may excuse a lock that remains.
+// checkClose checks a call of Close. Close must return when its context ends. If the
+// context has ended before the call, Close must return within the time limit of one
+// command. After Close, no lock names the process. A fault may excuse a lock that still
+// does.
 func (o *oracle) checkClose(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // Close limits itself by its own clock
@@ -72,7 +71,7 @@ func (o *oracle) checkClose(p *process, c *closing) {
 		c.seen = true
 		o.violated("prompt", "Close of %s is %v late", p, by)
 	}
-	// Close tries to release the remaining locks once after its context has ended.
+	// After the end of its context, Close tries once more to release the remaining locks.
 	tries := c.since + o.w.s.Timing.Limit + time.Second
 	if !done || c.err != nil && o.w.Now() < tries && !o.w.faultsOver {
 		return

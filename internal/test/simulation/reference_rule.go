@@ -10,8 +10,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A snapshot is a [catalog.Snapshot] that a contender has received. about is the holder or waiter
-// whose eviction is judged.
+// A snapshot is a [catalog.Snapshot] that a contender has received. The field about is
+// the holder or waiter whose eviction is judged.
 type snapshot struct {
 	catalog.Snapshot
 	about          catalog.Participant
@@ -20,15 +20,15 @@ type snapshot struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied records an answer that its process has received. It extends terms and leases, records a
-// place in the queue, and stores snapshots.
+// replied records that a process has received the answer to a command. It extends terms
+// and leases, records an entry in the queue, and stores snapshots.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
 		if !c.overdue.Load() { // a late reply may be ignored
 			o.acknowledged(c)
 		}
-	case fault.Enter: // perhaps it is queued now
+	case fault.Enter: // the session may be queued now
 		l, _ := o.w.store.lock(c.subject)
 		if a := o.attemptFor(c); a != nil && has(l.Waiters, c.ts) {
 			a.queued = true
@@ -54,8 +54,9 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// about returns the snapshots in which the process of the holder from is a holder or waiter. It
-// sets their field about to the session of from, or to another session of that process.
+// about returns the snapshots that show the process of a suspected holder. In each of
+// them, it sets the field about to the session of the holder. If a snapshot does not show
+// that session, about is another session of the process.
 func about(snapshots []snapshot, from catalog.Holder) []snapshot {
 	var shown []snapshot
 	for _, l := range snapshots {
@@ -76,7 +77,8 @@ func about(snapshots []snapshot, from catalog.Holder) []snapshot {
 	return shown
 }
 
-// checkEviction checks that the contender's snapshots allow its eviction.
+// checkEviction checks that the snapshots of a contender allow the eviction that the
+// contender sends.
 func (o *oracle) checkEviction(c *call) {
 	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
@@ -86,10 +88,10 @@ func (o *oracle) checkEviction(c *call) {
 	}
 }
 
-// reference reports whether the takeover rule allows an eviction after the given snapshots. It
-// implements the rule without package takeover. It may be less strict, because the users of a
-// process read concurrently: it compares only neighbours, and any recent snapshot may be the last
-// one of the decision.
+// reference reports whether the takeover rule allows an eviction after the given
+// snapshots. It implements the rule without package takeover. It is less strict than
+// package takeover, because the users of a process read concurrently: it compares only
+// neighbouring snapshots, and each recent snapshot may be the last one of the decision.
 func reference(snapshots []snapshot, from catalog.Holder, own time.Duration, t Timing) bool {
 	if from.Renewal == 0 {
 		snapshots = about(snapshots, from)
@@ -108,7 +110,7 @@ func reference(snapshots []snapshot, from catalog.Holder, own time.Duration, t T
 	return false
 }
 
-// allows reports whether a takeover is allowed at the last snapshot.
+// allows reports whether the snapshots allow a takeover at the time of the last snapshot.
 func allows(snapshots []snapshot, own time.Duration, t Timing) bool {
 	now := snapshots[len(snapshots)-1]
 	if now.Ping != nil && now.Ping.Condemned != nil && !isForeign(now) {
@@ -141,15 +143,15 @@ func allows(snapshots []snapshot, own time.Duration, t Timing) bool {
 
 func sequenced(l snapshot) bool { return l.Ping != nil && l.Ping.HasSeq }
 
-// isForeign reports whether a snapshot shows a foreign process. The ping of such a process has no
-// seq. In addition, its session has no takeover time, or its ping document exists and is not
+// isForeign reports whether a snapshot shows a foreign process. The ping of a foreign
+// process has no seq. Its session has no takeover time, or its ping exists and is not
 // condemned.
 func isForeign(l snapshot) bool {
 	unmarked := l.Ping != nil && l.Ping.Condemned == nil
 	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
 }
 
-// sameSubject reports whether two snapshots belong to one watch.
+// sameSubject reports whether one watch can contain both snapshots.
 func sameSubject(a, b snapshot) bool {
 	return sequenced(a) == sequenced(b) && (sequenced(a) || a.name == b.name)
 }
@@ -167,7 +169,8 @@ func restartsWatch(a, b snapshot) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// shorterRule reports whether the rule with clock values allows a takeover at a snapshot.
+// shorterRule reports whether the shorter takeover rule, which compares clocks, allows a
+// takeover.
 func shorterRule(l snapshot, need, watched time.Duration, t Timing) bool {
 	if t.Mode == takeover.WatchOnly || !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
 		return false
@@ -180,7 +183,8 @@ func shorterRule(l snapshot, need, watched time.Duration, t Timing) bool {
 }
 
 // observed reports whether another contender has recorded an observation of the ping. The
-// observation must be two ping intervals old, by the server's clock and by the contenders' clocks.
+// observation must be at least two ping intervals old, by the server's clock and by the
+// clocks of both contenders.
 func observed(l snapshot, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

@@ -7,9 +7,10 @@ const (
 	minute = time.Minute
 )
 
-// Scenes returns the small schedules for the exhaustive tests. Two contenders poll a lock, or three
-// wait in its queue. Their clocks run at the same rate, so many events are simultaneous. The
-// intervals are long, so a takeover takes few commands.
+// Scenes returns the small schedules for the exhaustive tests. In some, two contenders
+// poll a lock. In the others, three contenders wait in the queue. All clocks run at the
+// same rate, so many events are simultaneous. The intervals are long, so a takeover takes
+// few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
 	wait := lockFor("a", time.Hour, 20*sec)
@@ -39,7 +40,8 @@ func smallSchedule(name string, length time.Duration, users ...func(*User)) Sche
 	return s
 }
 
-// holdFor returns a user that polls a lock, works under it for the duration d, and releases it.
+// holdFor returns a user that polls a lock, works under it for the duration d, and
+// releases it.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Poll(name, time.Hour); h != nil {
@@ -60,7 +62,7 @@ func lockFor(name string, wait, d time.Duration) func(*User) {
 	}
 }
 
-// from returns a user that starts at an instant.
+// from returns a user that begins at the given time.
 func from(at time.Duration, then func(*User)) func(*User) {
 	return func(u *User) {
 		if u.Sleep(at - u.p.w.Now()) {

@@ -10,37 +10,38 @@ import (
 // A Kind is a kind of fault.
 type Kind string
 
-// Faults of one command. For means the field Fault.For.
+// These faults strike one command. D is the duration in the field Fault.For.
 const (
-	DelayRequest Kind = "delay request" // the request arrives For later
-	DelayReply   Kind = "delay reply"   // applied without delay; the reply arrives For later
-	Refuse       Kind = "refuse"        // not sent: no server is available
-	Drop         Kind = "drop"          // not applied; the caller does not know that
-	LoseReply    Kind = "lose reply"    // applied; the caller does not know that
-	ApplyLate    Kind = "apply late"    // the caller gives up immediately; applied For later
-	Duplicate    Kind = "duplicate"     // the command runs as usual, and a copy is applied For later
-	StaleRead    Kind = "stale read"    // a read returns the state of the time For ago
+	DelayRequest Kind = "delay request" // the request is delayed by D
+	DelayReply   Kind = "delay reply"   // applied without delay; the reply is delayed by D
+	Refuse       Kind = "refuse"        // the command is not sent: no server is available
+	Drop         Kind = "drop"          // the command is not applied; the caller does not know that
+	LoseReply    Kind = "lose reply"    // the command is applied; the caller does not know that
+	ApplyLate    Kind = "apply late"    // the caller gives up; the command is applied D later
+	Duplicate    Kind = "duplicate"     // the command runs as usual, and a copy is applied D later
+	StaleRead    Kind = "stale read"    // a read returns an old state, from D ago
 	CrashBefore  Kind = "crash before"  // the process dies before the command is sent
-	PauseBefore  Kind = "pause before"  // the process stops for For before the command is sent
+	PauseBefore  Kind = "pause before"  // the process stops for D before the command is sent
 )
 
-// Faults that strike at a time, or just after a command was sent.
+// These faults strike at a time, or just after a command was sent. D is the duration in
+// the field Fault.For. The process is the one in Fault.Process.
 const (
 	Crash       Kind = "crash"        // the process dies
 	Restart     Kind = "restart"      // a new process starts in the place of a dead one
-	Pause       Kind = "pause"        // the process stops for For; its clocks continue
-	Suspend     Kind = "suspend"      // like Pause, but its monotonic clock stops, too
-	Cut         Kind = "cut"          // all its commands during For are refused
-	Deaf        Kind = "deaf"         // its commands during For are applied; the replies are lost
-	Hang        Kind = "hang"         // its commands during For reach the store when For is over
-	OldPrimary  Kind = "old primary"  // its reads during For return the state of this moment
-	StepWall    Kind = "step wall"    // its wall clock steps by For
-	StepServer  Kind = "step server"  // the server's clock steps by For
-	Elect       Kind = "elect"        // another primary; its clock differs by For
+	Pause       Kind = "pause"        // the process stops for D; its clocks continue
+	Suspend     Kind = "suspend"      // like Pause, but the monotonic clock of the process stops, too
+	Cut         Kind = "cut"          // during D, the commands of the process are refused
+	Deaf        Kind = "deaf"         // during D, its commands are applied, but the replies are lost
+	Hang        Kind = "hang"         // during D, its commands wait; then they reach the store
+	OldPrimary  Kind = "old primary"  // during D, its reads return the state at the start of D
+	StepWall    Kind = "step wall"    // the wall clock of the process steps by D
+	StepServer  Kind = "step server"  // the server's clock steps by D
+	Elect       Kind = "elect"        // another server becomes primary; its clock differs by D
 	RemoveFree  Kind = "remove free"  // free lock documents are deleted
-	Sever       Kind = "sever"        // its streams of notices break, For later
-	EndContexts Kind = "end contexts" // the contexts of all calls of its users end
-	Close       Kind = "close"        // the process closes; the context of Close ends For later
+	Sever       Kind = "sever"        // the streams of the process break after D
+	EndContexts Kind = "end contexts" // the contexts of all open calls of the process end
+	Close       Kind = "close"        // the process closes; the context of Close ends after D
 )
 
 func (k Kind) onCall() bool {
@@ -57,13 +58,12 @@ func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault strikes once. If its kind needs a command, or if Call or Op is set, it strikes one of
-// these commands of the process:
+// A Fault strikes once, either at the time At or at a command. It strikes a command if
+// its kind needs a command, or if Call or Op is set. The command is one of the first
+// process in its place:
 //   - the command with the number Call, if Call is set
 //   - the first command of kind Op at or after At, if Op is set
-//   - the first command at or after At
-//
-// Otherwise it strikes at the time At.
+//   - the first command at or after At, if neither is set
 type Fault struct {
 	Kind    Kind
 	Process int // index in Schedule.Processes
@@ -73,7 +73,6 @@ type Fault struct {
 	For     time.Duration
 }
 
-// letter returns the name of a process by its index.
 func letter(i int) string { return string(rune('A' + i)) }
 
 // Timing contains the durations in the configurations of the Managers.
@@ -86,7 +85,7 @@ type Timing struct {
 	Mode                   takeover.Rule
 }
 
-// Small returns a timing in which a takeover takes a minute and few events.
+// Small returns short durations. A takeover takes a minute and few events.
 func Small() Timing {
 	return Timing{
 		Ping: 5 * time.Second, Takeover: time.Minute, Margin: 15 * time.Second,
@@ -95,7 +94,7 @@ func Small() Timing {
 	}
 }
 
-// Mongos returns the timing of mongos.
+// Mongos returns the durations of mongos.
 func Mongos() Timing {
 	return Timing{
 		Ping: 30 * time.Second, Takeover: 15 * time.Minute, Margin: 225 * time.Second,
@@ -110,10 +109,11 @@ type Process struct {
 	Rate float64
 	// Offset is the lead of the wall clock over true time.
 	Offset time.Duration
-	// Start is the time of the start of the process.
+	// Start is the time at which the process starts.
 	Start time.Duration
-	// Every makes the process a job, which closes when its users have returned. A new process
-	// starts at each multiple of Every if the last one has closed.
+	// Every makes the process a job if it is not 0. A job closes when its users have
+	// returned. A new process starts at Start plus each multiple of Every, if the last
+	// process has ended.
 	Every time.Duration
 	// Users are the functions that use locks. Each runs in its own goroutine.
 	Users []func(*User)
@@ -133,17 +133,19 @@ type Schedule struct {
 	Length time.Duration
 	// Quiet is the duration of the run after Length. Then all processes close.
 	Quiet time.Duration
-	// Streams lets waiters learn of their grants by streams. Otherwise they poll.
+	// Streams lets waiters learn of their grants by streams of notices. If it is false,
+	// they poll.
 	Streams bool
-	// Foreign lists the locks that a foreign manager uses. If it is empty, there is no such
-	// manager.
+	// Foreign lists the locks that a foreign manager uses. If the list is empty, no foreign
+	// manager runs.
 	Foreign []string
-	// World prepares the test of a package built on the lock. Run calls it at the start.
+	// World prepares the test of a package built on the lock. If World is not nil, Run
+	// calls it at the start.
 	World func(*Outside)
-	// Turn and Pick change the order at one instant if Seed is 0. Turn counts the instants at which
-	// several processes have events. At the instant Turn, Pick is the index of the process that
-	// acts first, in the list of these processes.
+	// Turn and Pick change the order of simultaneous events if Seed is 0. Turn is the index
+	// of a choice in Result.Options, and Pick is the index of the process to choose. Only
+	// processes with an event at that instant are counted.
 	Turn, Pick int
-	// Trace records the timeline.
+	// Trace makes Run record the timeline.
 	Trace bool
 }

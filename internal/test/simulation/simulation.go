@@ -33,7 +33,6 @@ type world struct {
 
 var background = context.Background()
 
-// epoch is the true time at the start of a run.
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // A Result is the outcome of a run.
@@ -41,10 +40,11 @@ type Result struct {
 	Violations []Violation
 	Timeline   []string
 	Stats      Stats
-	// CallsOf[i] is the number of commands of the first process in place i.
+	// CallsOf contains a number of commands for each place: those of the first process in
+	// the place. The places are in the order in which their first processes started.
 	CallsOf []int
-	// Options lists the number of processes that have events, for each instant at which several
-	// have events.
+	// Options contains an element for each choice between processes that have events at the
+	// same instant. The element is the number of these processes.
 	Options []int
 }
 
@@ -98,7 +98,8 @@ func play(in *virtual.World, s Schedule) Result {
 // closeLimit is the time within which all processes must close after the quiet time.
 const closeLimit = 5 * time.Minute
 
-// finish closes all processes and checks that they leave no locks. Then it ends all goroutines.
+// finish closes all processes and checks that no locks remain. Then it ends all
+// goroutines.
 func (w *world) finish() {
 	if !w.faultsOver {
 		w.endFaults()
@@ -134,7 +135,8 @@ func (w *world) finish() {
 	w.Drain(w.step)
 }
 
-// step checks the rules. Then it runs the next event, if there is one before limit.
+// step checks the rules and runs one event that is due. If no event is due, step waits
+// for the next event, at most until limit.
 func (w *world) step(limit time.Duration) {
 	w.Step(limit, func() {
 		w.oracle.check()
@@ -144,7 +146,7 @@ func (w *world) step(limit time.Duration) {
 	})
 }
 
-// launch starts a new process in place i. It does nothing at the end of the run.
+// launch starts a new process in place i. It does nothing after the run has ended.
 func (w *world) launch(i int) {
 	if w.ended {
 		return
@@ -156,7 +158,7 @@ func (w *world) launch(i int) {
 	p.Go(p.run)
 }
 
-// repeat schedules the later starts of a job.
+// repeat schedules the later starts of a process that is a job.
 func (w *world) repeat(i int) {
 	p := w.s.Processes[i]
 	if p.Every == 0 {
@@ -171,7 +173,6 @@ func (w *world) repeat(i int) {
 	}
 }
 
-// alive returns the number of running goroutines of live processes.
 func (w *world) alive() int {
 	n := 0
 	for _, p := range w.processes {
@@ -192,8 +193,9 @@ func (w *world) endFaults() {
 	}
 }
 
-// choose selects the next of several simultaneous events by Seed. If Seed is 0, Turn and Pick
-// select the process, and the events of a process keep their order.
+// choose returns the index of the next of several simultaneous events. The choice depends
+// on Seed. If Seed is 0, Turn and Pick select the process, and the events of a process
+// keep their order.
 func (w *world) choose(due []*virtual.Event) int {
 	heads := make([]int, 0, len(due))
 	for i, e := range due {
@@ -225,8 +227,8 @@ func (w *world) choose(due []*virtual.Event) int {
 	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
 }
 
-// chance returns a random number. It depends only on the seed and the arguments, so the rest of a
-// run changes little when a fault is removed.
+// chance returns a random number that depends only on the seed and the arguments. So the
+// rest of a run changes little when Shrink removes a fault.
 func (w *world) chance(what string, at time.Duration, n uint64) uint64 {
 	h := w.s.Seed*0x9e3779b97f4a7c15 + uint64(at)*0xbf58476d1ce4e5b9 + n*0x94d049bb133111eb
 	for _, c := range []byte(what) {

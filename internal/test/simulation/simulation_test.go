@@ -43,8 +43,8 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 		strings.Join(r.Timeline[max(0, len(r.Timeline)-400):], "\n"))
 }
 
-// Runs of one seed have few timelines. They may have several, because Go's scheduler orders the
-// goroutines that become ready at one instant.
+// Within twelve runs, a seed repeats one of its timelines. The timelines differ only in
+// the order of goroutines that become ready at one instant.
 func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 12
@@ -67,7 +67,6 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	}
 }
 
-// walked returns the number of random walks to run.
 func walked() int {
 	if (testing.Short() || effort.Race) && *timeFlag == 0 {
 		return min(*walks, 6)

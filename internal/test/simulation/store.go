@@ -25,7 +25,8 @@ type store struct {
 
 type documentID struct{ collection, id string }
 
-// A version is a state of a document from the instant at. raw is nil if the document was deleted.
+// A version is a state of a document. The document has this state from the time at. raw
+// is nil if the document was deleted.
 type version struct {
 	at      time.Duration
 	raw     bson.Raw
@@ -39,7 +40,6 @@ type oldState struct {
 	primary string
 }
 
-// note records a new state of a document.
 func (s *store) note(collection, id string, raw bson.Raw) {
 	d := documentID{collection, id}
 	now := version{at: s.w.Now(), raw: raw}
@@ -61,7 +61,8 @@ func (s *store) document(collection, id string) bson.D {
 	return doc
 }
 
-// asOf returns a store with the documents of an old state. Its server time is the present one.
+// asOf returns a store with the documents of an old state. The server's clock of that
+// store shows the present time.
 func (s *store) asOf(old oldState) *memcatalog.Catalog {
 	then := memcatalog.New(memcatalog.Options{Now: s.w.ServerNow, Primary: old.primary})
 	for d, versions := range s.past {
@@ -80,7 +81,7 @@ func (s *store) asOf(old oldState) *memcatalog.Catalog {
 	return then
 }
 
-// lock returns a lock. ok is false if its document is missing or damaged.
+// lock returns a lock. ok is false if the lock document is missing or damaged.
 func (s *store) lock(name string) (l catalog.Lock, ok bool) {
 	read := s.read(name, s.Document(catalog.LocksCollection, name))
 	return read.lock, read.ok
@@ -92,8 +93,9 @@ func (s *store) ping(process string) (p catalog.Ping, ok bool) {
 	return p, bad == nil
 }
 
-// A parsed is a lock document with its content. lock is zero if the document is damaged. Most
-// documents are parsed several times before they change, so the store caches them.
+// A parsed is a lock document and the lock in it. If the document is damaged, the lock
+// contains only the name. The store keeps the last parsed lock of each name, because most
+// documents are parsed several times before they change.
 type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock
@@ -117,7 +119,6 @@ func (s *store) read(name string, raw bson.Raw) parsed {
 	return last
 }
 
-// locks returns the locks whose documents are not damaged.
 func (s *store) locks() (all []catalog.Lock) {
 	for _, raw := range s.Documents(catalog.LocksCollection) {
 		if l, bad := catalog.ParseLock(raw); bad == nil {
@@ -127,7 +128,6 @@ func (s *store) locks() (all []catalog.Lock) {
 	return all
 }
 
-// describe returns a line of the timeline about a lock document.
 func describe(l catalog.Lock) string {
 	var b strings.Builder
 	for _, p := range l.Holders() {
@@ -157,7 +157,6 @@ func (s *store) remove(collection, id string) {
 	s.note(collection, id, nil)
 }
 
-// removeFree deletes the documents of free locks.
 func (s *store) removeFree() {
 	for _, l := range s.locks() {
 		if !l.Held && !s.Busy(l.Name) {

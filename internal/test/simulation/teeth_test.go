@@ -8,7 +8,6 @@ import (
 	"mongodlm/takeover"
 )
 
-// smallSchedule returns the small schedule with a name.
 func smallSchedule(t *testing.T, name string) simulation.Schedule {
 	t.Helper()
 	for _, s := range simulation.Scenes() {
@@ -20,8 +19,8 @@ func smallSchedule(t *testing.T, name string) simulation.Schedule {
 	return simulation.Schedule{}
 }
 
-// If the holder's clock runs at 0.75 of the true rate, or the contender's clock at 1.3, no rule is
-// violated. If the holder's clock runs at 0.6, the oracle finds a violation.
+// No rule is violated if the clock rates are within the bound. If a rate is far beyond
+// the bound, a rule is violated.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for _, of := range []struct {
 		process int
@@ -36,8 +35,9 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	}
 }
 
-// A waiter takes over from a dead process (I7). The ping interval equals the longest gap in a
-// watch. The waiter reads once per interval, a little late.
+// A waiter takes over from a dead process (I7), even if the ping interval equals the
+// longest gap that a watch allows between two reads. The waiter reads once per ping
+// interval, a little late.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A timeline lists the events of a run, one line each. It omits details that differ between two
-// runs of a schedule. Without Schedule.Trace it is empty.
+// A timeline lists the events of a run, one per line. It omits details that differ
+// between two runs of a schedule. Without Schedule.Trace it is empty.
 type timeline struct {
 	w *world
 
@@ -20,7 +20,6 @@ type timeline struct {
 	ended     bool     // later lines are dropped
 }
 
-// add adds a line of the event loop.
 func (l *timeline) add(format string, args ...any) {
 	if l.w.s.Trace {
 		l.flush()
@@ -28,8 +27,8 @@ func (l *timeline) add(format string, args ...any) {
 	}
 }
 
-// addUser adds a line of a user's goroutine. One event may wake several users, whose order varies.
-// So their lines are sorted.
+// addUser adds a line for a user's goroutine. These lines are sorted, because one event
+// may wake several users in any order.
 func (l *timeline) addUser(format string, args ...any) {
 	if l.w.s.Trace {
 		l.put(&l.userLines, format, args)
@@ -45,7 +44,6 @@ func (l *timeline) put(to *[]string, format string, args []any) {
 	}
 }
 
-// flush sorts the new lines of users and adds them to the timeline.
 func (l *timeline) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

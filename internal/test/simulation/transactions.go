@@ -13,15 +13,15 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// This file implements transactions. Each write in a transaction is a command. So is the commit.
+// Each write in a transaction is a command, and so is the commit.
 
 const (
 	opTouch  fault.Op = "touch" // a guard's transaction writes to the lock document
 	opCommit fault.Op = "commit"
 )
 
-// retryPause is the pause before a blocked write is tried again. It is also the pause before a
-// transaction runs again after a conflict.
+// retryPause is the pause before a blocked write is tried again, and the pause before a
+// transaction is repeated after a conflict.
 const retryPause = 10 * time.Millisecond
 
 // errTransient is the error of a transaction that was aborted and may run again.
@@ -35,7 +35,6 @@ func transient(err error) bool {
 	return errors.As(err, &labeled) && labeled.HasErrorLabel("TransientTransactionError")
 }
 
-// A transaction is an open transaction of a process.
 type transaction struct {
 	*memcatalog.Transaction
 	locks  []string         // lock documents that it has written
@@ -51,25 +50,26 @@ func transactionOf(ctx context.Context) *transaction {
 	return in
 }
 
-// Transact implements [catalog.Transactions]. It writes the lock document after the work in the
-// first run, and before the work in each later run.
+// Transact implements [catalog.Transactions]. The first run of a transaction writes the
+// lock document after the work of the caller. Each later run writes the lock document
+// before that work.
 func (o *port) Transact(ctx context.Context, s catalog.Session,
 	run func(context.Context) error) error {
 	ran := false
 	return o.transaction(ctx, func(ctx context.Context) error {
-		in, first := transactionOf(ctx), ran
+		in, again := transactionOf(ctx), ran
 		touch := func() error {
 			c := &call{p: o.p, op: opTouch, subject: s.Name, writes: true, ts: s.TS}
 			c.do = func() error { return o.p.w.store.Touch(in.Context(background), s) }
 			return c.submitIn(ctx, in)
 		}
-		if first {
+		if again {
 			if err := touch(); err != nil {
 				return err
 			}
 		}
 		ran = true
-		if err := run(catalog.WithTransaction(ctx, s, in)); err != nil || first {
+		if err := run(catalog.WithTransaction(ctx, s, in)); err != nil || again {
 			return err
 		}
 		return touch()
@@ -88,8 +88,8 @@ func (c *call) submitIn(ctx context.Context, in *transaction) error {
 	return err
 }
 
-// transaction calls the function work in a transaction and commits it. After a conflict it does so
-// again, until ctx is done.
+// transaction calls the given function in a transaction and commits the transaction.
+// After a conflict it repeats both, until ctx is done.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)
@@ -142,10 +142,11 @@ func (o *port) EnterTransaction(ctx context.Context, r catalog.Request) (catalog
 }
 
 // checkCommit checks a commit:
-//   - The process holds the lock of the guard under which the transaction runs. The fence of an
-//     exclusive guard is not smaller than the fence of an earlier commit (I5).
-//   - If the transaction has acquired a lock, no guard of this lock is trusted (I1).
-//   - The fence of such a lock is larger than all earlier fences (I2).
+//   - I5: If the transaction runs under a guard, the session of the guard holds the lock.
+//     If the guard is exclusive, its fence is not smaller than the fence of an earlier
+//     commit.
+//   - I1: If the transaction acquires a lock, no guard of that lock is trusted.
+//   - I2: The fence of an acquired lock is larger than all earlier fences of that lock.
 func (o *oracle) checkCommit(c *call) {
 	in := c.transaction
 	if in.Over() {
@@ -175,9 +176,10 @@ func (o *oracle) checkCommit(c *call) {
 	}
 }
 
-// InTransaction runs a transaction under a guard. The transaction works for d and renews the lease,
-// if there is one. If nested is set, it also begins a transaction inside, which must fail
-// immediately. The call must return within limit.
+// InTransaction runs a transaction under a guard. The transaction works for d. If the
+// lock has a lease, the transaction renews the lease. If nested is set, the transaction
+// begins a second transaction, which must fail immediately. The call must return within
+// limit.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
@@ -219,8 +221,8 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	u.p.w.log.addUser("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
-// bounded returns a context that ends after limit. The caller must call the function end. The
-// oracle checks that this happens in time.
+// bounded returns a context that ends after limit. It also returns a function to call
+// when the work is done. The oracle checks that this call is in time.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A User is a goroutine of a process that uses locks. Its methods return early at the end of the
-// run.
+// A User is a goroutine that uses locks. It belongs to a process. Its methods return
+// early at the end of the run.
 type User struct {
 	Chance *rand.Rand
 	p      *process
@@ -28,13 +28,13 @@ type attempt struct {
 	label    string // of its user
 	p        *process
 	waits    bool // the call waits in the queue
-	polls    bool // it is a series of calls, each with its own attempt
+	polls    bool // a series of calls, each with its own attempt
 	several  bool // the call is LockAll
 	queued   bool // the session has entered the queue
 	since    time.Duration
 	sessions []bson.ObjectID
 	holds    []bson.ObjectID // sessions that the caller holds, from its context
-	faults   int             // value of the field of p at the start
+	faults   int             // p.faults at the start of the call
 
 	limit  time.Duration // deadline by the process's clock; 0 without WaitAtMost
 	ended  time.Duration // time at which its context was done; 0 before
@@ -61,20 +61,22 @@ func (u *User) Sleep(d time.Duration) bool {
 	return clock.Sleep(u.p.Clock, d, u.p.ctx.Done()) && !u.Shut()
 }
 
-// How says how a user acquires a lock.
+// How describes an acquisition of a lock.
 type How struct {
-	// Wait is the longest wait in the queue. With 0 the user calls TryLock.
+	// Wait is the longest wait in the queue. If it is 0, the user calls TryLock.
 	Wait time.Duration
-	// Context bounds the wait by the context instead of WaitAtMost.
+	// Context selects how Wait is enforced: by the end of a context if it is set, otherwise
+	// by WaitAtMost.
 	Context bool
-	// Shared acquires the lock for reading.
+	// Shared acquires the lock in shared mode.
 	Shared bool
-	// Lease is the lease of the lock. 0 means none.
+	// Lease is the lease of the lock. If it is 0, the lock has no lease.
 	Lease time.Duration
-	// Permits is the limit of a semaphore, of which the user acquires one permit. 0 means a plain
-	// lock.
+	// Permits is the limit of a semaphore, of which the user acquires one permit. If it is
+	// 0, the lock is not a semaphore.
 	Permits int
-	// Under is a lock that the caller holds. The call uses the context of its guard.
+	// Under is a lock that the caller holds already, or nil. The call uses the context of
+	// the guard of that lock.
 	Under *Held
 }
 
@@ -91,14 +93,14 @@ func (h How) mode() catalog.Mode {
 // Try calls TryLock. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock acquires a lock. It waits in the queue for at most the duration wait. It returns nil on
+// Lock waits in the queue of a lock, at most for the duration wait. It returns nil on
 // failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll calls Try with growing pauses until it succeeds or the duration wait has passed. It returns
-// nil on failure.
+// Poll calls Try with growing pauses, until a call succeeds or the duration wait has
+// passed. It returns nil on failure.
 func (u *User) Poll(name string, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
 	pause, end := t.Poll, u.p.w.Now()+wait
@@ -134,8 +136,8 @@ func (u *User) options(how How) []distlock.Option {
 	return opts
 }
 
-// context returns the context of a call. It ends with the run, with the guard of How.Under, after
-// How.Wait, or by a fault.
+// context returns the context of a call. The context ends with the run, with the guard of
+// How.Under, or by a fault. If How.Context is set, it also ends after How.Wait.
 func (u *User) context(how How, a *attempt) (context.Context, func()) {
 	above := u.p.ctx
 	if how.Under != nil {
@@ -224,8 +226,8 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	return held
 }
 
-// Do calls Manager.Do with a function that works for the duration d. The function returns when its
-// context ends.
+// Do calls Manager.Do with a function that works for the duration d. The function returns
+// early if its context ends.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -246,8 +248,8 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	u.p.w.oracle.released(h, err, called)
 }
 
-// Work waits for the duration d or until the guard is lost. It reports whether the guard is still
-// trusted.
+// Work waits for the duration d, and then returns true. It returns false early if the
+// guard is lost or the user must stop.
 func (u *User) Work(h *Held, d time.Duration) bool {
 	const parts = 4
 	for range parts {

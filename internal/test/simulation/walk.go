@@ -89,7 +89,8 @@ func (u *User) rareCall(name string, names []string, how How) {
 // semaphore is the name of a lock with permits.
 const semaphore = "permits"
 
-// how chooses how to acquire a lock. Two thirds of the calls wait in the queue.
+// how returns random options for the acquisition of a lock. Two thirds of the calls wait
+// in the queue.
 func (u *User) how(name string) How {
 	var how How
 	switch u.Chance.IntN(6) {
@@ -105,13 +106,12 @@ func (u *User) how(name string) How {
 	case len(u.p.w.s.Foreign) == 0: // a foreign manager does not see a second sharer
 		how.Shared = u.Chance.IntN(4) == 0
 	}
-	if u.Chance.IntN(4) == 0 { // half of the leases expire during the work
+	if u.Chance.IntN(4) == 0 {
 		how.Lease = 10*time.Second + u.randomUpTo(u.p.w.s.Timing.Takeover)
 	}
 	return how
 }
 
-// randomUpTo returns a random time up to about d.
 func (u *User) randomUpTo(d time.Duration) time.Duration {
 	return time.Duration(u.Chance.Int64N(int64(d))) + time.Millisecond
 }
@@ -119,12 +119,13 @@ func (u *User) randomUpTo(d time.Duration) time.Duration {
 // Walk returns the schedule of a random walk, which the seed determines.
 //
 // The walk keeps the assumptions of the guarantee:
-//   - The rates of clocks differ by a factor of less than 1.2.
+//   - The rates of two clocks differ by a factor of less than 1.2.
 //   - The wall clock of a suspended process continues.
-//   - Either the server's clock steps, or the clocks of processes are wrong. The shorter takeover
-//     rule tolerates only one wrong clock. With takeover.WatchOnly, all clocks may be wrong.
-//   - A free lock document is deleted only if the server's clock does not step. The first fence of
-//     a new document comes from that clock.
+//   - Either the server's clock steps, or the clocks of processes are wrong, because the
+//     shorter takeover rule tolerates only one wrong clock. With takeover.WatchOnly, all
+//     clocks may be wrong.
+//   - If the server's clock steps, no free lock document is deleted, because the first
+//     fence of a new document comes from that clock.
 func Walk(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := Schedule{Seed: seed, Timing: Small(), Length: time.Duration(8+r.IntN(16)) * time.Minute}
@@ -167,7 +168,6 @@ func Walk(seed uint64) Schedule {
 	return s
 }
 
-// kinds says which faults a walk may have.
 type kinds struct {
 	kinds         []Kind
 	serverClock   bool // the server's clock may step
@@ -175,7 +175,8 @@ type kinds struct {
 	foreign       bool // a foreign manager takes part
 }
 
-// always lists the faults of every walk. A kind that occurs twice is twice as likely.
+// always lists the kinds of fault that every walk may have. A kind that occurs twice is
+// twice as likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, PauseBefore,
@@ -211,7 +212,8 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	} else {
 		k.kinds = append(k.kinds, Suspend)
 	}
-	// MongoDB's own manager decides only by the server's clock, so that clock must not step.
+	// MongoDB's own lock manager decides only by the server's clock. So it takes part only
+	// if that clock does not step.
 	k.foreign = !k.serverClock && r.IntN(2) == 0
 	return k
 }
@@ -226,7 +228,8 @@ var ops = []fault.Op{
 	opTouch, opCommit,
 }
 
-// fault returns a random fault. A fault that ends the process is followed by a restart.
+// fault returns a random fault. If the fault ends the process, fault also returns a
+// restart.
 func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
 	t := s.Timing.Takeover
@@ -256,8 +259,8 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, Crash, Close:
-		// If the process still lives at that time, the restart does nothing. The place stays empty
-		// when the process dies later.
+		// If the process is still alive at the time of the restart, the restart has no
+		// effect. No other process then starts in the place when the process dies later.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
 	}

@@ -46,7 +46,7 @@ func (a *agenda) add(e *Event) {
 	heap.Push(&a.events, e)
 }
 
-// next returns the time of the earliest event. It returns false if there is no event.
+// next returns the time of the earliest event, and false if there is no event.
 func (a *agenda) next() (time.Duration, bool) {
 	for len(a.events) > 0 && a.events[0].void() {
 		heap.Pop(&a.events)
@@ -57,8 +57,8 @@ func (a *agenda) next() (time.Duration, bool) {
 	return a.events[0].At, true
 }
 
-// take removes and returns one of the events of the earliest instant, selected by choose. The
-// agenda must not be empty.
+// take removes one event of the earliest instant and returns it. If several events have
+// this instant, choose selects one. The agenda must not be empty.
 func (a *agenda) take(choose func([]*Event) int) *Event {
 	first := heap.Pop(&a.events).(*Event)
 	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {

@@ -11,11 +11,12 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process. It runs at a fixed rate relative to true time. Its wall
-// clock can step or stop. Its monotonic clock stops while the process is suspended. Its timers are
-// events of the agenda.
+// A Clock is the clock of one process. It consists of a wall clock and a monotonic clock,
+// which run at the same fixed rate relative to true time. The wall clock can step or
+// stop. The monotonic clock stops while the process is suspended. The timers are events
+// of the agenda.
 type Clock struct {
-	// Chance returns a random number between 0 and 1, by which pauses vary. If it is nil, the
+	// Chance returns a random number from 0 to 1, by which pauses vary. If it is nil, the
 	// number is always 0.5.
 	Chance func() float64
 
@@ -32,7 +33,7 @@ type Clock struct {
 
 var _ clock.Clock = (*Clock)(nil)
 
-// Now returns the readings of both clocks.
+// Now returns the readings of the wall clock and the monotonic clock.
 func (c *Clock) Now() clock.Reading {
 	now := c.p.w.Now()
 	c.mu.Lock()
@@ -92,7 +93,7 @@ func (c *Clock) suspend(on bool) {
 	}
 }
 
-// NewTimer returns a timer that measures the monotonic clock of the process. It fires only while
+// NewTimer returns a timer that runs by the monotonic clock. The timer fires only while
 // the process runs.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
@@ -100,8 +101,8 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return t
 }
 
-// site returns the names and lines of the functions that create a timer. Timers are sorted by this
-// text, because program counters differ between builds.
+// site returns the names and lines of the functions that create a timer. Simultaneous
+// timers are sorted by this text, because program counters differ between builds.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -119,10 +120,8 @@ func site() string {
 	return names.String()
 }
 
-// sites caches the results of the function site by program counters.
 var sites sync.Map
 
-// timer is a timer of a Clock. It fires only while its process runs.
 type timer struct {
 	c    *Clock
 	ch   chan time.Time
@@ -154,8 +153,8 @@ func (t *timer) Stop() {
 	}
 }
 
-// set adds the timer to the agenda. The timer fires when the clock of the process has counted the
-// given duration.
+// set adds the timer to the agenda. The timer fires when the clock of the process has
+// advanced by left.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {

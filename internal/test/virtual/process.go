@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Process is a simulated process. While it is dead or paused, its goroutines receive no event.
-// Only the loop of the world accesses its fields.
+// A Process is a simulated process. While it is dead or paused, its goroutines receive no
+// event. Only the event loop of the world accesses the fields of a Process.
 type Process struct {
 	Index int
 	Clock *Clock
@@ -31,7 +31,7 @@ func (w *World) NewProcess(index int, rate float64) *Process {
 	return p
 }
 
-// Go starts a goroutine of the process. The goroutine must end after Bury.
+// Go starts a goroutine of the process. After Bury, the goroutine must end.
 func (p *Process) Go(do func()) {
 	p.running.Add(1)
 	go func() { // ends when the process is buried: see World.Drain
@@ -40,7 +40,8 @@ func (p *Process) Go(do func()) {
 	}()
 }
 
-// Running returns the number of running goroutines that the method Go has started.
+// Running returns the number of goroutines that Go has started and that have not
+// returned.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
 // Buried reports whether Bury was called. It is safe for concurrent use.
@@ -50,8 +51,9 @@ func (p *Process) Buried() bool { return p.buried.Load() }
 // a context. Frozen is safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning calls the function do at once if the process runs, or else when it runs again. If the
-// process is dead, Bury calls the function, so that the goroutines of the process can end.
+// WhenRunning calls the given function at once if the process runs. Otherwise the call
+// waits until the process runs again. If the process is dead, Bury makes the call, so
+// that the goroutines of the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -60,14 +62,14 @@ func (p *Process) WhenRunning(do func()) {
 	do()
 }
 
-// Die simulates the death of the process. Its goroutines end when it is buried.
+// Die simulates the death of the process. The goroutines of the process end after Bury.
 func (p *Process) Die() {
 	p.Dead = true
 	p.frozen.Store(true)
 }
 
-// Pause stops the process for d, and also its monotonic clock if suspended is set. Afterwards it
-// calls the function over, unless the process has died.
+// Pause stops the process for d. If suspended is set, the monotonic clock of the process
+// stops, too. After the pause, the given function is called, unless the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)
@@ -94,7 +96,6 @@ func (p *Process) Wake() {
 	}
 }
 
-// resume ends one pause of the process, if any.
 func (p *Process) resume() {
 	if p.Paused--; p.Paused != 0 {
 		p.Paused = max(p.Paused, 0)
@@ -109,8 +110,8 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury lets the goroutines of the process end. It calls fail, which must fail the pending commands
-// of the process, and then delivers all delayed events.
+// Bury makes the goroutines of the process end. It first calls the given function, which
+// must fail the pending commands of the process. Then it delivers all delayed events.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)
 	p.frozen.Store(false)

@@ -13,9 +13,8 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ask starts two goroutines in each of two processes, and returns the events in the order in which
-// they happen. If turned is set, the goroutines of the second process start first. Each goroutine
-// posts a function, and waits for the same instant.
+// ask runs two goroutines in each of two processes, and returns the resulting events in
+// order. If turned is set, the goroutines of the second process start first.
 func ask(t *testing.T, turned bool) (happened []string) {
 	virtual.Play(t, epoch, func(w *virtual.World) {
 		processes := []*virtual.Process{w.NewProcess(0, 1), w.NewProcess(1, 1)}
@@ -57,8 +56,8 @@ func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	}
 }
 
-// A stopped process receives no event before it runs again. A suspended process measures no time
-// meanwhile. A dead process receives no event until it is buried.
+// A stopped process receives no event. For a suspended process no time passes. A dead
+// process receives no event.
 func TestProcess_StoppedSuspendedDead_NoticesLater(t *testing.T) {
 	t.Parallel()
 	type outcome struct{ paused, suspended, dead time.Duration }

@@ -14,7 +14,8 @@ import (
 //go:embed cases.txt
 var caseTexts string
 
-// A Case is one way in which a lock may fail. It has processes, their clocks, and accidents.
+// A Case is a scenario in which a lock may fail. It defines processes, their clocks, and
+// accidents.
 type Case struct {
 	Name     string // as on the command line
 	Title    string
@@ -36,11 +37,12 @@ type Case struct {
 type Verdict struct {
 	Shape  string // as in Outcome.Shape; "no" if not playable; two/- for both results of a race
 	Source string // deciding line: release, file and line; for this module file and function
-	Who    string // process that makes the deciding step; empty for any process
+	Who    string // process of the deciding step; empty for any process
 	Why    string // reason in one sentence
 }
 
-// fileOf maps a column to the source file with most of the generation's code.
+// fileOf maps the column of a generation, such as 1.8, to the source file with most of
+// its code.
 var fileOf = map[string]string{
 	"1.8": "r1.8.5 client/distlock.cpp",
 	"2.0": "r2.0.9 client/distlock.cpp",
@@ -57,7 +59,8 @@ const (
 	h  = time.Hour
 )
 
-// written returns the cases of cases.txt. The last case has no accident.
+// written returns the cases of cases.txt. The last case is the only case without an
+// accident.
 var written = sync.OnceValue(func() (all []Case) {
 	text := strings.ReplaceAll(strings.TrimSpace(caseTexts), "\n  ", " ")
 	for _, text := range strings.Split(text, "\n\n")[1:] {
@@ -76,7 +79,7 @@ var written = sync.OnceValue(func() (all []Case) {
 	return all
 })
 
-// A call c.reads(key, value) parses one line of a case in cases.txt.
+// One line of cases.txt, split into key and value, is added to the case.
 func (c *Case) reads(key, value string) {
 	if _, old := fileOf[key]; old || key == Ours {
 		parts := strings.Split(value, " | ")
@@ -110,15 +113,15 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of docs/study.md.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation. The result ok is false if knobs are set, or
-// if g is a single release and not the generation of a column.
+// Verdict returns the expected outcome in a generation. If the case has changed knobs, or
+// if g is a single release, ok is false.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
 }
 
-// A call c.as(g) returns the generation that plays the case. If the case requires a certain release
-// of generation 3.2, that release plays in place of 3.2.
+// The result is the generation that plays the case. If the case requires a certain
+// release of generation 3.2, this release plays in place of 3.2.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
 		g.release, g.Title = c.of, "release "+c.of.String()
@@ -126,7 +129,7 @@ func (c Case) as(g Generation) Generation {
 	return g
 }
 
-// A call c.not(g) returns the reason why g cannot play the case, or "" if g can play it.
+// The result is the reason why g cannot play the case, or "" if g can play it.
 func (c Case) not(g Generation) string {
 	v, from, to := c.Verdicts[g.column], c.within[0], c.within[1]
 	if v.Shape == "no" {
@@ -141,7 +144,6 @@ func (c Case) not(g Generation) string {
 	return fmt.Sprintf("It needs a release from %s to before %s (%s)", from, to, v.Source)
 }
 
-// names returns the letters of the processes.
 func (c Case) names() (all []string) {
 	for _, t := range c.own {
 		if t.who != "" {
@@ -152,7 +154,7 @@ func (c Case) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// sets returns the first value that the case sets for each knob, by name.
+// The result maps the name of each knob to the first value that the case gives it.
 func (c Case) sets() map[string]turn {
 	first := map[string]turn{}
 	for _, t := range slices.Backward(c.own) {
@@ -161,7 +163,8 @@ func (c Case) sets() map[string]turn {
 	return first
 }
 
-// stage creates the processes of a case, and applies the settings of the case and of the reader.
+// stage creates the processes of a case. It applies the settings of the case, and then
+// the knobs that the reader has changed.
 func (w *world) stage(c Case) {
 	of := map[string]*process{}
 	for _, name := range c.names() {

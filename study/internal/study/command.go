@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// A Kind is the purpose of a command. All generations use the same kinds.
+// A Kind is the purpose of a command. The kinds are the same for all generations.
 type Kind string
 
-// The kinds of commands.
 const (
 	Ping     Kind = "ping"
 	Read     Kind = "read"
 	Insert   Kind = "insert" // of a new lock
 	Grab     Kind = "grab"
 	Finalize Kind = "finalize"
-	Sight    Kind = "sight"     // a note for later contenders
+	Sight    Kind = "sight"     // a record for later contenders
 	Take     Kind = "take over" // ends the lock of another process
 	Release  Kind = "release"
 	Reread   Kind = "read again" // read after a write
@@ -27,18 +26,16 @@ const (
 	Ask      Kind = "ask"   // of a queued waiter
 )
 
-// writes reports whether commands of the kind change documents of the config server.
 func (k Kind) writes() bool { return !slices.Contains([]Kind{Read, Reread, Clock, Write, Ask}, k) }
 
-// A command is one command of a process, from the time it is sent.
 type command struct {
 	p       *process
 	kind    Kind
 	op      string        // name of the command
 	text    string        // full command
-	apply   func() error  // carries the command out
+	apply   func() error  // executes the command
 	answer  func() string // formats the reply; nil if the reply is only success
-	limit   time.Duration // longest wait for the answer; 0 for no limit
+	limit   time.Duration // longest wait for the reply; 0 for no limit
 	sent    time.Duration
 	err     error // set before done is closed
 	done    chan struct{}
@@ -60,14 +57,14 @@ type accident string
 
 const (
 	refused    accident = "refused"          // no server can be reached
-	replyLost  accident = "reply lost"       // carried out, but the reply never arrives
+	replyLost  accident = "reply lost"       // carried out, but the reply is lost
 	late       accident = "carried out late" // no reply, and the command is carried out d later
 	delayed    accident = "slow"             // arrives d later
 	pauseAfter accident = "then it freezes"  // the process freezes for d after the command
 )
 
-// send sends a command and waits for its answer. If the process dies meanwhile, its goroutine ends
-// here.
+// A command is sent to the server, and the call waits for its reply. If the process dies
+// meanwhile, the calling goroutine ends.
 func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
 	c := &command{p: p.process, source: p.source, kind: kind, op: op, text: text, apply: apply,
 		answer: answer, limit: p.limit}
@@ -84,7 +81,6 @@ func (c *command) submit() {
 	c.p.w.Post(c.p.Index, string(c.kind)+c.op, func() { c.p.WhenRunning(c.leave) })
 }
 
-// reply delivers the answer to a command as soon as its process runs.
 func (c *command) reply(err error) {
 	w, frozen := c.p.w, c.p.Frozen()
 	c.p.WhenRunning(func() {
@@ -102,7 +98,6 @@ func (c *command) reply(err error) {
 	})
 }
 
-// leave sends a command to the server, with the accidents that strike it.
 func (c *command) leave() {
 	p, w := c.p, c.p.w
 	c.sent = w.Now()
@@ -132,14 +127,14 @@ func (c *command) leave() {
 	w.After(request, c.arrive)
 }
 
-// refuses reports whether an outage affects commands of a kind. Mirrored config servers can be read
-// even if only one is up (r2.0.9 client/syncclusterconnection.cpp:230, 294). A replica set can be
-// read only while it has a primary (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
+// The result is true if an outage blocks commands of the given kind. Mirrored config
+// servers can be read even if only one is up (r2.0.9
+// client/syncclusterconnection.cpp:230, 294). A replica set can be read only while it has
+// a primary (r3.2.22 s/catalog/replset/dist_lock_catalog_impl.cpp:64).
 func (w *world) refuses(k Kind) bool {
 	return k != Write && (w.generation.replicaSet || k.writes())
 }
 
-// arrive carries a command out and answers it.
 func (c *command) arrive() {
 	w := c.p.w
 	if c.p.Buried() {
@@ -164,8 +159,8 @@ func (c *command) arrive() {
 	w.After(w.way, func() { c.reply(err) })
 }
 
-// wait waits for the reply to a command of package distlock. It also returns when ctx ends, unless
-// the process is frozen.
+// The call waits for the reply to a command of package distlock. If ctx ends and the
+// process is not frozen, it returns errNoReply.
 func (c *command) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -176,7 +171,7 @@ func (c *command) wait(ctx context.Context) error {
 		}
 	case <-c.p.ctx.Done():
 	}
-	select { // a frozen process notices the end later; a reply that arrives by then counts
+	select { // a frozen process notices the end of ctx later, and a reply in the meantime counts
 	case <-c.done:
 		return c.err
 	case <-c.p.ctx.Done():

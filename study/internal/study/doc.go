@@ -1,33 +1,38 @@
-// Package study plays the lock of each generation of mongos, and the lock of this module, in the
-// same cases: a wrong clock, a frozen process, a lost reply.
+// Package study simulates how the lock of mongos and the lock of this module behave in the
+// same cases: a wrong clock, a frozen process, a lost reply. A generation is a version of
+// the lock protocol: one for each range of mongos releases with the same protocol, and one
+// for this module.
 //
-// The old generations are gen18.go, gen20.go and gen32.go. They are new implementations that use a
-// store in memory. Each step names the line of the server's source that it follows, by release (a
-// tag of its repository), file and line. The last generation is package distlock itself.
+// The files gen18.go, gen20.go and gen32.go imitate the old generations, with a store in
+// memory. Each step names the line of the server's source that it imitates, by release,
+// file and line. A release is a tag of the server's repository.
 //
 // # Time
 //
-// A play uses virtual time. The next event happens when every goroutine is blocked. The figures are
-// therefore the same in every run. A command takes 2 ms to the server, and its answer takes 2 ms
-// back. All clocks run at the same rate.
+// A play is a simulation of one case by one generation. It uses virtual time: the next
+// event happens when every goroutine is blocked. The figures are therefore the same in
+// every run. A command takes 2 ms to the server, and its reply takes 2 ms back. All
+// clocks run at the same rate.
 //
 // # The judge
 //
-// The judge computes the outcome. A process holds the lock from the answer of its acquisition until
-// it releases the lock, dies, or learns that it must not trust the lock. "TWO" is the time during
-// which two running processes were holders. It does not count frozen processes, but the tests of
-// this module's lock do. "Idle" is the longest time during which a living process wanted the lock
-// and no holder worked. A write is stale if the resource accepts it after a write of a newer
-// holder.
+// The judge computes the outcome. A process holds the lock from the reply to its
+// acquisition until it releases the lock, dies, or learns that it must not trust the
+// lock. "TWO" is the time during which two running processes were holders. The outcome
+// does not count frozen processes, but the tests of this module's lock count them. "Idle"
+// is the longest time during which a living process wanted the lock and no holder worked.
+// A write is stale if the resource accepts it after a write of a newer holder.
 //
 // # Cases
 //
-// cases.txt contains the cases with their verdicts. A test compares the verdicts with the plays. A
-// reader may set knobs of a case differently (knobs.go). A sweep turns one knob until a generation
-// breaks.
+// The file cases.txt contains the cases with their verdicts. A test compares the verdicts
+// with the plays. A knob is a setting of a case, such as the error of a clock. A reader
+// may change the knobs of a case (knobs.go). A sweep increases the value of one knob
+// until a generation breaks.
 //
 // # Limits
 //
-// A lost reply is reported immediately, like a broken connection, and not after a time limit. If
-// both a reply and its time limit come while a process is frozen, both outcomes are played.
+// A lost reply is reported immediately, like a broken connection, and not after a time
+// limit. If a process is frozen while both a reply and its time limit come, the case is
+// played in both orders.
 package study

@@ -12,7 +12,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A document is a document of config.locks or config.lockpings. It is nil if it does not exist.
+// A document is a lock document or a ping document. It is nil if the store contains no
+// such document.
 type document bson.D
 
 func (d document) value(field string) any {
@@ -31,19 +32,16 @@ func (d document) id(field string) bson.ObjectID {
 	return id
 }
 
-// state returns the state of a lock, or 0 without a state.
 func (d document) state() int32 { n, _ := d.value("state").(int32); return n }
 
 // ping returns the date of a ping in milliseconds, or 0 for a missing document.
 func (d document) ping() bson.DateTime { t, _ := d.value("ping").(bson.DateTime); return t }
 
-// matches reports whether the document has the given values.
 func (d document) matches(want bson.D) bool {
 	return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
 }
 
-// A call d.with(set) returns a copy of d with the values in set. A field of d that is not in set
-// keeps its value.
+// The result is a copy of d with the values in set. All other fields keep their values.
 func (d document) with(set bson.D) document {
 	next := slices.Clone(d)
 	for _, e := range set {
@@ -58,7 +56,7 @@ func (d document) with(set bson.D) document {
 
 func date(t time.Time) bson.DateTime { return bson.NewDateTimeFromTime(t) }
 
-// objectID returns a new ObjectID from the seconds of a process's clock and a number.
+// objectID returns a new ObjectID with the time of the process's clock.
 func (w *world) objectID(p *process) bson.ObjectID {
 	var id bson.ObjectID
 	w.ids++
@@ -67,7 +65,6 @@ func (w *world) objectID(p *process) bson.ObjectID {
 	return id
 }
 
-// read returns the matching documents of a collection.
 func (w *world) read(collection string, match bson.D) (found []document) {
 	for _, raw := range w.Server.Documents(collection) {
 		if d := parse(raw); d.matches(match) {
@@ -77,7 +74,6 @@ func (w *world) read(collection string, match bson.D) (found []document) {
 	return found
 }
 
-// parse returns a document of the store, or nil.
 func parse(raw bson.Raw) (d document) {
 	_ = bson.Unmarshal(raw, (*bson.D)(&d)) // the store has marshaled it
 	return d
@@ -89,7 +85,7 @@ func (w *world) put(collection string, d document) {
 	}
 }
 
-// pairs returns a document with the given names and values, in turn.
+// pairs returns a document. Its arguments are names and values in turn.
 func pairs(all ...any) (d bson.D) {
 	for i := 0; i < len(all); i += 2 {
 		d = append(d, bson.E{Key: all[i].(string), Value: all[i+1]})
@@ -99,11 +95,10 @@ func pairs(all ...any) (d bson.D) {
 
 func byID(id string) bson.D { return pairs("_id", id) }
 
-// free is the change that frees a lock.
 var free = pairs("state", int32(0))
 
-// A line is a step of an old generation: the process, and the line of the server's source that the
-// step imitates.
+// A line is a step of an old generation. It consists of the process and of the source
+// line that the step imitates.
 type line struct {
 	*process
 	source string
@@ -135,7 +130,6 @@ func (p line) update(kind Kind, collection string, match, set bson.D, upsert boo
 	return n, err
 }
 
-// change carries out an update on the store and returns the changed documents.
 func (w *world) change(collection string, match, set bson.D, upsert bool) (changed []document) {
 	for _, d := range w.read(collection, match) {
 		changed = append(changed, d.with(set))
@@ -164,9 +158,9 @@ func (w *world) insert(collection string, d document) error {
 	return nil
 }
 
-// findAndModify changes the first document that matches one of the queries and returns it, or nil
-// without a match. If upsert is set and nothing matches, it inserts a document with the _id of the
-// first query, or returns errDuplicate if that _id exists.
+// findAndModify changes the first document that matches one of the queries, and returns
+// it. Without a match it returns nil. If upsert is set and nothing matches, it inserts a
+// document with the _id of the first query. If that _id exists, it returns errDuplicate.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	var asked []string
@@ -197,8 +191,8 @@ func (p line) ping(id string) error {
 	return err
 }
 
-// prune deletes pings that are four days old by the process's clock. It keeps the pings of
-// processes that the given locks name.
+// prune deletes pings that are four days old by the process's clock. It keeps the ping of
+// each process that one of the given lock documents names.
 func (p line) prune(locks []document) error {
 	n, before := 0, date(p.now().Add(-4*24*time.Hour))
 	text := "{_id: in no lock, ping: before " + value(before) + "}"
@@ -215,7 +209,8 @@ func (p line) prune(locks []document) error {
 	}, func() string { return fmt.Sprintf("%d removed", n) })
 }
 
-// serverStatus returns the clock of the first server or of a mirror, and the server's term.
+// serverStatus returns the time of a config server and the number of elections so far.
+// The first server is mirror 0.
 func (p line) serverStatus(mirror int) (at time.Time, election int, err error) {
 	err = p.send(Clock, "serverStatus", "", func() error {
 		if at, election = p.w.ServerNow(), p.w.Primary; mirror > 0 {

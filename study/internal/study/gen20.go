@@ -11,23 +11,24 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015), one per process. Since 2.0.1 all locks of a
-// process share this state. Numbers such as :607 are lines of r2.0.9 client/distlock.cpp. For other
-// releases the files are r2.4.14 src/mongo/client/distlock.cpp and r2.6.12
-// src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use.
+// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015). Each process has one gen20. Since
+// 2.0.1 all locks of a process share this state. Numbers such as :607 are lines of r2.0.9
+// client/distlock.cpp. For other releases the files are r2.4.14
+// src/mongo/client/distlock.cpp and r2.6.12 src/mongo/s/distlock.cpp. gen20 omits
+// re-entry, which mongos did not use.
 type gen20 struct {
 	p       *process
 	release release
-	id      string // with the port; the last part is a constant, since mongos never seeds rand()
+	id      string // with the port; the last part is a constant, because mongos never seeds rand()
 	pings   bool   // the ping thread runs
-	// mutex is the mutex of the pinger, :67. It guards pings and queue. It is also held during
-	// requests to servers (hole G2-7).
+	// mutex is the mutex of the pinger (:67), which guards pings and queue. The pinger also
+	// holds the mutex during requests to servers (hole G2-7).
 	mutex chan struct{}
 	queue []bson.ObjectID
 	seen  map[string]seen20 // LastPings, :315, by lock name
 }
 
-// seen20 is what a contender remembers of a held lock.
+// seen20 is an earlier observation of a held lock.
 type seen20 struct {
 	process string
 	ping    bson.DateTime
@@ -45,17 +46,19 @@ const (
 func newGen20(p *process, r release) manager {
 	g := &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
-	g.mutex <- struct{}{} // :67: it is not locked
+	g.mutex <- struct{}{} // :67: the mutex starts unlocked
 	return g
 }
 
-// timeout returns the takeover time, which mongos passes to the constructor of the lock. skew
-// returns the allowed difference between clocks, a thirtieth of the takeover time (:302-304).
+// timeout returns the takeover time, which mongos passes to the constructor of the lock.
+// skew returns the largest allowed difference between clocks, a thirtieth of the takeover
+// time (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// at returns the step that imitates line number r2612 of release 2.6.12, if the release is 2.5 or
-// later or r209 is 0, and otherwise line number r209 of release 2.0.9.
+// The result is the step that imitates line r209 of release 2.0.9. If the played release
+// is 2.5 or later, it is the step that imitates line r2612 of release 2.6.12. If r209 is
+// 0, it is always line r2612.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -63,21 +66,22 @@ func (g *gen20) at(r209, r2612 int) line {
 	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
-// start starts the pings, like the first lock_try of any lock, distlock.cpp:470. It ignores an
-// error, which the next lock_try would return.
+// start begins to ping, like the first lock_try of any lock (distlock.cpp:470). It
+// ignores an error, because the next lock_try checks again.
 func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
-// Calling alone locks the mutex of the pinger. Calling the returned function unlocks it.
+// The call locks the mutex of the pinger. The returned function unlocks the mutex.
 func (g *gen20) alone() (done func()) {
 	g.p.await(g.mutex)
 	return func() { g.mutex <- struct{}{} }
 }
 
-// begin imitates got(), distlock.cpp:221. It starts the pings if they are not running. If the
-// servers' clocks differ, it returns an error, so the process gets no lock.
+// begin imitates got(), distlock.cpp:221. It starts the pings if they are not running. If
+// the clocks of the config servers differ too much, it returns an error, and the process
+// gets no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
-		return nil // :470: the lock object has its ping thread; a command makes a new object
+		return nil // :470: the lock object already has its ping thread
 	}
 	defer g.alone()() // :224
 	if g.pings {
@@ -96,8 +100,9 @@ func (g *gen20) begin() error {
 	return nil
 }
 
-// checkSkew compares the clocks of the config servers in three rounds, like distlock.cpp:382. It
-// does this even with a single server. It notes a difference at the given step.
+// checkSkew compares the clocks of the config servers in three rounds, like
+// distlock.cpp:382. It does this even with a single server. If the clocks differ too
+// much, it adds a note to the given step.
 func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
@@ -145,17 +150,17 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// later imitates addUnlockOID, distlock.cpp:250. It queues a release. The first parameter is the
-// step that does so.
+// The call queues a release, like addUnlockOID, distlock.cpp:250. It adds a note to the
+// given step.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
 }
 
-// lock calls lock_try until patience ends. Before 2.4 it pauses between calls as long as the
-// balancer does (r2.0.9 s/balance.cpp:302), and from 2.4 on as long as ScopedDistributedLock's
-// acquire does (r2.4.14:1102, 1161).
+// lock calls tryLock repeatedly, for at most the given patience. Before 2.4 the pause is
+// that of the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on the pause is that of
+// acquire of ScopedDistributedLock (r2.4.14:1102, 1161).
 func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
@@ -170,8 +175,8 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	})
 }
 
-// tryLock imitates lock_try, distlock.cpp:466. The map seen has what the contender observed
-// earlier.
+// tryLock imitates lock_try, distlock.cpp:466. The map seen contains the earlier
+// observations of the contender.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
@@ -224,7 +229,8 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	return &held20{bare{g.id, ts}, g, name, d}, nil
 }
 
-// force examines a held lock like distlock.cpp:509. It returns nil if it freed the lock.
+// force imitates the check of a held lock, distlock.cpp:509. It returns nil if it has
+// freed the lock.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0
@@ -240,7 +246,8 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 		return errHeld
 	}
 	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
-	// While a lock is being prepared, its holder's ping does not count (:548, hole G2-9).
+	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole
+	// G2-9).
 	changed := was.ts != now.ts || d.state() == held &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
@@ -269,9 +276,9 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	return nil
 }
 
-// remoteTime returns the time of a config server, minus half the duration of the request, like
-// distlock.cpp:345. If the reply took too long, it returns an error. The process's clock measures
-// the duration.
+// remoteTime returns the time of a config server, minus half the duration of the request,
+// like distlock.cpp:345. If the reply took too long, it returns an error. The process's
+// clock measures the duration.
 func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)
@@ -283,7 +290,6 @@ func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	return at.Add(-delay / 2), err
 }
 
-// held20 is an acquired lock.
 type held20 struct {
 	bare
 	g    *gen20
@@ -291,8 +297,8 @@ type held20 struct {
 	got  document // :869: the document after the second step, which unlock uses
 }
 
-// check imitates isLockHeld, r2.4.14:509. It compares the state and the process, but not the ts.
-// Releases before 2.4.2 have no such check.
+// check imitates isLockHeld, r2.4.14:509. It compares the state and the process in the
+// lock document, but not the ts. Releases before 2.4.2 have no such check.
 func (h *held20) check(ask bool) error {
 	if !ask || !h.g.release.since(2, 4, 2) {
 		return nil
@@ -327,10 +333,10 @@ func (h *held20) release() error {
 		}
 		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
 			len(h.g.p.w.mirrors) == 0 {
-			// With one config server, the new connection is made outside of the try block, so its
-			// exception leaves unlock (:900, r2.4.14:1031). From r2.6.12:1072 on it is made inside.
-			// The connection to three servers throws no exception (r2.0.9
-			// client/syncclusterconnection.cpp:55).
+			// With one config server, the new connection is made outside of the try block, so
+			// its exception ends unlock (:900, r2.4.14:1031). From r2.6.12:1072 on, the
+			// connection is made inside the block. The connection to three servers throws no
+			// exception (r2.0.9 client/syncclusterconnection.cpp:55).
 			return err
 		}
 		if err == nil {

@@ -10,12 +10,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022), one per
-// process. Numbers such as :230 are lines of r3.2.22
-// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Numbers after "catalog" are lines of
-// dist_lock_catalog_impl.cpp in the same folder. Where releases differ, the code checks the
-// release. In r3.4.18 src/mongo/s/catalog/replset_dist_lock_manager.cpp a call keeps one session,
-// can overtake itself (:377), and also releases by name (:338). For 5.0 see file50.
+// gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022).
+// Each process has one gen32. Numbers such as :230 are lines of r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Numbers after "catalog" are
+// lines of dist_lock_catalog_impl.cpp in the same folder. From 3.4 on (r3.4.18
+// src/mongo/s/catalog/replset_dist_lock_manager.cpp) all attempts of a call use one
+// session, a call can overtake its own lock (:377), and a release also matches the name
+// (:338). For 5.0 see file50.
 type gen32 struct {
 	p       *process
 	release release
@@ -24,7 +25,7 @@ type gen32 struct {
 	seen    map[string]seen32
 }
 
-// seen32 is what a contender remembers of a held lock (:213).
+// seen32 is an earlier observation of a held lock (:213).
 type seen32 struct {
 	ping     bson.DateTime
 	at       time.Time
@@ -102,14 +103,15 @@ func (g *gen32) task() {
 	}
 }
 
-// later imitates queueUnlock, replset_dist_lock_manager.cpp:439. It queues a release. The first
-// parameter is the step that does so.
+// The call queues a release, like queueUnlock, replset_dist_lock_manager.cpp:439. It adds
+// a note to the given step.
 func (g *gen32) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
 	at.note("queues the release for after its next ping")
 }
 
-// unlock sends the command of catalog:281. The command also succeeds if it matches no document.
+// unlock sends the command of catalog:281. The command succeeds even if it matches no
+// document.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
 		match := pairs("ts", ts)
@@ -121,7 +123,7 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// tries calls the function send until it succeeds, at most three times, like
+// The call sends a command until it succeeds, at most three times, like
 // shard_registry.cpp:632. It does not repeat a command that exceeded its time limit,
 // shard_registry.cpp:153.
 func (g *gen32) tries(send func() error) (err error) {
@@ -133,7 +135,7 @@ func (g *gen32) tries(send func() error) (err error) {
 	return err
 }
 
-// findOne reads like line.findOne, and repeats a failed read, catalog:135.
+// findOne is like line.findOne, but repeats a failed read, catalog:135.
 func (g *gen32) findOne(at line, collection, id string) (d document, err error) {
 	err = g.tries(func() error {
 		d, err = at.findOne(Read, collection, id)
@@ -142,8 +144,8 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 	return d, err
 }
 
-// lock calls the lock function, replset_dist_lock_manager.cpp:265. After an error it calls the
-// function again, until patience ends.
+// lock calls lockOnce, which imitates replset_dist_lock_manager.cpp:265. After an error
+// it repeats the call, for at most the given patience.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {
@@ -155,7 +157,7 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	}
 }
 
-// lockOnce imitates the lock function, replset_dist_lock_manager.cpp:265.
+// lockOnce imitates the function lock of mongos, replset_dist_lock_manager.cpp:265.
 func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
@@ -167,7 +169,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 			return &held32{bare{g.id, ts}, g}, nil
 		}
 		if !errors.Is(err, errHeld) {
-			// Release the session and try again (:313, hole G3-1).
+			// mongos releases the session and tries again (:313, hole G3-1).
 			if retries < retries32 && !errors.Is(err, errLimit) && g.unlock(g.at(321), ts) == nil {
 				retries++
 				continue
@@ -208,7 +210,8 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	}
 }
 
-// file50 is the file of 5.0, in a commit of mongodb/mongo before that release.
+// file50 is the source file of release 5.0, in a commit of mongodb/mongo before that
+// release.
 const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 
 // session returns a new session (:284). In 5.0 all processes of a role share one session (hole
@@ -238,15 +241,15 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	return err
 }
 
-// overtake imitates overtakeLock, catalog:233. Its filter names the session. It does not read the
-// ping again (hole G3-4).
+// overtake imitates overtakeLock, catalog:233. It matches only the observed session or a
+// free lock. It does not read the ping again (hole G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
 	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
 		pairs("_id", name, "ts", current)}, g.fields(ts), false)
 }
 
-// expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172, which is isLockExpired since
-// 3.4.
+// expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 this
+// function is named isLockExpired.
 func (g *gen32) expired(d document) (bool, error) {
 	ping, err := g.findOne(g.at(176), pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
@@ -288,14 +291,14 @@ func (g *gen32) expired(d document) (bool, error) {
 	return elapsed >= limit, nil
 }
 
-// held32 is an acquired lock.
 type held32 struct {
 	bare
 	g *gen32
 }
 
-// check imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock
-// document has the ts of this lock, and ignores the state in that document (hole G3-3).
+// check imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a
+// lock document with the ts of this lock exists. It ignores the state in that document
+// (hole G3-3).
 func (h *held32) check(ask bool) error {
 	if !ask || h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it

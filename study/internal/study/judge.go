@@ -11,8 +11,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// A judge follows the events of a play and computes its outcome. It is the same for every
-// generation. It uses only the replies to processes and the times of their writes.
+// A judge follows the events of a play and computes its outcome, in the same way for
+// every generation. It uses the replies to processes, the writes of processes, and the
+// lock document.
 type judge struct {
 	w       *world
 	tenures []*tenureRecord
@@ -26,31 +27,32 @@ type judge struct {
 	order  int
 }
 
-// A tenureRecord is the history of a lock that a process has acquired.
+// A tenureRecord is the history of one acquisition of the lock.
 type tenureRecord struct {
 	p *process
 	h tenure
 	n int // rank of the holder; a larger rank is a newer holder
-	// Until is the time when the holder stops trusting its lock: it releases the lock, dies or
-	// fails a check, or its guard expires. Otherwise Until is the end of the play. The field lapsed
+	// Until is the time when the holder stops trusting its lock: it releases the lock, dies
+	// or fails a check, or its guard expires. Until is at most the end of the play. lapsed
 	// is true while a frozen holder does not know that its guard has expired.
 	From, Until time.Duration
 	lapsed      bool
-	Works       time.Duration // end of the work, before Until if the holder hangs
-	Gone        time.Duration // when the document ceased to name it before Until; 0 if it did not
+	Works       time.Duration // end of the work; before Until if the holder hangs
+	Gone        time.Duration // when the document ceased to name the holder before Until; 0 for never
 	Learnt      time.Duration // when the holder learnt that it cannot trust its lock; 0 for never
 	Fence       int64
 	open        bool
 }
 
-// A want is a waiting contender. The field until is 0 while the contender waits.
+// A want is a period in which a process waits for the lock. The end of the period is 0
+// while the process waits.
 type want struct {
 	p           *process
 	from, until time.Duration
 }
 
-// wants records that a process wants the lock. The wait ends when the caller calls the returned
-// function.
+// The call records that a process begins to wait for the lock. The returned function ends
+// the wait.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
 	j.wanting = append(j.wanting, w)
@@ -69,7 +71,8 @@ func (j *judge) granted(p *process, h tenure) *tenureRecord {
 	return t
 }
 
-// fails records that a holder's check has returned err. The holder then stops working.
+// The call records that a check of a holder has returned err. The holder then stops
+// working.
 func (j *judge) fails(t *tenureRecord, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
@@ -123,8 +126,8 @@ func (j *judge) wrote(t *tenureRecord) {
 		Kind: "write " + verdict, Text: text})
 }
 
-// look runs before every event. It finds holders whose guards have expired, and holders that the
-// document no longer names.
+// look is called before every event. It finds holders whose guards have expired, and
+// holders that the lock document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -142,7 +145,7 @@ func (j *judge) look() {
 	}
 }
 
-// A call j.reads(d) records the holder that the lock document names.
+// The call records the holder that the lock document names.
 func (j *judge) reads(d document) {
 	holder := ""
 	if d.state() > 0 {
@@ -155,22 +158,23 @@ func (j *judge) reads(d document) {
 	j.holder = holder
 }
 
-// An Outcome is the result of a play. It is computed from the replies that processes received, and
-// from the times of these replies.
+// An Outcome is the result of a play. The judge computes it from the replies to
+// processes, the writes of processes, and the lock document.
 type Outcome struct {
-	Not   string   // reason why a generation cannot play the case; the other fields are zero then
-	Other *Outcome // outcome if a command's time limit is before the reply that races it
+	Not   string   // reason why a generation cannot play the case; the other fields are then zero
+	Other *Outcome // outcome if the time limit of a command wins a race with the reply
 	None  bool     // no process ever acquired the lock
-	// Two is the time during which two running processes believed that they were the holder.
-	// TwoFrom is its start. TwoTrusted also counts frozen processes.
+	// Two is the time during which two running processes believed that they were the
+	// holder. TwoFrom is the beginning of that time. TwoTrusted is like Two, but also
+	// counts frozen processes.
 	Two, TwoTrusted, TwoFrom time.Duration
-	// Idle is the longest time during which a living process wanted the lock and no process worked
-	// under it. GaveUp is true if the waiters did not get the lock in that time.
+	// Idle is the longest time during which a living process wanted the lock and no holder
+	// worked. GaveUp is true if that time ended without a new holder.
 	Idle      time.Duration
 	GaveUp    bool
 	Stale     int    // accepted writes of an older holder after a write of a newer holder
 	Fenced    int    // number of writes that the fence refused
-	Overtaken int    // largest number of later processes that got the lock before a waiter
+	Overtaken int    // how often later processes overtook a waiter, at most
 	Losses    []Loss // holders that lost the lock, and when they learnt of it
 }
 
@@ -205,10 +209,11 @@ func (o Outcome) Parts() []string {
 // String returns Parts as one line.
 func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
-// Shape returns the kind of failure of a generation: two holders, stuck, a stale write, starved, or
-// late (idle for longer than a takeover). It returns "-" without a failure, and "no" for a case
-// that cannot be played. Two holders for up to a second are not a failure, because a process that
-// wakes up may have to ask the server whether it still has the lock.
+// Shape returns the kind of failure: two holders, stuck, a stale write, starved, or late.
+// Late means idle for longer than a takeover takes. Shape returns "-" without a failure,
+// and "no" for a case that the generation cannot play. Two holders for up to a second are
+// no failure, because a process that wakes up needs some time to ask the server whether
+// it still has the lock.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"
@@ -232,7 +237,7 @@ func (o Outcome) Shape() string {
 	return shape
 }
 
-// String describes when the holder learnt of its loss.
+// String describes when the holder learned that it had lost the lock.
 func (l Loss) String() string {
 	switch {
 	case l.Learnt == 0:
@@ -248,12 +253,12 @@ func (l Loss) String() string {
 	return l.Process + " stops by itself"
 }
 
-// A Loss is the loss of a lock by the action of another process or client.
+// A Loss describes how a holder lost its lock before it released the lock.
 type Loss struct {
 	Process string
-	At      time.Duration // end of its name in the document; 0 if the holder learnt earlier
-	Stopped time.Duration // when its guard ended, by its clock or by a release
-	Learnt  time.Duration // when it learnt that it must not trust its lock; 0 for never
+	At      time.Duration // when the document ceased to name the holder; 0 if Learnt is earlier
+	Stopped time.Duration // when the guard ended, by its clock or by a release
+	Learnt  time.Duration // when the holder learnt that it must not trust the lock; 0 for never
 	Next    time.Duration // when the next holder got its reply; 0 for no next holder
 }
 
@@ -320,8 +325,9 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders examines the processes that trust their lock at an instant. It returns their number, the
-// tenures of those that are not frozen, and how many of the latter work.
+// holders examines the holders at an instant. trusted is the number of holders that trust
+// their lock. running lists the tenures of the trusting holders that are not frozen.
+// working is the number of these tenures whose holder still works.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
@@ -341,8 +347,8 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 	return trusted, running, working
 }
 
-// overtaken returns how often other processes, which began to wait later, got the lock before a
-// waiter. Of all waiters it takes the one with the largest number.
+// For each waiter, overtaken counts how often a process that began to wait later got the
+// lock first. It returns the largest count.
 func (j *judge) overtaken() (most int) {
 	for _, w := range j.wanting {
 		n := 0

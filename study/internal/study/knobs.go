@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// A dial is a kind of knob. Its function gets no process if all processes share the dial.
+// A dial is a kind of knob. The function in do applies a setting of the knob. It gets a
+// nil process if all processes share the knob.
 type dial struct {
 	name, form  string
 	least, most time.Duration
 	do          func(*world, *process, turn)
 }
 
-// The forms of a setting's value, as errors show them.
+// Formats of the value of a setting, as error messages show them.
 const (
 	lengthForm  = "LENGTH, such as 14m"
 	stretchForm = "LENGTH[@TIME], such as 14m@2m10s"
@@ -30,7 +31,8 @@ const (
 	widest  = 366 * 24 * h // largest error of a clock
 )
 
-// dialsOf lists the knobs of each process. dialsAll lists the common knobs.
+// dialsOf lists the knobs of each process. dialsAll lists the knobs that all processes
+// share.
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
@@ -58,27 +60,26 @@ var (
 		}},
 		{"outage", stretchForm, 0, longest, (*world).outages},
 		{"election", stretchForm, -widest, widest, (*world).elects},
-		{mirrorClock, lengthForm, -widest, widest, // only for cases that set it: two mirrors
+		{mirrorClock, lengthForm, -widest, widest, // only in cases that set this knob
 			func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }},
 	}
 )
 
 const mirrorClock = "mirror.clock"
 
-// A turn is a setting of a knob, by the user or by the case.
+// A turn is a setting of a knob, by the reader or by the case.
 type turn struct {
-	who     string // the process
+	who     string // letter of the process; empty for all processes
 	dial    dial
 	d, at   time.Duration // at is -1 for the time in the case
-	decides bool          // d ends when a contender has decided
+	decides bool          // the pause ends when a contender has decided
 	kind    Kind
 	nth     int
 	what    accident
 	word    string
 }
 
-// An event that a reader sets without a time happens at this time, if the case gives no time for
-// it.
+// This is the time of an event for which neither the reader nor the case gives a time.
 const when = 2*m + 10*s
 
 // ownTurn parses a setting of cases.txt, for a process or for all processes.
@@ -98,7 +99,6 @@ func ownTurn(who, text string) (t turn, err error) {
 	return t, err
 }
 
-// name returns the name of the knob.
 func (t turn) name() string {
 	if t.who == "" {
 		return t.dial.name
@@ -110,7 +110,6 @@ func (t turn) name() string {
 const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release, read-again, " +
 	"clean, clock, write, ask"
 
-// read parses a value.
 func (l dial) read(text string) (t turn, err error) {
 	t = turn{dial: l, at: -1, what: accidentsOf[l.name]}
 	bad := func(why string) (turn, error) {
@@ -164,9 +163,10 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-// With returns the case with some of its knobs set, each as NAME=VALUE. The process may be omitted
-// if the case sets the knob for only one process. If a knob is set repeatedly, all its settings
-// apply. They replace the case's own setting of the knob.
+// With returns the case with changed knobs. Each setting is NAME=VALUE. NAME may omit the
+// process if the case itself sets this knob for only one process. The settings replace
+// the settings of the same knob in the case. A knob may occur in several settings, and
+// all of them apply. An unknown knob or an invalid value is an error.
 func (c Case) With(settings ...string) (Case, error) {
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {
@@ -187,8 +187,8 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
-// knob returns a knob by its name. The name of its dial is enough if the case sets only one knob of
-// that dial.
+// knob finds a knob by its name. The name may omit the process if the case itself sets
+// this knob for only one process.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string

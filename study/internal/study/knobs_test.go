@@ -10,7 +10,6 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// set plays a case by one generation with the given settings of knobs.
 func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	t.Helper()
 	c := assert.Value(study.FindCases(name))(t)[0]
@@ -20,7 +19,7 @@ func set(t *testing.T, name, generation string, settings ...string) study.Play {
 	return plays[0][0]
 }
 
-// If a knob is set, its value replaces that of the case and changes the outcome.
+// The value of a knob replaces the value of the case and changes the outcome.
 func TestKnobs_TurnOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, one := range []struct{ play, settings, want string }{
@@ -41,7 +40,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 		{"server-clock-steps 3.2", "server.clock=1m@10m10s election=19m@10m10s", "-"},
 		{"outage 1.8", "outage=5m", "-"},
 		{"outage 2.6", "outage=14m55.7s@3m5s", "two"}, // G2-2
-		// 2.0 also reads the clock of a config server that is the only one (r2.0.9:390).
+		// 2.0 also reads the clock of a single config server (r2.0.9:390).
 		{"dead-holder 2.0", "B.late=clock:20m", "late"},
 	} {
 		name, generation, _ := strings.Cut(one.play, " ")

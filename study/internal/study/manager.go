@@ -13,7 +13,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// The errors of the old generations.
 var (
 	errHeld      = errors.New("the lock is held")
 	errLost      = errors.New("the lock is lost")
@@ -26,12 +25,13 @@ var (
 // A release is a release of mongos or of the server, such as 2.4.14.
 type release [3]int
 
-// A call such as r.since(2, 4, 0) reports whether r is 2.4.0 or a later release.
+// For example, r.since(2, 4, 0) reports whether r is 2.4.0 or a later release.
 func (r release) since(major, minor, patch int) bool {
 	return slices.Compare(r[:], []int{major, minor, patch}) >= 0
 }
 
-// A Generation is one lock manager.
+// A Generation is a lock manager of mongos or of this module. It may be restricted to one
+// release.
 type Generation struct {
 	Name   string // name on the command line and in tables
 	Title  string // the releases of this generation
@@ -42,13 +42,12 @@ type Generation struct {
 	make       func(*process, release) manager
 }
 
-// number parses a release such as 2.4.14. The third number may be missing.
 func number(text string) (r release) {
 	_, _ = fmt.Sscanf(text+".0", "%d.%d.%d", &r[0], &r[1], &r[2])
 	return r
 }
 
-// String formats a release. It omits a third number that is 0.
+// String returns a release such as 2.4.14. It omits a third number that is 0.
 func (r release) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]), ".0")
 }
@@ -56,7 +55,8 @@ func (r release) String() string {
 // Ours is the name of the generation of package distlock.
 const Ours = "ours"
 
-// Generations returns the lock managers by year. The last lock manager is this module's.
+// Generations returns all generations, the oldest first. The last generation is this
+// module.
 func Generations() []Generation {
 	all := []Generation{
 		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18},
@@ -72,8 +72,8 @@ func Generations() []Generation {
 	return all
 }
 
-// decides returns the time from the stop of a holder to a contender's decision to take over, if the
-// holder stops ten seconds after its ping. It includes the contender's polls and two spare seconds.
+// The result is the time after which a contender takes over, if the holder stops ten
+// seconds after its ping. It includes the polls of the contender and two spare seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -91,8 +91,8 @@ func (g Generation) decides() time.Duration {
 // A manager is the lock manager of one process.
 type manager interface {
 	start() // starts the pings
-	// lock acquires a lock like the users of the generation. It waits no longer than patience, and
-	// tries once if patience is 0.
+	// lock acquires a lock in the same way as mongos of this generation. It waits for at
+	// most the given patience. If the patience is 0, it tries once.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 
@@ -101,15 +101,15 @@ type tenure interface {
 	session() string // process and ts in the lock document
 	fence() int64    // fencing token; 0 in a generation without fences
 	trusted() error  // error if the holder knows, without a command, that the lock is lost
-	// check renews the lease, if the lock has one. With ask it then asks the server whether the
-	// lock is still held. A generation without such a question asks nothing. An error means that
-	// the holder must not trust the lock.
+	// check renews the lease, if the lock has a lease. If ask is set, check also asks the
+	// server whether the lock is still held. Generations without such a command do not ask.
+	// After an error the holder must not trust the lock.
 	check(ask bool) error
 	release() error
 }
 
-// bare is the common part of the old generations. It has no fence (hole G2-11) and no signal of a
-// loss (hole H8).
+// bare implements the methods that the old generations share. The old generations have no
+// fence (hole G2-11) and no signal of a loss (hole H8).
 type bare struct {
 	id string
 	ts bson.ObjectID
@@ -120,8 +120,8 @@ func (b bare) fence() int64     { return 0 }
 func (b bare) trusted() error   { return nil }
 func (b bare) check(bool) error { return nil }
 
-// The function try is called, with pauses, until it succeeds or patience ends (r2.4.14
-// src/mongo/client/distlock.cpp:1139).
+// The call repeats an attempt to lock, with pauses, until it succeeds or the patience
+// ends (r2.4.14 src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
 	err error) {
 	for end := p.w.Now() + patience; ; {
@@ -141,7 +141,7 @@ type job struct {
 	at, patience, work time.Duration
 
 	times int           // number of repetitions
-	hangs time.Duration // the job hangs forever after this work; 0 for never
+	hangs time.Duration // after this time of work the job hangs forever; 0 for never
 	asks  bool          // asks the server before each write, not only before the last write
 	lease time.Duration // life of the lock, in a generation with leases
 }
@@ -164,8 +164,9 @@ func (j *job) run(p *process) {
 	}
 }
 
-// hold works under the lock. It writes at the start, once a minute, and once at the end after
-// asking the server. It ends early if the holder learns that the lock is lost.
+// hold works while the process holds the lock. It writes at the start, once a minute, and
+// once more at the end. Before the last write it asks the server whether the lock is
+// still held. If the holder learns that the lock is lost, the work ends early.
 func (j *job) hold(p *process, h tenure) {
 	w := p.w
 	t := w.judge.granted(p, h)
@@ -198,7 +199,6 @@ func (j *job) hold(p *process, h tenure) {
 	w.record.mark(p, kind, text)
 }
 
-// brief returns a short name of an error.
 func brief(err error) string {
 	if err == nil {
 		return "done"

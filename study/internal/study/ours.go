@@ -33,7 +33,8 @@ var kinds = map[fault.Op]Kind{
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
-// Each operation of package distlock goes to the server as a command of the process.
+// through sends an operation of package distlock to the simulated server, as a command of
+// the process.
 func (o *ours) through(ctx context.Context, call fault.Call, apply func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("not sent: %w", err)
@@ -59,7 +60,8 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	}
 }
 
-// start makes the Manager, and tries again after a failure. It returns after the first ping.
+// start creates the Manager, and returns after the first ping. After a failure it tries
+// again.
 func (o *ours) start() {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)

@@ -10,7 +10,7 @@ import (
 //go:embed page.html
 var pageTemplate string
 
-// A pool gives each string a number, since most strings occur many times.
+// A pool numbers strings, so that the page stores each string only once.
 type pool struct {
 	texts  []string
 	number map[string]int64
@@ -32,8 +32,8 @@ type pageCase struct {
 	Plays                    []pagePlay
 }
 
-// pagePlay is a play in the data of the page. Strings are indexes of the pool. Times are in
-// milliseconds.
+// pagePlay is a play in the data of the page. Strings are indexes into the pool. Times
+// are in milliseconds.
 type pagePlay struct {
 	Generation string     `json:"g"`
 	Title      string     `json:"t"`
@@ -46,13 +46,15 @@ type pagePlay struct {
 	Clocks     []string   `json:"k,omitempty"`
 	Bars       [][4]int64 `json:"b,omitempty"` // process, kind, from, until
 	Pings      [][]int64  `json:"i,omitempty"` // for each process: from, every, count, from, ...
-	// Each step has the time, process, text, source, command and kind, and 1 if it decides.
+	// A step consists of its time, process, text, source, command and kind. The last number
+	// is 1 for the deciding step.
 	Steps [][7]int64 `json:"r,omitempty"`
-	// Lock has the versions of the lock document: the time, then the numbers of the fields.
+	// Lock lists the versions of the lock document. A version consists of its time and the
+	// numbers of its fields.
 	Lock [][]int64 `json:"d,omitempty"`
 }
 
-// Page returns an HTML page with all plays. The page plays them in the browser.
+// Page returns an HTML page with all plays. A script in the page shows them step by step.
 func Page(cases []Case, generations []Generation, plays [][]Play) string {
 	texts := &pool{number: map[string]int64{}}
 	var all []pageCase

@@ -11,15 +11,17 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// After errUnreachable, the command was not carried out. After every other error, it may have been.
+// errUnreachable means that the command was not carried out. After errNoReply or
+// errLimit, the command may have been carried out.
 var (
 	errUnreachable = errors.New("no server can be reached")
 	errNoReply     = errors.New("the reply never came")
 	errLimit       = fmt.Errorf("%w in time", errNoReply)
 )
 
-// A process is a participant: a clock, a connection to the server, and a lock manager of the played
-// generation. Only the loop of the world uses its fields.
+// A process is a participant of a play. It has a clock, a connection to the server, and a
+// lock manager of the played generation. Only the event loop of the world uses its
+// fields.
 type process struct {
 	*virtual.Process
 	w      *world
@@ -29,26 +31,25 @@ type process struct {
 	host   string
 	port   int
 	jobs   []*job
-	limit  time.Duration // longest wait for an answer; 0 for no limit, as before 3.2
-	beat   time.Duration // longest wait for the answer to a ping, if it differs
+	limit  time.Duration // longest wait for a reply; 0 for no limit, as before 3.2
+	beat   time.Duration // longest wait for the reply to a ping, if it differs
 	pace   time.Duration // pause between tries if the lock has no pause; 0 for the balancer's pause
 	locks  manager
 
 	stands bool // its wall clock is frozen
-	cut    int  // number of present cuts from the server
+	cut    int  // number of cuts from the server at present
 	counts map[Kind]int
 	writes int // number of lock document versions that its releases made
 
-	ctx  context.Context // ends at its burial
+	ctx  context.Context // ends when bury is called
 	end  context.CancelFunc
-	over chan struct{} // closed at its death or burial
+	over chan struct{} // closed at the death of the process, or by bury
 }
 
-// The additional roles of a process: a member of the config servers of 3.4 and later, and a shard's
-// primary of 5.0 and later.
+// Roles of a process that is not a mongos: a config server of 3.4 or later, or the
+// primary of a shard of 5.0 or later.
 const configServer, shard = "config-server", "shard"
 
-// now returns the wall clock of the process.
 func (p *process) now() time.Time { return p.Clock.Now().Wall }
 
 func (p *process) begin() {
@@ -61,14 +62,15 @@ func (p *process) begin() {
 	})
 }
 
-// sleep waits for d. If the process dies meanwhile, its goroutine ends here.
+// sleep waits for d. If the process dies meanwhile, the goroutine of the caller ends.
 func (p *process) sleep(d time.Duration) {
 	if !clock.Sleep(p.Clock, d, p.over) {
 		runtime.Goexit()
 	}
 }
 
-// await waits for a signal. If the process dies meanwhile, its goroutine ends here.
+// await waits for a signal. If the process dies meanwhile, the goroutine of the caller
+// ends.
 func (p *process) await(signal <-chan struct{}) {
 	select {
 	case <-signal:
@@ -77,7 +79,6 @@ func (p *process) await(signal <-chan struct{}) {
 	}
 }
 
-// die ends the process, like SIGKILL.
 func (p *process) die() {
 	if p.Dead {
 		return
@@ -102,7 +103,7 @@ func (p *process) pause(d time.Duration) {
 	})
 }
 
-// bury ends the goroutines of a process.
+// bury ends the goroutines of a process at the end of the play.
 func (p *process) bury() {
 	if !p.Dead {
 		close(p.over)

@@ -17,7 +17,7 @@ import (
 type Play struct {
 	Case       string
 	Generation string
-	Title      string // title of the generation, or of the release played in its place
+	Title      string // title of the generation, or of the release that plays in its place
 	Outcome    Outcome
 	Missed     []string // accidents of the case that did not happen
 	Record
@@ -52,17 +52,17 @@ type Mark struct {
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
 	Source  string // line of the server's source; empty for this module
-	// For a ping or a poll, Count is the number of equal events that this mark stands for, and
-	// Until is the time of the last of them.
+	// Count is the number of equal pings or polls that this mark represents. Until is the
+	// time of the last of them.
 	Count int
 	Until time.Duration
 
-	// Rows sets Quiet for a successful ping or poll, which does not matter for the outcome. It sets
-	// Decides for the step that the verdict names.
+	// [Play.Rows] sets these fields. Quiet marks a successful ping or poll, which does not
+	// affect the outcome. Decides marks the step that the verdict names.
 	Quiet, Decides bool
 }
 
-// A Version is a document's state from an instant on. A Version without Fields means that the
+// A Version is the content of a document from an instant on. If Fields is empty, the
 // document was deleted.
 type Version struct {
 	At         time.Duration
@@ -72,10 +72,11 @@ type Version struct {
 	Fields     []Field
 }
 
-// A Field is a field of a document in readable form.
+// A Field is a field of a document, formatted as text.
 type Field struct{ Name, Value string }
 
-// record collects the events of a play. Only the loop of the world uses it, except as noted.
+// record collects the events of a play. Only the event loop of the world uses it, except
+// for the method mark.
 type record struct {
 	w        *world
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
@@ -93,7 +94,8 @@ func (r *record) index(p *process) int {
 	return p.Index
 }
 
-// mark adds a mark. The loop of the world and the goroutine that an event has woken may call it.
+// A mark is added to the record. The event loop of the world may call this method, and so
+// may a goroutine that an event has woken.
 func (r *record) mark(p *process, kind, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +104,8 @@ func (r *record) mark(p *process, kind, text string) {
 		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
-// span adds a bar to a process. If the process has a bar of this kind that ends where the new bar
-// begins, span extends it instead.
+// span adds a bar to a process. If an earlier bar of the same kind ends where the new bar
+// begins, span extends the earlier bar instead.
 func (r *record) span(p *process, kind string, from, until time.Duration) {
 	for i, b := range r.out.Bars {
 		if b.Process == p.Index && b.Kind == kind && b.Until == from {
@@ -114,16 +116,16 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 	r.out.Bars = append(r.out.Bars, Bar{Process: p.Index, Kind: kind, From: from, Until: until})
 }
 
-// note records the figures of a contender's decision in an old generation, as mongos logged them.
-// The first word of format is the kind of the note.
+// note records the figures of a decision, as mongos logged them in an old generation. The
+// first word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
 	kind, _, _ := strings.Cut(format, " ")
 	p.w.record.count(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
 		Text: fmt.Sprintf(format, args...), Source: p.source})
 }
 
-// decides records a decision that depends on one clock. It records the present time of the clock,
-// and its time when the contender began to watch.
+// The call records a decision of a contender that compares two times of one clock: the
+// present time, and the time at the beginning of the watch.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
 	if force {
@@ -132,7 +134,6 @@ func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	p.note(format, value(date(now)), value(date(was)), Span(max(0, now.Sub(was))), Span(limit))
 }
 
-// exchange records a command and its answer.
 func (r *record) exchange(c *command, err error) {
 	if c.kind == Write {
 		return
@@ -154,12 +155,13 @@ func (r *record) exchange(c *command, err error) {
 		r.count(fmt.Sprint(now, c.p.name), m)
 		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
 	}
-	// The key has no digits, because times and sessions differ from poll to poll.
+	// The key has no digits, because times and sessions differ between polls.
 	r.count(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// count adds a mark. If the key is known, it only counts the mark, because there are thousands of
-// polls. The next call of mark, or a change of a lock document, makes all keys unknown.
+// count adds a mark. If the key is known, count only increments the counter of the mark
+// with this key, because there are thousands of polls. A call of the method mark, or a
+// change of a lock document, clears all keys.
 func (r *record) count(key string, m Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +178,9 @@ func (r *record) count(key string, m Mark) {
 	r.out.Marks = append(r.out.Marks, m)
 }
 
-// changes records the documents that a process, or an operator (nil), has changed. It reports
-// whether it found a change.
+// changes records all changes of documents since the previous call. The given process
+// made the changes, or an operator if it is nil. The result reports whether any document
+// has changed.
 func (r *record) changes(by *process) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
@@ -215,7 +218,6 @@ func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	r.out.Versions = append(r.out.Versions, v)
 }
 
-// value formats a value for a reader.
 func value(v any) string {
 	switch v := v.(type) {
 	case bson.DateTime:
@@ -240,7 +242,6 @@ func value(v any) string {
 	return fmt.Sprint(v)
 }
 
-// brief returns a document as one line.
 func (r *record) brief(d document) string {
 	switch {
 	case d == nil:
@@ -253,7 +254,7 @@ func (r *record) brief(d document) string {
 	return fmt.Sprintf("state %d, %s", d.state(), owner(d.text("process")))
 }
 
-// owner returns the letter of the process with an id.
+// owner returns the letter of the process with this process id, such as A.
 func owner(id string) string {
 	host, _, more := strings.Cut(strings.TrimPrefix(id, "shard-"), ":")
 	if more || len(host) == 1 {
@@ -262,7 +263,6 @@ func owner(id string) string {
 	return host
 }
 
-// state formats the lock document for a reply to package distlock.
 func (r *record) state(kind Kind) string {
 	if kind == Ping || kind == Clean || kind == Clock {
 		return "done"
@@ -277,8 +277,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces the random parts of this module's names by words, and ObjectIDs by ts-1, ts-2 and
-// so on in the order of their appearance.
+// plain replaces the random parts of process ids and sessions by fixed words. It replaces
+// ObjectIDs by ts-1, ts-2 and so on, in the order in which they appear.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
@@ -326,7 +326,7 @@ func (p *process) wrongClock() string {
 	return ""
 }
 
-// Span formats a duration with as many figures as a reader needs.
+// Span formats a duration, rounded to a precision that depends on its length.
 func Span(d time.Duration) string {
 	unit := ms
 	switch {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// acts lists the settings of a case that are not knobs. Times are true time since the start of the
-// play.
+// acts lists the settings of a case that a reader cannot change. Times are true times
+// since the start of the play.
 var acts = []dial{
-	{"wants", stretchForm, 0, longest, // the process tries once at that time, and works for LENGTH
+	{"wants", stretchForm, 0, longest, // the process tries once at TIME, and works for LENGTH
 		func(_ *world, p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }},
 	{"waits", lengthForm, 0, longest, ofJob(func(j *job, t turn) { j.patience = t.d })},
 	{"times", wordForm, 0, 0, ofJob(func(j *job, t turn) { j.times, _ = strconv.Atoi(t.word) })},
@@ -31,12 +31,13 @@ var acts = []dial{
 	{"drops", instantForm, 0, longest, (*world).drops},
 }
 
-// ofJob returns a setting that changes the last job of a process.
+// ofJob returns a function that applies a setting to the last job of a process.
 func ofJob(set func(*job, turn)) func(*world, *process, turn) {
 	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
 }
 
-// happens calls the function do at the time of a setting, and notes the event.
+// An event is scheduled at the time of the setting. The event calls the given function
+// and adds a mark to the record.
 func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	w.At(t.at, -1, func() {
 		do()
@@ -44,14 +45,15 @@ func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	})
 }
 
-// pauses stops a process for a while, like SIGSTOP, the move of a VM, or swapping.
+// The process stops for a while, like after SIGSTOP, during the move of a VM, or while it
+// is swapped out.
 func (w *world) pauses(p *process, t turn) {
 	if t.d > 0 {
 		w.At(t.at, -1, func() { p.pause(t.d) })
 	}
 }
 
-// cutOff keeps all commands of a process from the server for a while.
+// cutOff prevents all commands of a process from reaching the server for a while.
 func (w *world) cutOff(p *process, t turn) {
 	if t.d == 0 {
 		return
@@ -67,8 +69,9 @@ func (w *world) cutOff(p *process, t turn) {
 	})
 }
 
-// outages stops so many config servers for a while that no write is possible. Mirrored servers can
-// still be read. A replica set has no primary meanwhile, and elects one at the end.
+// Some config servers stop for a while, so that no write is possible. Mirrored config
+// servers can still be read. A replica set has no primary meanwhile, and elects a primary
+// at the end.
 func (w *world) outages(_ *process, t turn) {
 	if t.d == 0 {
 		return
@@ -88,7 +91,8 @@ func (w *world) outages(_ *process, t turn) {
 	}
 }
 
-// elects makes another server primary. The clock of that server differs by the given setting.
+// Another server becomes primary. Its clock is t.d ahead of the clock of the previous
+// primary.
 func (w *world) elects(_ *process, t turn) {
 	if !w.generation.replicaSet {
 		w.missed = append(w.missed, "election, since its config servers elect nobody")
@@ -101,7 +105,8 @@ func (w *world) elects(_ *process, t turn) {
 	w.happens(nil, t, "election", text, func() { w.Elect(t.d) })
 }
 
-// Both collections are dropped, as setFeatureCompatibilityVersion of 7.0 drops them.
+// All documents of both collections are removed, as setFeatureCompatibilityVersion of 7.0
+// does.
 func (w *world) drops(_ *process, t turn) {
 	w.happens(nil, t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
@@ -113,7 +118,7 @@ func (w *world) drops(_ *process, t turn) {
 	})
 }
 
-// frees acts like an operator who frees the lock.
+// An operator frees the lock.
 func (w *world) frees(_ *process, t turn) {
 	w.happens(nil, t, "operator", "an operator sets "+value(free), func() {
 		w.change(locks, byID(w.lock), free, true)
@@ -121,11 +126,11 @@ func (w *world) frees(_ *process, t turn) {
 	})
 }
 
-// accidentsOf maps dials to the accidents of a command.
+// accidentsOf maps the name of a setting to the accident that the setting causes.
 var accidentsOf = map[string]accident{"late": delayed, "lost": replyLost, "refused": refused,
 	"stills": pauseAfter, "forsaken": late}
 
-// strikes arranges the accident that a setting describes, if the setting names a command.
+// The accident of a setting is scheduled. A setting without a command causes no accident.
 func (w *world) strikes(p *process, t turn) {
 	if t.kind != "" {
 		w.stops = append(w.stops, &stop{p: p, turn: t})

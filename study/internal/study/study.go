@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Run plays each case with each generation. It returns the plays of each case. When ctx ends, it
-// waits for the running plays and returns the cause.
+// Run plays each case with each generation. It returns a slice of plays for each case.
+// When ctx ends, Run waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play, error) {
 	plays := make([][]Play, len(cases))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -19,7 +19,7 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 		plays[i] = make([]Play, len(generations))
 		for j, g := range generations {
 			slots <- struct{}{}
-			players.Go(func() { // ends with its play
+			players.Go(func() {
 				if ctx.Err() == nil {
 					plays[i][j] = play(c, g)
 				}
@@ -31,8 +31,10 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 	return plays, context.Cause(ctx)
 }
 
-// FindCases returns the case with this name, or else the cases of the hole with this number. If
-// there is neither, it returns the cases with this text in their names. Its error lists all names.
+// FindCases finds the case with this name. If there is none, it finds the cases of the
+// hole with this number. If there are none, it finds the cases whose names contain this
+// text. A hole is a known weakness in docs/semantics.md. If FindCases finds no case, the
+// error lists all names.
 func FindCases(name string) (found []Case, err error) {
 	var names []string
 	var parts []Case
@@ -56,8 +58,8 @@ func FindCases(name string) (found []Case, err error) {
 	return parts, err
 }
 
-// series lists the released versions. An entry has the first two numbers, the range of the third
-// number, and the column.
+// series lists the released versions: the first two numbers, the range of the third
+// number, and the column of the generation.
 var series = []struct {
 	name        string
 	first, last int
@@ -71,7 +73,8 @@ var series = []struct {
 	{"6.0", 0, 29, "3.2"},
 }
 
-// FindGeneration returns the generation of a column, or of a release such as 2.4 or r2.4.14. Its
+// FindGeneration returns the generation with this name, such as 3.2. The name may also be
+// that of a release, such as 2.4 or r2.4.14. If no such generation or release exists, the
 // error lists the valid names.
 func FindGeneration(name string) (Generation, error) {
 	columns := map[string]Generation{}

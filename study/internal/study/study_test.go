@@ -20,7 +20,7 @@ const root = "../../.."
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// played returns cases and their plays. With the race detector it plays only some cases.
+// played plays the cases once. With the race detector it plays only some cases.
 var played = sync.OnceValues(func() (cases []study.Case, plays [][]study.Play) {
 	for i, c := range study.Cases() {
 		if !effort.Race || i%6 == 0 {
@@ -31,7 +31,6 @@ var played = sync.OnceValues(func() (cases []study.Case, plays [][]study.Play) {
 	return cases, plays
 })
 
-// outcomes calls visit for every play, with its case and its generation.
 func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 	cases, plays := played()
 	for i, c := range cases {
@@ -41,10 +40,11 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 	}
 }
 
-// In every case at most one process believes that it holds this module's lock, even if a holder is
-// frozen. No write of an older holder is accepted after a write of a newer holder. The waiters get
-// the lock and are overtaken at most once. There is one exception: after an upgrade that drops the
-// documents, two processes hold the lock until the next ping.
+// In every case at most one process believes that it holds this module's lock, even if a
+// holder is frozen. No write of an older holder is accepted after a write of a newer
+// holder. The waiters get the lock and are overtaken at most once. There is one
+// exception: after an upgrade that drops the documents, two processes hold the lock until
+// the next ping.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
@@ -63,7 +63,7 @@ func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	})
 }
 
-// Every accident of a case happens.
+// Every accident that a case defines happens.
 func TestCases_EveryAccidentHappens(t *testing.T) {
 	t.Parallel()
 	outcomes(func(_ study.Case, _ study.Generation, p study.Play) {
@@ -73,9 +73,9 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 	})
 }
 
-// The outcome of each play is that of its verdict in cases.txt. Each verdict has a reason and a
-// source. The source is a line that a step of the play follows, or for this module an existing
-// function.
+// The outcome of each play is the outcome that cases.txt expects. Each verdict has a
+// reason and a source. In an old generation the source is a line that a step of the play
+// imitates. In this module it is an existing function.
 func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
 	line := map[string]string{"1.8": `r1\.8\.5`, "2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`,
@@ -103,9 +103,10 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	})
 }
 
-// The newer of two holders is the one that the document named later, whichever of them learnt of it
-// first. In case finalize-late, A is frozen and reads an old answer, so A's writes are stale. In
-// 2.0 and 2.6, A then overwrites the document that names B, so B's writes are stale.
+// Of two holders, the newer is the holder that the lock document named later, even if it
+// received its reply earlier. In case finalize-late, A is frozen and reads an old reply,
+// so the writes of A are stale. In 2.0 and 2.6, A then overwrites the document that names
+// B, so the writes of B are stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
@@ -133,9 +134,9 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 	}
 }
 
-// 1.8 truncates minutes, so it takes over after 16 minutes and not 15. A cut-off holder of this
-// module stops 3 min 45 s before the next holder begins. In 1.8, 2.0 and 2.4.1 a frozen holder does
-// not learn of its loss.
+// mongos 1.8 truncates the age of a ping to minutes, so it takes over after 16 minutes and
+// not after 15. In this module, a holder that is cut off stops 3 min 45 s before the next
+// holder begins. In 1.8, 2.0 and 2.4.1, a frozen holder never learns of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {
@@ -157,8 +158,8 @@ func TestFigures_OfTheNotes(t *testing.T) {
 	}
 }
 
-// Each hole in the table of docs/semantics.md has a case in its row, or is listed as not played.
-// Each hole of a case has a row.
+// Each hole in the table of docs/semantics.md is listed as not played, or its row names a
+// case that plays it. Each hole that a case names has a row.
 func TestHoles_PlayedOrNamed(t *testing.T) {
 	t.Parallel()
 	semantics := assert.Value(os.ReadFile(filepath.Join(root, "docs", "semantics.md")))(t)
@@ -187,7 +188,7 @@ func TestHoles_PlayedOrNamed(t *testing.T) {
 	}
 }
 
-// Every function of an old generation names the source lines that it follows.
+// Every function of an old generation names the source lines that it imitates.
 func TestGenerations_NameTheirSources(t *testing.T) {
 	t.Parallel()
 	function := regexp.MustCompile(`(?ms)((?:^//[^\n]*\n)*)^func [^\n]*\{\n(.*?)^\}`)
@@ -208,8 +209,8 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
-// The page in docs shows the plays of this run. A run with other plays would fail here. The page is
-// small and loads no other file.
+// The file docs/study.html shows the plays of this run. It is small and loads no other
+// file.
 func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	t.Parallel()
 	if effort.Race {
@@ -232,7 +233,8 @@ func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	}
 }
 
-// A release is played with its own behaviour. A release that never existed is refused.
+// Each release is played with its own behavior. The name of a release that never existed
+// is refused.
 func TestFindGeneration_OfARelease(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"1.4", "6.1", "7.0", "mongos", "", "3.9.9", "2.3.9", "1.6.99",

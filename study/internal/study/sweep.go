@@ -9,18 +9,19 @@ import (
 	"time"
 )
 
-// A Sweep turns one knob of a case step by step and finds the value from which a generation breaks.
+// A Sweep increases one knob of a case step by step, and finds the value from which a
+// generation breaks.
 type Sweep struct {
 	Name, Title string
 	Case        string
-	Set         []string // knobs that the sweep sets differently from the case
+	Set         []string // further knobs that the sweep sets
 	Knob        string
 	form        string // format of the knob's value; %s is the length
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
-	// Edges maps a generation to the value from which it breaks, and to the reason. Generations
-	// that never break are absent.
+	// Edges maps a generation to the value from which it breaks. It contains no generation
+	// that never breaks.
 	Edges map[string]Edge
 }
 
@@ -69,7 +70,7 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with a name. Its error lists all names.
+// FindSweep returns the sweep with a name. If there is none, the error lists all names.
 func FindSweep(name string) (Sweep, error) {
 	var names []string
 	for _, one := range Sweeps() {
@@ -82,7 +83,7 @@ func FindSweep(name string) (Sweep, error) {
 		strings.Join(names, ", "))
 }
 
-// Settings returns the settings of the sweep. The parameter far is the value of the knob.
+// Settings returns the settings of the case, with the given value of the knob.
 func (sw Sweep) Settings(far string) []string {
 	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
 }
@@ -95,7 +96,7 @@ type Swept struct {
 	From       time.Duration // first value that breaks, to the second
 }
 
-// Describe returns the result in words, with the command that plays it.
+// Describe returns the result in words, with the command line that reproduces it.
 func (found Swept) Describe(sw Sweep) string {
 	switch {
 	case found.Not != "":
@@ -111,8 +112,9 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case. The parameter far is the value of the knob. At reports whether the generation
-// breaks, or returns the reason why it cannot play the case.
+// At plays the case with the given value of the knob. The result broken reports whether
+// the generation breaks. The result not is the reason why the generation cannot play the
+// case, or "".
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)
@@ -123,8 +125,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	return sw.breaks(o), o.Not
 }
 
-// Run finds the first value that breaks a generation. It assumes that all larger values break it,
-// too.
+// Run finds the smallest value, in whole seconds, that breaks a generation. It assumes
+// that all larger values also break it. If ctx ends, Run returns the cause.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
 	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {

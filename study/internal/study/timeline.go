@@ -13,9 +13,9 @@ import (
 // Time formats an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns the events by time: the commands of the processes with their answers, and the
-// versions of the lock document. Pings and polls of one kind are one row. The verdict, which may be
-// empty, names the deciding step.
+// Rows returns the events by time: the commands of the processes with their replies, and
+// the versions of the lock document. Equal pings or polls are one row. The verdict names
+// the deciding step. If the verdict is empty, no step decides.
 func (p Play) Rows(v Verdict) []Mark {
 	var rows []Mark
 	decides := p.deciding(v)
@@ -58,11 +58,13 @@ func (p Play) Rows(v Verdict) []Mark {
 }
 
 // deciding returns the index of the mark that decides the play, or -1. In this module the
-// candidates are acquisitions, takeovers and losses, in the other generations the marks that the
-// verdict names. The last candidate of the first non-empty group decides:
-//   - marks before two processes hold the lock
-//   - marks that an accident struck
-//   - marks that changed a document
+// candidates are acquisitions, takeovers and losses. In the other generations the
+// candidates are the marks that the verdict names. The last candidate of the first
+// non-empty group decides:
+//
+//   - candidates before two processes hold the lock
+//   - candidates that an accident struck
+//   - candidates that changed a document
 //   - all candidates
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
@@ -90,7 +92,8 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// housekeeping reports whether a mark is a successful command that only accompanies a ping.
+// housekeeping reports whether a mark is a successful command that only accompanies a
+// ping.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
@@ -98,7 +101,6 @@ func (m Mark) housekeeping() bool {
 		m.Answer != errUnreachable.Error()
 }
 
-// quiet reports whether a mark is a ping or a poll that succeeded.
 func (m Mark) quiet() bool {
 	bad := strings.Contains(m.Answer, "[") || strings.Contains(m.Answer, "answered: ") ||
 		slices.Contains([]string{errUnreachable.Error(), errNoReply.Error(),
@@ -107,8 +109,8 @@ func (m Mark) quiet() bool {
 		string(Ask), string(Sight), "remembers", "asks:"}, m.Kind)
 }
 
-// changes lists the fields that differ between two versions of a document. It omits fields that
-// only describe the holder, such as who and why.
+// changes lists the fields that differ between two versions of a document. It omits
+// fields such as who and why, which only describe the holder.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is removed"
@@ -134,8 +136,8 @@ func changes(before, now []Field) string {
 	return strings.Join(parts, ", ")
 }
 
-// Cell returns the outcome in a few words. It adds the name of the release if that is not the
-// release of the column.
+// Cell returns the outcome in a few words. If a single release plays in place of
+// generation 3.2, Cell adds the name of the release.
 func (p Play) Cell() string {
 	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
 		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}

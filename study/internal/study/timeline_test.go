@@ -7,9 +7,10 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// A slow command has one row for its sending and one row for its answer. Its effect is between
-// these rows. Other rows show a release that changed no document, and a failed release that is
-// queued. In resumes-in-time the holder pings between the decision and the command.
+// A slow command has one row for its send and one row for its reply. A row between them
+// shows its effect. Other rows show a release that changed no document, and a failed
+// release that is queued. In the case resumes-in-time, the holder pings between the
+// decision and the command of the contender.
 func TestRows_TellTheCourseOfEvents(t *testing.T) {
 	t.Parallel()
 	slow := []string{"B take over (update locks): sent", "A runs again", "A ping",

@@ -12,17 +12,17 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// noon is the true time at the start of every play. At noon a wrong clock is easy to see.
+// noon is the true time at the start of every play.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
 
 // A world is one play of one case by one generation.
 type world struct {
 	*virtual.World
 	generation Generation
-	mirrors    []time.Duration // lead of the other config servers' clocks
+	mirrors    []time.Duration // lead of the clocks of the other config servers
 	lock       string          // name of the lock
-	outage     int             // number of present outages, with too few config servers up
-	way        time.Duration   // time of a command to the server, and of its answer back
+	outage     int             // number of outages at present
+	way        time.Duration   // time of a command to the server, and of its reply back
 	limit      bool            // a command's time limit wins a race with its reply
 	raced      bool            // a reply has raced its time limit
 	takeover   time.Duration   // takeover time of all generations; 0 for their own
@@ -34,8 +34,8 @@ type world struct {
 	judge      *judge
 }
 
-// play plays a case and returns its outcome. Virtual time requires a testing.T. Outside of a test,
-// the zero value of testing.T works.
+// The case is played in virtual time, which requires a testing.T. Outside of a test, the
+// zero value of testing.T works.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
 	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title}

@@ -1,12 +1,15 @@
-// Package balancer is one balancer process of the demo. It runs rounds like the balancer of mongos,
-// and reads and writes the cluster's metadata. Package cluster decides which chunks to move; this
-// package moves them.
+// Package balancer implements one balancer process of the demo. The process works in rounds,
+// like the balancer of mongos. Package cluster chooses the chunks to move. Package balancer
+// moves them in the metadata of the cluster.
 //
-// A round records its start, reads the cluster, and moves one chunk of each collection that needs a
-// move. Package singleton starts the rounds, at times that collection distlock_settings allows.
-// After each round the lock goes to the first balancer in the queue. Before each move the round
-// checks its guard. The filter of the move contains the fence, so that a holder that lost the lock
-// cannot undo the moves of its successor.
+// Package singleton starts the rounds at the times that the collection distlock_settings
+// allows. A balancer runs a round while it holds the lock. It records the start of the
+// round, reads the cluster, and moves at most one chunk of each collection. After each
+// round, the lock goes to the first balancer in the queue.
+//
+// Before each move, the balancer checks that it still holds the lock. The filter of the
+// write also compares fences. A process that lost the lock therefore cannot undo a move of a
+// later holder.
 package balancer
 
 import (
@@ -28,7 +31,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// LockName and LockWhy are the lock's name and reason in mongos.
+// LockName and LockWhy are the name and the reason of the balancer lock in mongos.
 const (
 	LockName = "balancer"
 	LockWhy  = "doing balance round"
@@ -39,17 +42,18 @@ type Kind string
 
 // The kinds of events.
 const (
-	Started  Kind = "started"  // the process has its first term
-	TookOver Kind = "tookover" // the process got the lock from a dead holder; Text is the evidence
+	Started  Kind = "started"  // the process is ready to run rounds
+	TookOver Kind = "tookover" // the lock of a dead holder was taken over; Text is the evidence
 	Entered  Kind = "entered"  // a round has started
 	LostLock Kind = "lost"     // the lock was lost; Text is the reason
-	Refused  Kind = "refused"  // a write with the old fence, after the loss, matched no document
-	Breach   Kind = "breach"   // a write with the old fence, after the loss, changed a document
+	Refused  Kind = "refused"  // after the loss, a write with the old fence matched no document
+	Breach   Kind = "breach"   // after the loss, a write with the old fence changed a document
 	Balanced Kind = "balanced" // no chunk needs a move
-	Failed   Kind = "failed"   // an error; the next round follows
+	Failed   Kind = "failed"   // a round or a probe failed; Text is the error
 )
 
-// An Event is a balancer's report to its parent, one line of JSON on its output.
+// An Event is a message from a balancer to its parent process. It is sent as one line of
+// JSON.
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Number  int           `json:"number"`
@@ -62,25 +66,27 @@ type Event struct {
 }
 
 const (
-	closeLimit = 10 * time.Second // for the commands of a process that ends
+	closeLimit = 10 * time.Second // bounds the commands at the end of the process
 
-	// Pauses of a balancer, shortened for the demo.
-	roundPause = 100 * time.Millisecond // between the beginnings of two rounds
+	// The pauses of a balancer, shortened for the demo.
+	roundPause = 100 * time.Millisecond // between the starts of two rounds
 	movePause  = 12 * time.Millisecond  // simulates the copying of a chunk
 )
 
-// Balancer is one balancer process. It is the observer of its Manager.
+// Balancer runs the rounds of one balancer process. It is an Observer of the Manager of the
+// process.
 type Balancer struct {
 	manager *distlock.Manager
 	store   *Store
 	number  int
-	mu      sync.Mutex // keeps the lines of events whole
+	mu      sync.Mutex // serializes the writes of events
 	events  *json.Encoder
-	waited  atomic.Int64 // nanoseconds of the wait for its latest lock
+	waited  atomic.Int64 // the latest wait for the lock, in nanoseconds
 	probes  sync.WaitGroup
 }
 
-// New returns the balancer with the given number. It writes its events to out, as lines of JSON.
+// New returns the balancer with the given number. The balancer writes its events to out,
+// one JSON object per line.
 func New(number int, store *Store, out io.Writer) *Balancer {
 	return &Balancer{number: number, store: store, events: json.NewEncoder(out)}
 }
@@ -102,9 +108,10 @@ func (b *Balancer) Observe(e distlock.Event) {
 	}
 }
 
-// Run runs rounds until ctx ends, in turn with the other balancers, and then closes the Manager. If
-// a round fails, Run reports the error and goes on. The balancer must be the observer of manager.
-// The settings control when rounds run.
+// Run runs the rounds of the balancer until ctx ends, and then closes manager. The balancers
+// of a cluster take turns. If a round fails, Run writes an event with the error and
+// continues. The configuration of manager must name the balancer as an Observer. The
+// documents in settings determine the times at which rounds run.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager,
 	settings singleton.Store) error {
 	b.manager = manager
@@ -114,7 +121,7 @@ func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager,
 	end, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	err = errors.Join(err, manager.Close(end))
-	b.probes.Wait() // after the last loss
+	b.probes.Wait() // the closed Manager reports no further loss
 	return err
 }
 
@@ -127,7 +134,6 @@ func (b *Balancer) say(process string, e Event) {
 	_ = b.events.Encode(e) // the parent may have exited
 }
 
-// round does the work under the lock.
 func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error) {
 	ctx := guard.Context()
 	defer func() {
@@ -140,7 +146,7 @@ func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error
 		return err
 	}
 	r := cluster.NewRound(guard.Process(), guard.Fence(), entered)
-	if guard.Err() != nil { // first the stamp, then the guard: see cluster.Round
+	if guard.Err() != nil { // check the guard after the stamp: see cluster.Round
 		return nil
 	}
 	if err := b.store.Save(ctx, r); err != nil {
@@ -184,9 +190,9 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 	return nil
 }
 
-// probe imitates a careless program that continues its work after it lost the lock. It writes with
-// the old fence to a chunk that a newer holder has moved. The filter of that write must match
-// nothing.
+// probe imitates a careless program that continues its work after it lost the lock. It
+// writes with the old fence to a chunk that a newer holder has moved. The write's filter
+// must match no document.
 func (b *Balancer) probe(process string, fence int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
@@ -200,7 +206,7 @@ func (b *Balancer) probe(process string, fence int64) {
 		chunk := now.Chunks[i]
 		stale := cluster.Migration{Chunk: chunk, From: chunk.Shard, To: chunk.Shard}
 		_, err = b.store.Move(ctx, stale, fence, chunk.Lastmod)
-		e.Chunk, e.Text = chunk.Name(), fmt.Sprintf("chunk carries fence %d", chunk.Fence)
+		e.Chunk, e.Text = chunk.Name(), fmt.Sprintf("the chunk has fence %d", chunk.Fence)
 	}
 	if errors.Is(err, ErrStale) {
 		e.Kind = Refused

@@ -13,12 +13,12 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 )
 
-// ErrNotEmpty is returned by Load when the database already has a cluster.
-var ErrNotEmpty = errors.New("balancer: the database holds a cluster already")
+// ErrNotEmpty is returned by Load if the database already has a cluster.
+var ErrNotEmpty = errors.New("balancer: the database already has a cluster")
 
-// ErrStale is returned by Move when the chunk has left the source shard, or has a higher fence.
-// This process may no longer move the chunk.
-var ErrStale = errors.New("balancer: a newer holder was here")
+// ErrStale is returned by Move if the chunk has left the source shard, or has a higher
+// fence than the move.
+var ErrStale = errors.New("balancer: stale write")
 
 // Store reads and writes the metadata of one cluster in one database. It is safe for concurrent
 // use.
@@ -27,8 +27,9 @@ type Store struct {
 	prefix string
 }
 
-// NewStore returns the Store of a database. On a config server the collections' names have a
-// prefix, because the server's own metadata has the same names and must not change.
+// NewStore returns the Store of a database. If configServer is true, the Store adds the
+// prefix "demo_" to the names of its collections. The config server stores its own metadata
+// under the names without the prefix, and this metadata must not change.
 func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 	majority := options.Database().SetWriteConcern(writeconcern.Majority())
 	s := &Store{db: client.Database(database, majority)}
@@ -40,8 +41,8 @@ func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 
 func (s *Store) rows(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
 
-// Load writes a cluster into the empty database. If the database has a cluster, Load changes
-// nothing and returns ErrNotEmpty.
+// Load writes a cluster into an empty database. If the database already has a cluster,
+// Load changes nothing and returns ErrNotEmpty.
 func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 	parts := map[string]any{cluster.ShardsCollection: c.Shards,
 		cluster.CollectionsCollection: c.Collections, cluster.ChunksCollection: c.Chunks}
@@ -51,7 +52,7 @@ func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 			return wrap("load", err)
 		}
 		if n > 0 {
-			return fmt.Errorf("%w: %s.%s is not empty; name another database", ErrNotEmpty, s.db.Name(),
+			return fmt.Errorf("%w: %s.%s is not empty; use another database", ErrNotEmpty, s.db.Name(),
 				s.prefix+name)
 		}
 	}
@@ -73,7 +74,7 @@ func (s *Store) Read(ctx context.Context) (c cluster.Cluster, err error) {
 	return c, err
 }
 
-// The matching documents of a collection are decoded into the last parameter, in the order of _id.
+// all reads the documents of a collection that match a filter, in the order of _id.
 func (s *Store) all(ctx context.Context, collection string, filter bson.M, to any) error {
 	cursor, err := s.rows(collection).Find(ctx, filter, options.Find().SetSort(bson.M{"_id": 1}))
 	if err == nil {
@@ -89,17 +90,20 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("balancer: %s: %w", what, err)
 }
 
-// tickID is the _id of the document in the collection of rounds that Tick updates.
+// tickID is the _id of the document that Tick updates. The document is in the collection
+// of rounds.
 const tickID = "tick"
 
 var after = options.FindOneAndUpdate().SetReturnDocument(options.After)
 
-// stampOf is an update that makes the server write a new Timestamp into a field. The Timestamp is
-// larger than all earlier ones. On the embedded config server this holds unless the server restarts
-// within one second.
+// stampOf returns an operand of $currentDate that makes the server write a new Timestamp
+// into the given field. The new Timestamp is larger than all earlier Timestamps. The
+// embedded config server guarantees this order only if it does not restart within one
+// second.
 func stampOf(field string) bson.M { return bson.M{field: bson.M{"$type": "timestamp"}} }
 
-// Tick makes the server write a stamp that is larger than all earlier stamps. It returns the stamp.
+// Tick writes a new Timestamp of the server into the collection of rounds, and returns the
+// Timestamp. It is larger than all earlier Timestamps.
 func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	var tick struct{ At bson.Timestamp }
 	err := s.rows(cluster.RoundsCollection).FindOneAndUpdate(ctx, bson.M{"_id": tickID},
@@ -108,19 +112,21 @@ func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	return tick.At, wrap("tick", err)
 }
 
-// Save stores the present state of a round.
+// Save stores the record of a round. It replaces an earlier record of the same round.
 func (s *Store) Save(ctx context.Context, r cluster.Round) error {
 	_, err := s.rows(cluster.RoundsCollection).ReplaceOne(ctx, bson.M{"_id": r.ID}, r,
 		options.Replace().SetUpsert(true))
 	return wrap("record the round", err)
 }
 
-// Move moves one chunk and returns the server's stamp of the move. It returns ErrStale if the chunk
-// has left the shard m.From, or if a holder with a higher fence has moved it.
+// Move moves one chunk and returns the server's Timestamp of the move. If the chunk has left
+// the shard m.From, or if a holder with a higher fence has moved the chunk, Move returns
+// ErrStale.
 //
-// A stale holder could still move a chunk that no later holder has moved. Only the holder's
-// deadline prevents this. Package referee would find such a move, because its stamp is later than
-// the start of a round with a higher fence.
+// The fence protects only the chunks that a later holder has moved. A process that lost the
+// lock could still move another chunk. Only the deadline of its lock prevents this. Package
+// referee reports such a move, because its Timestamp is later than the start of a round with
+// a higher fence.
 func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	version bson.Timestamp) (bson.Timestamp, error) {
 	var moved struct {
@@ -137,19 +143,20 @@ func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	return moved.At, wrap("move chunk "+m.Chunk.Name(), err)
 }
 
-// Record writes an entry of config.changelog.
+// Record inserts an entry into the changelog.
 func (s *Store) Record(ctx context.Context, c cluster.Change) error {
 	_, err := s.rows(cluster.ChangelogCollection).InsertOne(ctx, c)
 	return wrap("write the changelog", err)
 }
 
-// History reads the records of all rounds and moves.
+// History returns the records of all rounds, and the changelog entries of all moves of the
+// demo.
 func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change, error) {
 	var rounds []cluster.Round
 	var changes []cluster.Change
 	err := errors.Join(
 		s.all(ctx, cluster.RoundsCollection, bson.M{"_id": bson.M{"$ne": tickID}}, &rounds),
 		s.all(ctx, cluster.ChangelogCollection, bson.M{"what": cluster.Moved,
-			"details.fence": bson.M{"$exists": true}}, &changes)) // only entries of the demo
+			"details.fence": bson.M{"$exists": true}}, &changes)) // skips the entries of mongos
 	return rounds, changes, err
 }

@@ -21,7 +21,6 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// open connects to an embedded server.
 func open(t *testing.T) *mongo.Client {
 	t.Helper()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
@@ -33,8 +32,8 @@ func open(t *testing.T) *mongo.Client {
 	return client
 }
 
-// A holder that lost its lock cannot undo its successor's move of a chunk. History returns only the
-// balancers' own records.
+// A process that lost the lock cannot undo a later holder's move of a chunk. History returns
+// only the records that balancers of the demo wrote.
 func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	t.Parallel()
 	client := open(t)

@@ -1,10 +1,10 @@
-// Package cluster computes the work of a balancer on the metadata of a sharded cluster. It parses
-// the documents of config.shards, config.collections and config.chunks, and decides which chunk to
-// move to which shard. It uses no clock and no server.
+// Package cluster parses the metadata of a sharded cluster and chooses the chunks that a
+// balancer moves. The metadata are the documents of config.shards, config.collections and
+// config.chunks. The package uses no clock and no server.
 //
-// The policy is that of mongos 2.4 to 3.2, see [Candidates]. It omits zones, the sizes of data and
-// of shards, and the control chunk of a migration. A move here only changes the metadata and copies
-// no documents. Fields that the policy does not use are dropped.
+// The package follows the policy of mongos 2.4 to 3.2: see [Candidates]. It ignores zones,
+// the sizes of chunks and the sizes of shards. A move only changes the metadata of one chunk
+// and copies no documents. Load drops the fields that the policy does not use.
 package cluster
 
 import (
@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Names of the collections whose documents this package parses.
+// The names of the collections that the demo uses.
 const (
 	ShardsCollection      = "shards"
 	CollectionsCollection = "collections"
@@ -53,15 +53,16 @@ type Chunk struct {
 	Min   Text          `bson:"min"`            // inclusive
 	Max   Text          `bson:"max"`            // exclusive
 	Shard string        `bson:"shard"`
-	// Lastmod is the chunk's version: its T is the number of migrations, its I the number of
-	// splits.
+	// Lastmod is the version of the chunk. Field T counts the migrations, and field I counts
+	// the splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
 	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0
 }
 
-// A Text is a document as canonical extended JSON. It is stored as a string, because the embedded
-// config server cannot store MinKey or field names with dots. Decoding also accepts a document.
+// A Text is a document in canonical extended JSON. The demo stores a Text as a string,
+// because the embedded config server cannot store MinKey or field names with dots. A Text
+// can be decoded from a string or from a document.
 type Text string
 
 // UnmarshalBSONValue implements [bson.ValueUnmarshaler].
@@ -74,11 +75,10 @@ func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
 	return nil
 }
 
-// Name returns the _id for display: a string unchanged, everything else as extended JSON. Two
-// chunks of a cluster have different names.
+// Name returns the _id of the chunk for display. A string is returned unchanged, and any
+// other value as extended JSON. Two chunks of a cluster have different names.
 func (c Chunk) Name() string { return text(c.ID) }
 
-// text returns a value as text: a string unchanged, everything else as canonical extended JSON.
 func text(v bson.RawValue) string {
 	if s, ok := v.StringValueOK(); ok {
 		return s

@@ -12,7 +12,6 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// layout describes the chunks of one collection, in the order of keys.
 type layout struct {
 	ns     string
 	fields string // additional fields of the collection's document
@@ -25,7 +24,8 @@ type onShard struct {
 	jumbo  bool
 }
 
-// metadata builds a valid cluster. Parameter shards adds fields to the shards' documents, by id.
+// metadata builds a valid cluster. The keys of the map shards are the ids of the shards. A
+// value contains further fields of the shard's document.
 func metadata(t *testing.T, shards map[string]string, layouts ...layout) cluster.Cluster {
 	t.Helper()
 	var text strings.Builder

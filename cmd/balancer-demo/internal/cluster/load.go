@@ -18,16 +18,21 @@ import (
 //go:embed sample/cluster.json
 var sample []byte
 
-// Sample returns a small cluster that is out of balance. It has five shards, one of them draining,
-// eight collections (one dropped, one with noBalance) and 612 chunks, four fifths of them on one
-// shard. The policy needs 70 rounds to balance it. The sample is an ordinary cluster file.
+// Sample returns a small cluster that is not balanced. It has five shards, and one of them
+// is draining. It has eight collections. One is dropped, and another has the setting
+// noBalance. Four fifths of the 612 chunks are on one shard. The policy needs 70 rounds to
+// balance the cluster.
 func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
 // Load reads the metadata of a cluster from the output of mongoexport for config.shards,
-// config.collections and config.chunks, one after the other in any order. The documents are
-// extended JSON, one after the other or in an array (--jsonArray). The fields determine the kind of
-// a document: a chunk has min, max and shard; a shard has host; a collection has key or dropped. An
-// error names the source, and the number of a document that cannot be read.
+// config.collections and config.chunks. The three outputs may follow each other in any
+// order. Load reads extended JSON, with or without the option --jsonArray of mongoexport.
+//
+// Load recognizes a document by its fields. A document with min, max and shard is a chunk. A
+// document with host is a shard. A document with key or dropped is a collection.
+//
+// Each error contains name. If a document cannot be read, the error also contains the number
+// of the document, counted from 1.
 func Load(name string, source io.Reader) (Cluster, error) {
 	name = catalog.Printable(name, 200)
 	var c Cluster
@@ -42,7 +47,7 @@ func Load(name string, source io.Reader) (Cluster, error) {
 		}
 		documents := []json.RawMessage{value}
 		if value[0] == '[' {
-			_ = json.Unmarshal(value, &documents) // the value was decoded before
+			_ = json.Unmarshal(value, &documents) // the decoder has validated the value
 		}
 		for _, document := range documents {
 			if err := c.add(document); err != nil {
@@ -53,8 +58,8 @@ func Load(name string, source io.Reader) (Cluster, error) {
 		}
 	}
 	if len(c.Shards) == 0 || len(c.Collections) == 0 || len(c.Chunks) == 0 {
-		return Cluster{}, fmt.Errorf("load %s: it must hold documents of config.shards, of "+
-			"config.collections and of config.chunks; export all three", name)
+		return Cluster{}, fmt.Errorf("load %s: it must contain documents of config.shards, "+
+			"config.collections and config.chunks; export all three", name)
 	}
 	if err := c.check(); err != nil {
 		return Cluster{}, fmt.Errorf("load %s: %s", name, catalog.Printable(err.Error(), 500))
@@ -62,8 +67,8 @@ func Load(name string, source io.Reader) (Cluster, error) {
 	return c, nil
 }
 
-// check returns an error if an _id is not unique, or if the shard or the collection of a chunk is
-// missing. It sorts the documents, and sets the namespaces of the chunks.
+// check returns an error if an _id is not unique, or if a chunk names a missing shard or
+// collection. It also sorts the documents and sets the namespaces of the chunks.
 func (c *Cluster) check() error {
 	shards, collections, chunks := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, s := range c.Shards {
@@ -95,7 +100,6 @@ func (c *Cluster) check() error {
 	return nil
 }
 
-// add parses a document. Its fields determine its collection.
 func (c *Cluster) add(document []byte) error {
 	var raw bson.Raw
 	if err := bson.UnmarshalExtJSON(document, false, &raw); err != nil {
@@ -111,8 +115,8 @@ func (c *Cluster) add(document []byte) error {
 	case has("key") || has("dropped"):
 		return parse(raw, &c.Collections)
 	}
-	return fmt.Errorf("the document with _id %q looks like none of config.shards, config.collections "+
-		"and config.chunks; remove it", text(raw.Lookup("_id")))
+	return fmt.Errorf("the document with _id %q is not from config.shards, config.collections "+
+		"or config.chunks; remove it", text(raw.Lookup("_id")))
 }
 
 func parse[T any](raw bson.Raw, to *[]T) error {

@@ -46,7 +46,7 @@ func TestLoad_EveryLayoutOfMongoexport(t *testing.T) {
 	}
 }
 
-// The error for a bad file names the file, the document, and the problem.
+// The error for a bad file names the file, the document and the problem.
 func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 	t.Parallel()
 	all := shardLine + "\n" + collectionLine + "\n" + chunkLine + "\n"
@@ -77,7 +77,7 @@ func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 		"unknown shard":    {strings.Replace(all, `:"a"`, `:"b"`, 1), []string{"5716450a", "shard"}},
 		"chunk twice":      {all + chunkLine, []string{"the same _id"}},
 		"shard twice":      {all + shardLine, []string{"the same _id"}},
-		"no _id":           {`{"host":"h"}`, []string{"_id", "looks like none"}},
+		"no _id":           {`{"host":"h"}`, []string{"_id", "is not from config.shards"}},
 	} {
 		_, err := load(test.text)
 		for _, part := range append(test.parts, "load a.json") {
@@ -88,7 +88,8 @@ func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 	}
 }
 
-// Load never panics, and the clusters that it accepts can be balanced.
+// FuzzLoad: Load does not panic for any input. Candidates does not panic for a cluster that
+// Load returned.
 func FuzzLoad(f *testing.F) {
 	f.Add(shardLine + "\n" + collectionLine + "\n" + chunkLine)
 	f.Add("[" + shardLine + "," + collectionLine + "]")
@@ -101,7 +102,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// Documents are read back unchanged when bounds and keys are stored as strings.
+// A cluster does not change when it is encoded to BSON and decoded again, although bounds
+// and keys become strings.
 func TestSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want := assert.Value(cluster.Sample())(t)

@@ -8,9 +8,9 @@ type Migration struct {
 	From, To string
 }
 
-// NextVersion returns the version for the next move in a collection. It counts one migration more
-// than the highest version in the collection, and no split. mongos also raised the version of a
-// chunk on the giving shard, for its routers.
+// NextVersion returns the version that the next moved chunk of a collection gets. Field T is
+// one more than the highest T of the collection's chunks, and field I is 0. In addition,
+// mongos raised the version of a chunk on the source shard, for its routers.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {
@@ -21,9 +21,10 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Threshold returns the least difference, in chunks, at which the most loaded shard gives a chunk
-// to the least loaded shard. It is 2 for a collection of fewer than 20 chunks, 4 for fewer than 80,
-// and 8 otherwise.
+// Threshold returns the least imbalance at which a chunk of a collection moves. The
+// imbalance is the number of chunks on the most loaded shard minus the number on the least
+// loaded shard. Threshold returns 2 for a collection of fewer than 20 chunks, 4 for fewer
+// than 80, and 8 otherwise.
 func Threshold(chunks int) int {
 	switch {
 	case chunks < 20:
@@ -34,21 +35,26 @@ func Threshold(chunks int) int {
 	return 8
 }
 
-// Candidates returns the moves of one round: at most one chunk of each collection, in the order of
-// the collections' names. Without candidates the cluster is balanced as well as possible.
+// Candidates returns the moves of one round, at most one for each collection. The moves
+// are in the order of the collections' names. If there is no move, the policy cannot
+// balance the cluster any further.
 //
-// If a shard is draining, it gives a chunk. It never receives one. If no shard is draining, the
-// most loaded shard gives a chunk to the least loaded shard, provided that their difference is at
-// least Threshold. The chunk with the lowest _id moves. Shards with the same load are taken in the
-// order of their ids. Dropped collections, collections with noBalance and jumbo chunks are skipped.
+// A chunk moves to the least loaded shard that is not draining. The chunk comes from a
+// draining shard, if one has a chunk that can move. Otherwise it comes from the most
+// loaded shard, and the loads of the two shards must differ by at least Threshold. The
+// load of a shard is its number of chunks of the collection. If several shards qualify,
+// Candidates takes the shard with the lowest id.
 //
-// The source is the balancer policy of mongos 2.4 to 3.2, as the manual describes it. There are
-// three differences:
+// The chunk with the lowest _id moves. A jumbo chunk never moves. Candidates ignores
+// dropped collections and collections with noBalance.
+//
+// This policy is the balancer policy of mongos 2.4 to 3.2, as the manual describes it,
+// with three differences:
 //   - mongos moved the chunk with the lowest min.
-//   - mongos lowered the threshold to 2 after a round with a move. Here the next round may run in
-//     another process, which does not know of that move.
-//   - mongos stopped if the most loaded shard had only jumbo chunks. Here the next most loaded
-//     shard gives a chunk.
+//   - mongos lowered the threshold to 2 after a round with a move. Candidates does not,
+//     because another process may run the next round and does not know of the move.
+//   - mongos stopped if the most loaded shard had only jumbo chunks. Candidates then uses
+//     the next most loaded shard.
 func Candidates(c Cluster) []Migration {
 	chunks := map[string][]Chunk{}
 	for _, chunk := range c.Chunks {
@@ -66,10 +72,9 @@ func Candidates(c Cluster) []Migration {
 	return found
 }
 
-// candidate returns the move in one collection, or false without a move. If several shards have the
-// same load, it uses the first of them.
+// candidate returns the move of one collection, or false if no chunk moves.
 func candidate(shards []Shard, chunks []Chunk) (Migration, bool) {
-	count, movable := map[string]int{}, map[string]Chunk{} // movable: the lowest not jumbo
+	count, movable := map[string]int{}, map[string]Chunk{} // movable: the first that is not jumbo
 	for _, chunk := range chunks {
 		count[chunk.Shard]++
 		if _, lower := movable[chunk.Shard]; !lower && !chunk.Jumbo {

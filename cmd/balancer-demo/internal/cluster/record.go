@@ -7,14 +7,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Done is the outcome of a round in which the process held the lock from Entered to Left.
+// Done is the Outcome of a completed round. The process held the lock from Entered to Left.
 const Done = "done"
 
-// A Round is the record of one round of a balancer. The server writes both stamps.
+// A Round is the record of one round of a balancer. Entered and Left are Timestamps of the
+// server.
 //
-// Package referee assumes that the guard was valid at each stamp. A process therefore gets the
-// stamp before it checks the guard. If it checked the guard first, the lock could be lost before
-// the stamp, and package referee would report a false violation.
+// Package referee assumes that the process held the lock at both times. A process therefore
+// gets a Timestamp first, and then checks that it still holds the lock. In the reverse
+// order, the process could lose the lock between the check and the Timestamp, and package
+// referee would report a false violation.
 type Round struct {
 	ID      string         `bson:"_id"` // see NewRound
 	Process string         `bson:"process"`
@@ -25,7 +27,8 @@ type Round struct {
 	Moves   int64          `bson:"moves"`
 }
 
-// NewRound returns a new round. Its ID is unique, because a process has one round per fence.
+// NewRound returns a round that starts at the server's Timestamp at. Its ID is unique,
+// because a process runs one round per fence.
 func NewRound(process string, fence int64, at bson.Timestamp) Round {
 	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
 }
@@ -33,7 +36,8 @@ func NewRound(process string, fence int64, at bson.Timestamp) Round {
 // Moved is the value of the field "what" in the changelog entry of a completed move.
 const Moved = "moveChunk.commit"
 
-// A Change is an entry of config.changelog about a move, in the shape of mongos' entries.
+// A Change is an entry of the changelog for one move of a chunk. It has the fields of an
+// entry of mongos.
 type Change struct {
 	ID         string    `bson:"_id"`        // "<host>-<time>-<serial>"
 	Server     string    `bson:"server"`     // "<host>:<pid>" of the writer, which has no address
@@ -44,7 +48,8 @@ type Change struct {
 	Details    `bson:"details"`
 }
 
-// Details describe the move. mongos' entries have no Chunk, Process, Fence or MovedAt.
+// Details describes a move. The entries of mongos do not have the fields Chunk, Process,
+// Fence and MovedAt.
 type Details struct {
 	Min     Text           `bson:"min"`
 	Max     Text           `bson:"max"`
@@ -56,7 +61,8 @@ type Details struct {
 	MovedAt bson.Timestamp `bson:"movedAt"` // the server's stamp in the chunk
 }
 
-// Changed returns the changelog entry for a move in round r.
+// Changed returns the changelog entry for the move m in round r. The parameter at is the
+// server's Timestamp of the move, and now is the local time.
 func (m Migration) Changed(r Round, at bson.Timestamp, host string, pid int, now time.Time) Change {
 	server := fmt.Sprintf("%s:%d", host, pid)
 	return Change{

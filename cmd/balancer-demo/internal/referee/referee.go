@@ -1,6 +1,6 @@
-// Package referee checks, after a run, what the balancers and the server have recorded. It searches
-// for balancers that worked at the same time, writes of a stale holder, and lost chunks. Its
-// evidence is the server's stamps. It does not use the lock.
+// Package referee checks the records of a finished run. It reports balancers that worked at
+// the same time, writes of a stale holder, and lost chunks. The package does not use the
+// lock. It relies on the Timestamps that the server wrote into the records.
 package referee
 
 import (
@@ -17,7 +17,7 @@ import (
 // A Breach is a kind of violation.
 type Breach string
 
-// The kinds of violations that Judge finds.
+// The kinds of violations that Judge reports.
 const (
 	Overlap         Breach = "overlap"          // a round started before the end of another
 	FenceNotRisen   Breach = "fence-not-risen"  // a fence is not above all earlier fences
@@ -26,7 +26,7 @@ const (
 	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
 	ChunkDuplicated Breach = "chunk-duplicated" // a chunk exists twice, or did not exist before
 	ChunkChanged    Breach = "chunk-changed"    // a chunk has another namespace or other bounds
-	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is not on the shard in the changelog
+	ChunkMisplaced  Breach = "chunk-misplaced"  // a chunk is not on the shard of its changelog entry
 )
 
 // A Violation is a breach with its evidence.
@@ -35,19 +35,20 @@ type Violation struct {
 	Subject, Evidence string // the subject is a process or a chunk
 }
 
-// A History is the input of the judge: the chunks before and after a run, and the run's records.
+// A History is the input of Judge: the chunks before and after a run, and the run's
+// records.
 type History struct {
 	Before, After []cluster.Chunk
 	Rounds        []cluster.Round
 	Changes       []cluster.Change
 }
 
-// Judge returns every violation in a history. The order of the slices does not matter, because
-// Judge sorts them by the server's stamps.
+// Judge returns every violation in a history. It sorts copies of the records by the server's
+// Timestamps, so their order in h does not matter.
 //
-// A round that is done lasts from Entered to Left. Of every other round only the start is known.
-// Judge assumes that it lasts until a round with a higher fence starts. Every later move of its
-// process is a stale write.
+// A round with the Outcome Done lasts from Entered to Left. The end of any other round is
+// unknown. Judge assumes that such a round ends when a round with a higher fence starts. A
+// later move with the lower fence is a StaleWrite.
 func Judge(h History) []Violation {
 	h.Rounds, h.Changes = slices.Clone(h.Rounds), slices.Clone(h.Changes)
 	slices.SortFunc(h.Rounds, func(a, b cluster.Round) int {
@@ -64,7 +65,7 @@ func Judge(h History) []Violation {
 	return j.found
 }
 
-// A judge has a History with the records in the order of the server's stamps.
+// A judge is a History whose records are in the order of the server's Timestamps.
 type judge struct {
 	History
 	found []Violation
@@ -74,7 +75,8 @@ func (j *judge) report(kind Breach, subject, format string, args ...any) {
 	j.found = append(j.found, Violation{kind, subject, fmt.Sprintf(format, args...)})
 }
 
-// It is a violation if two rounds overlap, or if a fence did not rise.
+// rounds reports overlapping rounds, and each round whose fence is not above all earlier
+// fences.
 func (j *judge) rounds() {
 	var open, highest cluster.Round // the earlier rounds with the latest end and the highest fence
 	for _, r := range j.Rounds {
@@ -84,7 +86,7 @@ func (j *judge) rounds() {
 				began, open.Process, open.Fence, at(open.Entered), at(open.Left))
 		}
 		if highest.Process != "" && r.Fence <= highest.Fence {
-			j.report(FenceNotRisen, r.Process, "%s after %s had begun with fence %d at %s",
+			j.report(FenceNotRisen, r.Process, "%s after %s began with fence %d at %s",
 				began, highest.Process, highest.Fence, at(highest.Entered))
 		}
 		if r.Outcome == cluster.Done && r.Left.After(open.Left) {
@@ -96,7 +98,7 @@ func (j *judge) rounds() {
 	}
 }
 
-// It is a violation if a stale holder moved a chunk, or if a chunk was moved outside of a round.
+// moves reports moves of a stale holder, and moves outside of a round.
 func (j *judge) moves() {
 	highest := map[string]cluster.Change{} // by chunk, the move with the highest fence
 	for _, c := range j.Changes {
@@ -107,11 +109,11 @@ func (j *judge) moves() {
 			return r.Fence > c.Fence && !r.Entered.After(c.MovedAt)
 		})
 		if c.Fence < before.Fence {
-			j.report(StaleWrite, c.Chunk, "%s, after %s had moved it with fence %d at %s",
+			j.report(StaleWrite, c.Chunk, "%s, after %s moved it with fence %d at %s",
 				what, before.Process, before.Fence, at(before.MovedAt))
 		} else if newer >= 0 {
 			r := j.Rounds[newer]
-			j.report(StaleWrite, c.Chunk, "%s, after %s had begun its round with fence %d at %s",
+			j.report(StaleWrite, c.Chunk, "%s, after %s began its round with fence %d at %s",
 				what, r.Process, r.Fence, at(r.Entered))
 		}
 		own := slices.IndexFunc(j.Rounds, func(r cluster.Round) bool {
@@ -130,7 +132,8 @@ func (j *judge) moves() {
 	}
 }
 
-// The chunks before a run are compared with those after it, and with the changelog.
+// chunks compares the chunks after the run with the chunks before it, and with the
+// changelog.
 func (j *judge) chunks() {
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
 	for _, chunk := range j.Before {
@@ -144,9 +147,9 @@ func (j *judge) chunks() {
 		old, ok := was[name]
 		switch {
 		case seen[name]:
-			j.report(ChunkDuplicated, name, "is there twice")
+			j.report(ChunkDuplicated, name, "exists twice")
 		case !ok:
-			j.report(ChunkDuplicated, name, "was not there before")
+			j.report(ChunkDuplicated, name, "did not exist before")
 		case old.NS != chunk.NS || old.Min != chunk.Min || old.Max != chunk.Max:
 			j.report(ChunkChanged, name, "was %s %s to %s, is %s %s to %s",
 				old.NS, old.Min, old.Max, chunk.NS, chunk.Min, chunk.Max)
@@ -165,22 +168,22 @@ func (j *judge) chunks() {
 	}
 }
 
-// place compares the shard and the fence of a chunk with those in the changelog. If a process dies
-// between a move and the changelog entry, the chunk has the fence of a round that is not done. That
-// is not a violation.
+// place compares the shard and the fence of a chunk with the last changelog entry of the
+// chunk. If a process dies between a move and its changelog entry, the chunk has the
+// fence of an unfinished round. This is not a violation.
 func (j *judge) place(name string, chunk, logged cluster.Chunk) {
 	died := func(r cluster.Round) bool { return r.Fence == chunk.Fence && r.Outcome != cluster.Done }
 	switch {
 	case chunk.Fence < logged.Fence:
-		j.report(StaleWrite, name, "carries fence %d although it was moved with fence %d",
+		j.report(StaleWrite, name, "has fence %d, but was moved with fence %d",
 			chunk.Fence, logged.Fence)
 	case chunk.Shard == logged.Shard && chunk.Fence == logged.Fence:
 	case chunk.Fence > logged.Fence && slices.ContainsFunc(j.Rounds, died):
 	default:
-		j.report(ChunkMisplaced, name, "is on %s with fence %d, and by the changelog on %s with fence %d",
+		j.report(ChunkMisplaced, name, "is on %s with fence %d, in the changelog on %s with fence %d",
 			chunk.Shard, chunk.Fence, logged.Shard, logged.Fence)
 	}
 }
 
-// at formats a server's stamp as seconds and the count within that second.
+// at formats a Timestamp of the server as its seconds and its counter.
 func at(t bson.Timestamp) string { return fmt.Sprintf("%d.%d", t.T, t.I) }

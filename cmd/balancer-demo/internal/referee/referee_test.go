@@ -21,7 +21,6 @@ func round(process string, fence int64, entered, left int) cluster.Round {
 		Left: stamp(left), Outcome: cluster.Done}
 }
 
-// died returns an unfinished round of a process that died.
 func died(process string, fence int64, entered int) cluster.Round {
 	return cluster.Round{Process: process, Fence: fence, Entered: stamp(entered)}
 }
@@ -31,15 +30,16 @@ func moved(process string, fence int64, at int, chunk, from, to string) cluster.
 		Chunk: chunk, From: from, To: to}}
 }
 
-// chunk returns the n-th chunk, which is on shard a and has never been moved.
+// chunk returns chunk n, which is on shard a and was never moved.
 func chunk(n int) cluster.Chunk {
 	kind, id, _ := bson.MarshalValue(fmt.Sprintf("db.x-%d", n)) // a string can always be marshaled
 	return cluster.Chunk{ID: bson.RawValue{Type: kind, Value: id}, NS: "db.x", Shard: "a",
 		Min: cluster.Text(fmt.Sprint(n)), Max: cluster.Text(fmt.Sprint(n + 1)), Lastmod: stamp(n)}
 }
 
-// clean returns a history with every allowed event: rounds of several processes, a process that
-// died before it logged its move, and a paused holder that noticed its loss.
+// clean returns a history without a violation. It contains rounds of several processes, a
+// process that died before it logged its move, and a paused holder that detected the loss of
+// its lock.
 func clean() referee.History {
 	var before []cluster.Chunk
 	for n := range 6 {
@@ -72,7 +72,6 @@ func TestJudge_CleanHistory_FindsNothing(t *testing.T) {
 	}
 }
 
-// found fails the test unless the judge finds this violation in a history.
 func found(t *testing.T, name string, h referee.History, kind referee.Breach, subject string) {
 	t.Helper()
 	all := referee.Judge(h)
@@ -159,7 +158,7 @@ func TestJudge_BreachOfChunks_IsFound(t *testing.T) {
 	}
 }
 
-// The evidence names both sides with their fences and stamps.
+// The evidence of an overlap names both processes with their fences and times.
 func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 	t.Parallel()
 	h := clean()
@@ -171,8 +170,8 @@ func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 	}
 }
 
-// The verdict depends on the server's order of the records, not on the order of the slices. Judge
-// does not modify the slices.
+// Judge sorts the records by the server's Timestamps, so their order in the slices does not
+// matter. Judge does not modify the slices.
 func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	t.Parallel()
 	h := clean()

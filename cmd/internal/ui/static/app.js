@@ -68,7 +68,7 @@ function say(state, text) {
 function age() {
   if (!source || !readAt) return;
   const seconds = Math.floor((performance.now() - readAt) / 1000);
-  if (document.querySelector("[data-k=problem]")) say("stale", "reading fails");
+  if (document.querySelector("[data-k=problem]")) say("stale", "reads fail");
   else if (document.querySelector("[data-k=void]")) say("stale", "no locks");
   else if (seconds >= 5) say("stale", "read " + seconds + " s ago");
   else say("on", "live");
@@ -101,7 +101,7 @@ function open() {
   });
   source.onerror = () => {
     if (source !== mine) return;
-    say("lost", "page not connected");
+    say("lost", "disconnected");
     close();
     retry = setTimeout(open, 2000);
   };
