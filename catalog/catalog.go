@@ -76,7 +76,7 @@ type Pings interface {
 	//   - *TwinError if another process wrote the document;
 	//   - *MalformedError if ParsePing rejects the document;
 	//   - ErrNoMatch if the document changed between the command and the read, so that Ping
-	//     cannot determine the reason;
+	//     cannot determine which condition failed;
 	//   - ErrUnknownOutcome.
 	Ping(ctx context.Context, b Heartbeat) (Pinged, error)
 
@@ -105,16 +105,16 @@ type Pings interface {
 	//     deletion is the server's clock in milliseconds, so it is larger than this fence.
 	//   - The document has not changed since PruneLocks read it.
 	//
-	// PruneLocks reads at most limit documents, in the order of the lock names. It begins with
-	// the first name greater than the argument after. A caller passes the result next as the
-	// argument after of the next call. At the end of the collection, next is "".
+	// PruneLocks reads at most limit documents, in the order of the lock names. A call skips
+	// the names up to and including the given name. The next call gets the name that this call
+	// returned. At the end of the collection, the returned name is "".
 	PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 		pruned int, next string, err error)
 
-	// Prepare creates the indexes of both collections. The indexes of locks are on the
-	// processes of holders and waiters. The index of lockpings is on the field ping. Several
-	// processes may call Prepare concurrently. Prepare returns warnings for the operator, for
-	// example about a TTL index that would delete current pings.
+	// Prepare creates the indexes of both collections. The indexes of the collection locks are
+	// on the processes of holders and waiters. The index of the collection lockpings is on the
+	// field ping. Several processes may call Prepare concurrently. Prepare returns warnings
+	// for the operator, for example about a TTL index that would delete current pings.
 	Prepare(ctx context.Context) (warnings []string, err error)
 
 	// Hello returns the kind, the version and the clock of the server.
@@ -135,9 +135,9 @@ type Transactions interface {
 	// document cause at most two calls of the function. If the function returns a transient
 	// error of the store, Transact also tries again.
 	//
-	// The context that Transact passes to the function carries the transaction. Renew and
-	// PutFirst of s with that context are part of the transaction. Transact returns when ctx
-	// is done. Errors:
+	// The context that Transact passes to the function carries the transaction. If the function
+	// applies Renew or PutFirst for s with that context, the change is part of the transaction.
+	// Transact returns when ctx is done. Errors:
 	//   - an error of the function, unchanged, if it is not transient;
 	//   - ErrNoMatch if s does not hold the lock;
 	//   - *MalformedError;
@@ -235,10 +235,10 @@ type Heartbeat struct {
 	Local    time.Time     // the process's own clock; stored in milliseconds
 	Takeover time.Duration // written as takeoverMS
 	Interval time.Duration // written as pingMS
-	// Mine contains the Local of earlier pings that may have written the document: the last
-	// acknowledged ping and the pings after it. If the document has another local time, a twin
-	// wrote it. A twin is another process with the same id. If Mine is empty, as for the first
-	// ping of a process id, Ping does not compare local times.
+	// Mine contains the local times of earlier pings that may have written the document: the
+	// last acknowledged ping and the pings after it. If the document has another local time, a
+	// twin wrote it. A twin is another process with the same id. If Mine is empty, as for the
+	// first ping of a process id, Ping does not compare local times.
 	Mine []time.Time
 }
 
@@ -302,8 +302,9 @@ type Snapshot struct {
 	Pings map[string]PingState
 	// ServerTime is the server's clock at the read; zero when unknown.
 	ServerTime time.Time
-	// Primary identifies the term of the primary, or the process of a standalone server. It is
-	// empty in the results of List, and after a read that does not return the term.
+	// Primary identifies the election term of the primary, or the process of a standalone
+	// server. It is empty in the results of List, and after a read that does not return the
+	// term.
 	Primary string
 }
 
@@ -338,8 +339,8 @@ type Server struct {
 	// Time is the server's clock. It is zero behind a mongos, because the clock of a mongos
 	// differs from the clock of the shards.
 	Time time.Time
-	// Primary identifies the term of the primary, or the process of a standalone server. It is
-	// empty behind a mongos.
+	// Primary identifies the election term of the primary, or the process of a standalone
+	// server. It is empty behind a mongos.
 	Primary string
 	// Transactions, ChangeStreams and PipelineUpdates report whether the server supports
 	// these features in the configured database.

@@ -30,7 +30,7 @@
 //
 // # Fields that only this module has
 //
-// A mongos does not change these fields in locks:
+// A mongos does not change these fields of the collection locks:
 //
 //	fence       int64, raised by every acquisition and by Break
 //	takeoverMS  int64, the holder's takeover time
@@ -48,7 +48,7 @@
 //	grants      the sessions that were granted the lock last, one per line: ts fence process
 //	evidence    the reason for the eviction that led to the grants in the field grants
 //
-// This module adds these fields in lockpings:
+// This module adds these fields to the collection lockpings:
 //
 //	local       Date, the pinging process's clock
 //	seq         int64, the number of the ping; the process raises it with each ping; absent in a

@@ -44,8 +44,9 @@ type Lock struct {
 	// When, TS and Takeover describe the first sharer. For an exclusive holder, Sharers is
 	// empty.
 	Sharers []Participant
-	// OldSharers is set if the document has outdated sharers or an outdated mode. A foreign
-	// manager does not know these fields, so it does not remove them.
+	// OldSharers is set if the fields sharers and mode do not describe the present holder.
+	// That is so after a foreign manager has acquired or released the lock, because it does
+	// not know these fields and leaves them unchanged.
 	OldSharers bool
 	// Waiters is the queue. The first waiter is the next holder.
 	Waiters []Participant
@@ -85,8 +86,9 @@ type Ping struct {
 	Sight Sight
 }
 
-// ParseLock parses a document of locks. No operation acquires a lock with a malformed
-// document. A document is malformed if it is not valid BSON, or has one of these faults:
+// ParseLock parses a document of the collection locks. No operation acquires a lock with a
+// malformed document. A document is malformed if it is not valid BSON, or has one of these
+// faults:
 //
 //   - an _id that is not a string;
 //   - a state that is not an int, long or double;
@@ -160,9 +162,10 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	return l, nil
 }
 
-// ParsePing parses a document of lockpings. The field ping must be a Date. The field seq
-// must be a whole number or absent. A document without seq is foreign, and not malformed. If
-// the field condemned exists, the process is condemned, whatever the type of the field.
+// ParsePing parses a document of the collection lockpings. The field ping must be a Date.
+// The field seq must be a whole number or absent. A document without seq is foreign, and not
+// malformed. If the field condemned exists, the process is condemned, whatever the type of
+// the field.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)

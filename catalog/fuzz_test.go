@@ -82,8 +82,8 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 }
 
-// numericZero reports whether the field state is the number zero. It does not call
-// ParseLock, because the test compares both results.
+// numericZero reports whether the field state is the number zero. It must not call
+// ParseLock, because the test compares its result with the result of ParseLock.
 func numericZero(data []byte) bool {
 	elements, err := bson.Raw(data).Elements()
 	if err != nil {

@@ -217,7 +217,8 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield ignores a request to an earlier holder and a request to sharers.
+// parseYield parses the request that the holder give up the lock. It ignores a request that
+// names another session than the holder's, and any request while the lock is shared.
 func (l *Lock) parseYield(v bson.RawValue) {
 	if !l.Held || len(l.Sharers) > 0 {
 		return

@@ -264,8 +264,8 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 	}
 }
 
-// A grant is one line, even if the process id contains line breaks. ParseGrants never
-// returns two grants for it.
+// GrantLine encodes a grant as one line of text, even if the process id contains line
+// breaks. ParseGrants returns one grant for that line.
 func TestGrantLine_ProcessWithLineBreaks_IsOneGrant(t *testing.T) {
 	t.Parallel()
 	grantLine := catalog.GrantLine

@@ -106,7 +106,7 @@ const (
 	// acquires the lock if the document does not exist. It also acquires the lock if the
 	// document is well formed, free, and without waiters and sharers. In all other cases Enter
 	// returns ErrNotFree, and a Snapshot shows the reason. The acquisition raises the fence by
-	// 1. To raise the fence to the server's clock, apply SeedFence.
+	// 1. To set the fence to the server's time in milliseconds, apply SeedFence.
 	TryPlain
 )
 
@@ -195,8 +195,7 @@ var (
 )
 
 // A PermitMismatchError reports that a request does not fit the present use of the lock.
-// Either the numbers of permits differ, or one is for a semaphore and the other for an
-// exclusive or shared lock.
+// Either they have different numbers of permits, or only one of them is for a semaphore.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0 for an exclusive or shared lock

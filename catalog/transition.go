@@ -38,7 +38,8 @@ func (c Change) Nothing() bool { return len(c.Set) == 0 && len(c.Unset) == 0 }
 // the filter of a delayed write, which contains an earlier rev, does not match. A missing
 // rev becomes 1. An invalid rev becomes 1 if the change writes the session or the state.
 // That is safe, because the filter also contains the session and the state before the
-// change. Otherwise ok is false and the document keeps its invalid rev.
+// change. If the change writes neither of them, ok is false and the document keeps its
+// invalid rev.
 func (c *Change) NextRev(rev bson.RawValue) (next int64, ok bool) {
 	f, isDouble := rev.DoubleOK() // a shell writes numbers as doubles
 	n, isInt := rev.AsInt64OK()

@@ -31,9 +31,9 @@ type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // rows that this process could not change
 	Later                                int64 // rows that are not due yet, or have no due time
-	// Odd is the number of rows that can never be claimed or ended, see [Admin.Odd]. The other
-	// fields do not count an odd row, unless its state is a list that contains "dead" or
-	// "done".
+	// Odd is the number of rows that can never be claimed or ended, see [Admin.Odd]. Ready,
+	// Claimed, Retrying and Later do not count odd rows. Dead and Done count an odd row if its
+	// state is a list that contains "dead" or "done".
 	Odd int64
 }
 
@@ -197,7 +197,7 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 
 // Odd returns descriptions of up to twenty odd rows. An odd row can never be claimed or
 // ended, because the package's field, the key or the due date in its document is malformed.
-// For example, a claimed row does not name the slot of its process.
+// An example is a claimed row that does not name the slot of its process.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -209,8 +209,9 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes up to 1,000 odd claimed rows ready and resets their attempts. It returns the
-// number of rows that it changed. A row with a malformed fence stays odd.
+// Repair makes up to 1,000 rows ready that are claimed but have no valid slot or session,
+// and resets their attempts. It returns the number of rows that it changed. A row with a
+// malformed fence still cannot be claimed.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err
@@ -242,9 +243,9 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 	return nil
 }
 
-// SetPaused pauses or resumes the queue. When the queue is paused, the processes stop their
-// claims within about a minute, and running handlers continue. When the queue is resumed,
-// the processes claim rows again within about 10 s.
+// SetPaused pauses or resumes the queue. When the queue is paused, the processes stop
+// claiming rows within about a minute, and running handlers continue. When the queue is
+// resumed, the processes claim rows again within about 10 s.
 func (a *Admin) SetPaused(ctx context.Context, paused bool) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -12,10 +12,11 @@ import (
 // arrivals stores the ready rows and the due times that a process knows.
 //
 // All processes receive the same events of the change stream. After an event about a ready
-// row, each process waits for a random time between zero and the spread. Then it claims the
-// row, unless an event has reported a claim by another process. A claim that finds no row
-// makes the spread four times as long. A claim that finds a row makes it a little shorter.
-// As a result, about one claim in twenty finds no row, for any number of processes.
+// row, each process waits for a random time. The maximum of this time is called the spread.
+// Then the process claims the row, unless an event has reported a claim by another process.
+// A claim that finds no row makes the spread four times as long. A claim that finds a row
+// makes the spread a little shorter. As a result, about one claim in twenty finds no row, for
+// any number of processes.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
@@ -141,9 +142,9 @@ func (a *arrivals) knows() bool {
 	return a.open && a.sure
 }
 
-// isWaited reports whether a worker must try to claim again even if no row becomes ready.
-// This is so if a ready row is blocked by a row that holds its key, and no change stream
-// would report the release of the key.
+// isWaited reports whether ready rows may wait for a key, and no change stream is open.
+// Without a stream, no event reports that a key is free, so a worker must try to claim
+// again.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,9 +166,9 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the result of a claim. If no row was ready, c is nil. Then answered
-// forgets the rows that were known and due at the time of the claim. They are not ready,
-// belong to another queue, or wait for a key.
+// answered records the result of a claim. If no row was ready, c is nil. In that case
+// answered forgets the rows that were known and due at the time of the claim. These rows are
+// not ready, belong to another queue, or wait for a key.
 func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

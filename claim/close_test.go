@@ -127,7 +127,7 @@ func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
 	})
 }
 
-// Serve returns nil if its context ended before the call. The next call returns
+// Serve returns nil if its context ended before the call. The next call of Serve returns
 // ErrClosed.
 func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -13,8 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Config selects the rows of a queue and configures their handling. A field with the zero
-// value has its default. A queue logs to the Logger of its Manager.
+// Config selects the rows of a queue and configures their handling. If a field is zero, its
+// default applies. A queue logs to the Logger of its Manager.
 type Config struct {
 	// Queue is the name of the queue in its collection. All processes of a queue must
 	// have the same Queue, Field, Filter, Due and Key. Default "queue".
@@ -89,9 +89,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name returns the name of the queue as a part of the names of its locks. It is Queue, or
+// name returns the part of the lock names that identifies the queue. It is Queue, or
 // Queue/Field if Field differs from the default. If Queue or Field contains a slash or a
-// colon, that part is quoted, so that different queues have different names.
+// colon, that text is quoted, so that different queues have different names.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {
@@ -140,9 +140,9 @@ func (c Config) problems() (list problems) {
 	return list
 }
 
-// names returns a forbidden name that filter contains, or an empty string. The forbidden
-// names are the given field, the field with a leading dollar, and the operators $where and
-// $jsonSchema, which could read the field.
+// names searches filter for a forbidden name. It returns the name, or an empty string if
+// there is none. The forbidden names are the given field, the field with a leading dollar,
+// and the operators $where and $jsonSchema, which could read the field.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil {
@@ -158,8 +158,8 @@ func names(filter bson.D, field string) string {
 	return ""
 }
 
-// reason returns the reason text in the lock document of a slot. ConfigOf parses Due and Key
-// from this text.
+// reason returns the text that the lock document of a slot stores as the reason for the
+// lock. ConfigOf parses Due and Key from this text.
 func (c Config) reason() string {
 	text := claiming
 	if c.Due != "" {
@@ -177,9 +177,9 @@ const (
 	keyedBy  = ", in chains by "
 )
 
-// ConfigOf returns a Config with the Due and the Key of a queue, for [NewAdmin]. It parses
-// them from the field Why of the [distlock.LockInfo] of a slot. If it cannot parse the text,
-// it returns a zero Config.
+// ConfigOf returns a Config for [NewAdmin] with the Due and the Key of a queue. A worker
+// records them in the field Why of its slot's lock, and why is this field, see
+// [distlock.LockInfo]. If ConfigOf cannot parse why, it returns a zero Config.
 func ConfigOf(why string) (c Config) {
 	rest, is := strings.CutPrefix(why, claiming)
 	if !is {

@@ -77,8 +77,8 @@ func TestConfigOf_Reasons(t *testing.T) {
 	}
 }
 
-// Different queues have different lock names. A part of a lock name is quoted only if it
-// contains a slash or a colon.
+// Different queues have different lock names. Queue or Field is quoted in a lock name only
+// if it contains a slash or a colon.
 func TestConfig_LocksOfTwoQueues_HaveTwoNames(t *testing.T) {
 	t.Parallel()
 	queues := map[string]bool{}

@@ -151,8 +151,8 @@ func (s *server) serve(ctx context.Context, name string, apply func() error) err
 }
 
 // A hundred processes finish 500 rows although they overload the server. They need at most
-// twice the server time of the claims and ends. If the server also has the locks, they need
-// at most twelve times that time.
+// twice the server time of the claims and ends. If the server also stores the locks, they
+// need at most twelve times the server time of the claims and ends.
 func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
 	t.Parallel()
 	for _, each := range []time.Duration{20, 40, 60} {

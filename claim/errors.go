@@ -12,7 +12,8 @@ import (
 
 // The errors of this package:
 //   - ErrLost: the process has lost a row that it had claimed. See [LostError].
-//   - ErrFinished: the handler has returned, or another DoneWith runs or has succeeded.
+//   - ErrFinished: the handler of the row has returned, or another call of DoneWith runs or has
+//     succeeded.
 //   - ErrRunning: Run or Serve was called while another call runs.
 //   - ErrConfig: a configuration, an argument or a query is wrong. See [ConfigError].
 //   - ErrNoSlot: every slot that the process tried is held. This error is only logged.
@@ -31,8 +32,8 @@ var (
 	ErrOver           = errors.New("claim: row is over")
 	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout is matched by the cause of a handler's context if Config.Timeout ended the
-	// context.
+	// ErrTimeout means that Config.Timeout has ended the context of a handler. The cause of
+	// that context matches ErrTimeout.
 	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 

@@ -72,7 +72,7 @@ func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	})
 }
 
-// on sets a hook that only the given commands pass through.
+// The hook applies only to the given commands.
 func (g *gate) on(hook func(apply func() error) error, commands ...string) {
 	g.set(func(_ context.Context, command string, apply func() error) error {
 		if slices.Contains(commands, command) {

@@ -68,7 +68,7 @@ func wished(err error) wish {
 	return wish{}
 }
 
-// An outcome is the end of a claim. Its times are set when the end is sent.
+// An outcome is the end of a claim. Its times are set when the command is sent.
 type outcome struct {
 	c        *claimed
 	end      rows.Ending
@@ -166,9 +166,9 @@ func (e *engine) record(o outcome) {
 	}
 }
 
-// shortened returns the outcome with a shorter error and without the new failure. A server
-// may refuse the longer outcome because it makes the document too large. The second result
-// is false if the outcome is already short.
+// shortened returns the outcome with a shorter error text, and without the failure that the
+// outcome adds to the row. A server may refuse the longer outcome, because the document
+// would become too large. If the outcome is already short, the second result is false.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
 	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
@@ -277,8 +277,8 @@ func cancelled(row rows.Row) rows.Ending {
 }
 
 // contradicts reports whether the mark of a row shows that the server did not apply the
-// ending. The batch does not show this, because a rescuer that ends the claim keeps the
-// batch.
+// ending. The batch of the row does not show this, because the batch stays the same if a
+// rescuer ends the claim.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	switch {
 	case m.State == rows.Done:

@@ -138,7 +138,7 @@ func notBefore(now time.Time, pause time.Duration) time.Time {
 
 // gather is the additional time that a process waits before it wakes a due retry. One
 // command can then wake several retries. If the pause before a retry is longer than
-// ownRetry, the rescue wakes the retry.
+// ownRetry, the process that holds the rescue lock wakes the retry.
 const (
 	gather   = 20 * time.Millisecond
 	ownRetry = time.Minute

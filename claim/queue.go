@@ -23,8 +23,8 @@ type Queue[T any] struct {
 }
 
 // New checks the configuration, creates the missing indexes of the queue, and returns the
-// queue. Close the queue before the Manager. The Manager's database may be on another
-// server. Errors:
+// queue. Close the queue before the Manager. The collection and the Manager's database may be
+// on different servers. Errors:
 //   - a *ConfigError if the configuration is wrong, or if the server does not support chains
 //   - a *distlock.PrivilegeError if a privilege is missing. If the user may not create an index,
 //     the text of the error contains the command that creates the index.
@@ -124,11 +124,11 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 const mostKey = 900
 
 // Insert adds a document unless the collection has a document with the given key. It reports
-// whether it added the document. A key has 1 to 900 bytes. It stays in use until its
+// whether it added the document. A key has 1 to 900 bytes, and stays in use until its
 // document is removed. If ctx is the context of a transaction of [Row.DoneWith], the insert
 // is part of that transaction. Insert creates a unique index, for example on claim.unique if
-// Config.Field is "claim". Some sharded collections cannot have this index. After an error,
-// the document may exist. The caller can then call Insert again.
+// Config.Field is "claim". Some sharded collections cannot have this index. If Insert
+// returns an error, the document may exist. The caller can then call Insert again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err

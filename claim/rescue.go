@@ -43,9 +43,9 @@ func (e *engine) rescue() {
 	}
 }
 
-// rescueEvery returns the time between two rounds of the rescue. Each round tries to acquire
-// the slots that claimed rows name. After enough tries, it takes over the slot of a dead
-// process.
+// rescueEvery returns the time between two rounds of the rescue. In each round, the process
+// tries to acquire the slots that claimed rows name. After enough rounds, it takes over the
+// slot of a dead process.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
@@ -56,8 +56,8 @@ func (e *engine) tryEvery() time.Duration {
 	return min(cfg.MaxWatchGap/3, cfg.Takeover/10)
 }
 
-// watch runs rounds of the rescue until the lock is lost or the queue closes. If it could
-// not read the slots for a ping interval, watch returns false.
+// watch rescues rows until the lock is lost or the queue closes. It returns false if it has
+// failed to read the slots during a whole ping interval.
 func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()

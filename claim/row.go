@@ -53,11 +53,12 @@ func (r *Row[T]) Err() error {
 }
 
 // DoneWith calls the given function in a transaction that also marks the row done. Either
-// both take effect or neither does. The function must pass its own context to its writes.
-// DoneWith may call the function several times. If DoneWith fails and the handler returns
-// nil, the attempt fails with the error of DoneWith. DoneWith returns ErrFinished if the
-// handler has returned, or if another call of DoneWith runs or has succeeded. Other errors:
-// *LostError, ErrNoTransactions, and the error of the function.
+// the writes of the function and the mark take effect together, or none of them does. The
+// function must pass its own context to its writes. DoneWith may call the function several
+// times. If DoneWith fails and the handler returns nil, the attempt fails with the error of
+// DoneWith. DoneWith returns ErrFinished if the handler has returned, or if another call of
+// DoneWith runs or has succeeded. Other errors: *LostError, ErrNoTransactions, and the error
+// of the function.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

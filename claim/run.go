@@ -141,7 +141,7 @@ func (r *run) next() *claimed {
 
 // pass gives back the permit with which a worker has claimed. If the worker found a row,
 // pass may add a permit. If the worker found no row, pass removes the permit, unless it is
-// the last one.
+// the last permit of the run.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,8 @@ func (r *run) pass(found bool) {
 	}
 }
 
-// drop removes a worker's permit to claim, unless it is the last one. It reports whether it
-// removed the permit.
+// drop removes a worker's permit to claim, unless it is the last permit of the run. It
+// reports whether it removed the permit.
 func (r *run) drop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,7 +254,7 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 
 // Serve runs the queue like Run until ctx ends, for example by SIGTERM. When ctx ends,
 // Serve does the following:
-//   - It claims no more rows, and waits for the handlers, at most for the time grace.
+//   - It claims no more rows, and waits for the handlers. The argument grace limits this wait.
 //   - It ends the contexts of the remaining handlers, and waits at most 10 s for them.
 //   - It closes the queue. If a handler still runs, Close continues in the background.
 //

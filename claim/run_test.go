@@ -240,7 +240,7 @@ func TestRun_EndsFail_AreRepeated(t *testing.T) {
 	})
 }
 
-// The pause switch stops the claims of all processes.
+// While the queue is paused, no process claims a row.
 func TestPause_AllProcesses_ClaimNoRow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for range 3 {

@@ -241,8 +241,8 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	return one, nil
 }
 
-// ask returns the conditions for the next claim. With Config.Due it reads the server's clock, and
-// with Config.Key the held keys.
+// ask returns the conditions for the next claim. If Config.Due is set, it reads the server's
+// clock. If Config.Key is set, it reads the held keys.
 func (e *engine) ask() (ask rows.Ask, err error) {
 	ask.Without = e.without()
 	if e.cfg.Due != "" {
@@ -306,7 +306,7 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	return nil, nil
 }
 
-// without returns the _ids of the rows that are set aside now.
+// The result contains the _ids of the rows that are set aside now.
 func (e *engine) without() (ids []bson.RawValue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

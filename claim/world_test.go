@@ -62,7 +62,7 @@ func (l *logs) String() string {
 	return strings.Join(l.text, "")
 }
 
-// with returns the number of log events that contain all of the given words.
+// The result is the number of log events that contain all of the given words.
 func (l *logs) with(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,10 +56,10 @@ func (c *contest) connect(ctx context.Context) error {
 	return err
 }
 
-// race starts all contenders at the same time and returns the sessions of the winners.
-// Each contender calls the given function, which sends one command. The result won
-// reports whether the contender won according to the server's reply. After an error, the
-// contender has neither won nor lost.
+// race starts all contenders at the same time and returns the sessions of the winners. Each
+// contender calls the given function. The function sends one command, and reports whether
+// the contender has won according to the reply of the server. After an error, the contender
+// has neither won nor lost.
 func (c *contest) race(ctx context.Context,
 	try func(ctx context.Context, session bson.ObjectID) (won bool, err error),
 ) ([]bson.ObjectID, error) {
@@ -168,8 +168,8 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round to the tally. last is the document after the round. If the round has
-// exactly one winner, the fence of that document must equal the argument fence.
+// count adds a round to the tally. The argument last is the document after the round. If the
+// round has exactly one winner, the fence of that document must equal the argument fence.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

@@ -45,8 +45,7 @@ func Example_do() {
 
 // The example starts a server and a Manager, acquires a lock, and works under the lock.
 func Example() {
-	// The context of the program ends with a signal. The contexts of the guards end with
-	// it.
+	// A signal ends the context of the program, and with it the contexts of the guards.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 

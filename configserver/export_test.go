@@ -54,8 +54,8 @@ func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
-// Parse parses a client's message. forwarded is the message that the front sends to the
-// backend.
+// Parse parses a client's message. The result forwarded is the message that the front sends
+// to the backend.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err

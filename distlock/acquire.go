@@ -16,9 +16,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the smallest fence that a guard may have. A smaller fence, as in a new lock
-// document, is raised to the server's clock in milliseconds. So fences rise even after an
-// operator deleted the document.
+// unseeded is the smallest fence that a guard may have. If the fence is smaller, as in a new
+// lock document, the Manager replaces it by the time of the acquisition in Unix
+// milliseconds. So fences rise even after an operator deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces limits the retries of a call after the lock document changed between two commands.
@@ -154,10 +154,10 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the command that acquires the lock for a session. If the parameter plainly
-// is set, an exclusive session is sent with [catalog.TryPlain]. TryPlain refuses some
-// free locks, for example a lock in which a foreign manager left shared holders. If
-// plainly is false, the command also acquires these locks.
+// take sends the command that acquires the lock for a session. If the parameter plainly is
+// set, an exclusive session is sent with [catalog.TryPlain]. TryPlain refuses some free
+// locks, for example a lock in which a foreign lock manager left shared holders. If plainly
+// is false, the command also acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -207,9 +207,9 @@ func (a *agent) contend(s *session) (view watch.View, err error) {
 	return view, a.m.heldError(view)
 }
 
-// grantNext grants a free lock to its first waiter. This is necessary after a release by
-// a foreign manager, which grants nothing. If the lock has no waiter, grantNext returns
-// errFree. Otherwise it returns errFree or the reason for the refusal, like contend.
+// grantNext grants a free lock to its first waiter. This is necessary after a release by a
+// foreign lock manager, which grants nothing. The error is errFree if the session may be
+// sent again, else the reason for the refusal.
 func (a *agent) grantNext(s *session, view watch.View) error {
 	if view.Lock == nil || len(view.Lock.Waiters) == 0 {
 		return errFree

@@ -297,7 +297,7 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	})
 }
 
-// The lock is broken, and its holder has detected the loss when breaking returns.
+// breaking breaks a lock and waits until its holder has detected the loss.
 func (w *world) breaking(p *proc, name string) {
 	w.t.Helper()
 	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))

@@ -82,7 +82,8 @@ func (in *agents) join(c *call) {
 	a.adjust()
 }
 
-// of finds or makes the agent of the named lock. The caller holds mu.
+// This method returns the agent of the named lock, and makes it if necessary. The caller
+// holds mu.
 func (in *agents) of(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
@@ -175,9 +176,9 @@ func (a *agent) adjust() {
 	}
 }
 
-// run counts the calls at the head of the queue of callers that can hold the lock
-// together. These are shared calls, or as many calls as there are permits. Each of these
-// calls gets its own entry. The caller holds mu.
+// run returns the number of calls, from the head of the queue of callers, that can hold the
+// lock together. These are shared calls, or as many calls as there are permits. Each of
+// these calls gets its own entry. The caller holds mu.
 func (a *agent) run() int {
 	if len(a.calls) == 0 || a.calls[0].o.mode == catalog.Exclusive {
 		return 0
@@ -308,8 +309,8 @@ func (a *agent) dismiss(e *entry) bool {
 	return e.spare
 }
 
-// timeLeft returns the shortest remaining time of the calls with the given want. It returns 0
-// if no call has a deadline.
+// timeLeft returns the shortest remaining time of the calls whose options are equal to w. It
+// returns 0 if no call has a deadline.
 func (a *agent) timeLeft(w want) (left time.Duration) {
 	now := a.m.cfg.Clock.Now()
 	a.in.mu.Lock()
@@ -393,7 +394,7 @@ func (in *agents) waiting() (n int, oldest time.Duration) {
 
 // An entry is one place of an agent in the queue of the lock document. Its sessions are
 // queued one after the other, until one of them is granted the lock. The entry can serve
-// every call with an equal want.
+// every call with equal options.
 type entry struct {
 	a       *agent
 	m       *Manager

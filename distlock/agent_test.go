@@ -70,8 +70,8 @@ func TestLock_CommandsForOneLockFail_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// Callers with a short WaitAtMost can use both queue entries of a process again and again.
-// A caller that waits longer still gets a place in the queue.
+// A process has at most two queue entries. Even if callers with a short WaitAtMost use both
+// of them again and again, a caller that waits longer gets a place in the queue.
 func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)

@@ -35,7 +35,7 @@ type Config struct {
 
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
-	Client        *mongo.Client          // of the application, acquires and releases; not closed
+	Client        *mongo.Client          // the application's, to acquire and release; not closed
 	// PingClient is the client of the heartbeat if Client is set. If PingClient is nil, New
 	// makes that client from URI or ClientOptions. If neither is set, the heartbeat shares
 	// Client. An application that uses up the connection pool of Client can then lose its
@@ -50,7 +50,7 @@ type Config struct {
 	// If the holder and the contender have different values, the longer one counts. Default
 	// 15 min; at most 7 days, or 15 min in the database named config of a config server.
 	Takeover time.Duration
-	Margin   time.Duration // a holder stops trusting its locks this much earlier; default Takeover/4
+	Margin   time.Duration // guards are lost this long before Takeover is over; default Takeover/4
 
 	// Poll is the pause of a waiting call after its first failed command. Further failures
 	// lengthen the pause, up to PollMax. Without change streams, a process polls for its

@@ -22,8 +22,8 @@ func wantDeadlock(t *testing.T, err error) {
 	}
 }
 
-// If a caller passes the context of a guard to Lock and would wait for that guard, Lock
-// returns a DeadlockError and sends no command.
+// If Lock would wait for the guard whose context it gets, Lock returns a DeadlockError and
+// sends no command.
 func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

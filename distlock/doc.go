@@ -10,10 +10,10 @@
 //
 // # Guarantees
 //
-// At most one guard of a name is trusted at any instant. This guarantee holds for any
-// number of processes, under crashes, pauses, partitions, lost replies and elections. It
-// also holds if one clock has any wrong VALUE. It assumes that the clock RATES of two
-// processes, measured over a takeover time, differ by less than the factor
+// At most one guard of a name is trusted at any instant. This guarantee holds for any number
+// of processes, under crashes, pauses, partitions, lost replies and elections. It also holds
+// if the VALUE of one clock is wrong by any amount. The guarantee assumes that the clock
+// RATES of two processes, measured over a takeover time, differ by less than the factor
 //
 //	Takeover : (Takeover - Margin)        default 15 min : 11 min 15 s = 1.33
 //
@@ -46,9 +46,10 @@
 //
 // # Terms
 //
-//   - Process: one Manager. Its process id is <host>:<pid>:<unix seconds>:<uuid>. A process takes a
-//     new id at every start, after it was condemned, and after it found a twin. A twin is another
-//     process with the same id, for example after the restore of a snapshot.
+//   - Process: one Manager. Its process id is <host>:<pid>:<unix seconds>:<uuid>. A
+//     process takes a new id at every start, after it was condemned, and after a twin or
+//     an operator changed its ping document. A twin is another process with the same id,
+//     for example after the restore of a snapshot.
 //   - Holder: a process or caller that has the lock. Contender: a process or caller that wants it.
 //   - Queue: the waiters of a lock, in its document. A process has at most two entries in a queue,
 //     and more only with [Shared] and [Permits]. Waiter: a contender with an entry.

@@ -91,7 +91,7 @@ func subjectOf(evidence string) string {
 	return process
 }
 
-// A background emits the events of the pinger and of package watch. It implements
+// The type background emits the events of the pinger and of package watch. It implements
 // [pinger.Told] and [watch.Events].
 type background struct {
 	*emitter
@@ -145,8 +145,9 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 //
 // The events of a lock session are its acquisition, then its loss, if any, then its release
 // or drop. If a guard is lost before the caller gets it, the event is a failed acquisition.
-// These have no events: [TryGuard.Reenter], a release that is not the last one,
-// [DistributedLock.LockInTransaction], and calls with a bad name, option or context.
+// These have no events: [TryGuard.Reenter], the release of a guard while another guard of
+// the same acquisition remains, [DistributedLock.LockInTransaction], and calls with a bad
+// name, option or context.
 type Observer interface {
 	Observe(e Event)
 }
@@ -230,7 +231,7 @@ const (
 	EventCondemned   EventKind = iota + 100 // this process declared Previous dead; Rule, Evidence
 	EventPing                               // a ping was acknowledged; Waited, Late, Skew
 	EventPingFailed                         // a ping failed; Waited, Late, Err
-	EventProcessOver                        // the process id was condemned or has a twin; Err
+	EventProcessOver                        // the process gave up its process id; Err
 )
 
 // String returns the word that the log uses for the kind.
@@ -304,8 +305,8 @@ var causes = []struct {
 //   - for a failed acquisition: "held", "permits", "deadlock", "canceled" (its context
 //     ended), "no heartbeat"
 //   - for a lost guard: "no ping" (no ping was acknowledged in time), "condemned", "ping
-//     changed" (by a twin or an operator), "lease", "taken" (another process has the
-//     lock), "removed"
+//     changed" (by a process with the same id, or by an operator), "lease", "taken"
+//     (another process has the lock), "removed"
 //   - for any failed command: "unavailable", "unknown" (the outcome is unknown), "denied"
 //     (a privilege is missing), "malformed", "closed", "other"
 func (e Event) Cause() string {

@@ -169,11 +169,11 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 // holds the lock, or commits nothing. MongoDB ends a transaction after 60 s
 // (transactionLifetimeLimitSeconds).
 //
-// While a guard holds the lock, the call polls outside of the transaction, without a
-// queue entry, and takes over a dead holder. If the transaction has read a document
-// before, it sees the lock as it was at that read. If the lock was held then, the error
-// has the driver's label TransientTransactionError, and Session.WithTransaction runs its
-// callback again.
+// While a guard holds the lock, the call polls outside of the transaction, without a queue
+// entry, and takes over a dead holder. If the transaction has already read a document, it
+// sees the lock as it was at that read. If the lock was held then, the error has the
+// driver's label TransientTransactionError, and Session.WithTransaction runs its callback
+// again.
 //
 // Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
@@ -268,9 +268,9 @@ func (c *call) enterTransaction(ctx context.Context) error {
 	return nil
 }
 
-// evictDead evicts dead processes. If a living holder or waiter remains, evictDead
-// returns a *HeldError. If the lock is used with [Permits], and one of these processes is
-// not silent, the error is a *PermitMismatchError.
+// evictDead evicts dead processes. If a living holder or waiter remains, evictDead returns a
+// *HeldError. If a process that is not silent uses the lock with [Permits], the error is a
+// *PermitMismatchError instead.
 func (c *call) evictDead(ctx context.Context, view watch.View) error {
 	_, err := c.m.judge.EvictDead(ctx, view, len(view.Suspects))
 	if err != nil && !errors.Is(err, catalog.ErrNoMatch) {

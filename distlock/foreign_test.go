@@ -112,8 +112,8 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	}
 }
 
-// mark condemns the manager's ping document. Contenders of this version never condemn a
-// manager.
+// mark condemns the ping document of MongoDB's lock manager. Contenders of this version
+// never do this.
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}

@@ -20,8 +20,8 @@ import (
 // quick sets a takeover time of two minutes, because tests with a full queue are slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill starts as many processes as the queue has places, and queues one waiter in each.
-// Killing p kills these processes. The returned function ends the waits.
+// fill starts as many processes as the queue has places, and queues one waiter in each. If p
+// is killed, these processes are killed too. The returned function ends the waits.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -87,8 +87,8 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// Callers that ask for another number of permits must wait. Another caller of the same
-// process can still acquire a free permit.
+// Callers whose number of permits differs from the lock's number must wait. Meanwhile a
+// caller of the same process with the right number can acquire a free permit.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -110,8 +110,8 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 // span is the time for which a caller held the lock.
 type span struct{ from, to time.Time }
 
-// Each caller of each process holds the lock once. The spans are in the order of their
-// ends.
+// crowd lets each caller of each process hold the lock once. It returns the spans in the
+// order of their ends.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex

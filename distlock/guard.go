@@ -32,7 +32,7 @@ type TryGuard struct {
 
 	release sync.Once // sets the fields below
 	last    bool      // this guard was released last; the holding stores the outcome
-	outcome error     // of a release that was not the last one
+	outcome error     // of the release, if another guard remained
 }
 
 // A holding is the state that all guards of one acquisition share.
@@ -73,7 +73,8 @@ type holding struct {
 
 type lineageKey struct{}
 
-// A lineage is a linked list: the guard acquired last, and the lineage without it.
+// A lineage is a linked list: the guard that was acquired last, and the lineage of the
+// earlier guards.
 type lineage struct {
 	h     *holding
 	above *lineage
@@ -377,8 +378,9 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// This guard causes no deadlock. Another Manager may use another store. The server
-			// refuses a call with another limit. A lost guard may no longer hold the lock.
+			// The new call does not wait for this guard. The guard may belong to another Manager,
+			// and so to another store. It may be lost. If it has another limit, the server refuses
+			// the call immediately.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

@@ -298,7 +298,7 @@ func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 // lost immediately.
 //
 // Break returns a row for each process that was granted the lock. Without a grant it returns
-// one row that is not Held, or no row if other holders remain.
+// one row whose field Held is false, or no row if other holders remain.
 //
 // Errors: as Locks; those of [New] for an unfit server; [ErrFenceMismatch]; [ErrBadName];
 // [ErrBadOption] for two sessions, and for a reason that is empty or longer than 1,016

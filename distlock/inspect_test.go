@@ -128,8 +128,8 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// PutFirst returns an error if the lock is shared or lost, or the given waiter is not
-// queued. It also does for a nil guard and a released guard. The lock does not change.
+// PutFirst returns an error for a shared, lost, released or nil guard, and if the given
+// waiter is not queued. The lock does not change.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

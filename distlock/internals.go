@@ -125,9 +125,9 @@ func (in internals) RequestYield(ctx context.Context, name, why string) error {
 
 // PutFirst moves a waiter to the front of the queue, so that the release of this guard
 // grants the lock to that waiter. The parameter waiter is the session of that waiter, as in
-// LockInfo. Of several calls, the last one counts. If the waiter has left the queue, the
-// release grants the lock to the next waiter. PutFirst sends a read and a compare-and-set.
-// If ctx comes from InTransaction, both are part of the transaction.
+// LockInfo. If PutFirst is called several times, the last call counts. If the waiter has
+// left the queue, the release grants the lock to the next waiter. PutFirst sends a read and
+// a compare-and-set. If ctx comes from InTransaction, both are part of the transaction.
 //
 // Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a
 // permit; ErrOutcomeUnknown, after which PutFirst may be called again; ErrUnavailable;

@@ -15,9 +15,10 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// whileClosing closes a process that runs Do, while another process waits for the lock.
-// within is the time limit of Close. work is the time for which the function given to Do
-// runs after its context has ended. The returned durations count from the start of Do.
+// whileClosing closes a process that runs Do, while another process waits for the lock. The
+// parameter within is the time limit of Close. The parameter work is the time for which the
+// function given to Do runs after its context has ended. The returned durations count from
+// the start of Do.
 func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	p *proc, ended, closed, did, next time.Duration, closing, doing error,
 ) {
@@ -112,7 +113,8 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// If Close releases the lock before Do calls the given function, Do does not call it.
+// If Close releases the lock before Do has called the given function, Do never calls the
+// function.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {

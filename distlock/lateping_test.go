@@ -168,8 +168,8 @@ func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	})
 }
 
-// If a late copy of an enter command acquires the lock again after its release, Close
-// releases the lock.
+// If a late copy of an enter command acquires the lock again after the lock was released,
+// Close releases the lock.
 func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

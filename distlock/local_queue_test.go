@@ -51,8 +51,8 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// Each call of Lock has the option WaitAtMost(d). The calls end when one of them acquires
-// "a".
+// impatient repeats calls of Lock with WaitAtMost(d) in a new goroutine, until a call
+// acquires the lock "a".
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {

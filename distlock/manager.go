@@ -334,7 +334,7 @@ type Stats struct {
 
 	Held       int              // acquisitions that were not released, including lost ones
 	Waiting    int              // calls of Lock and Do that wait for their locks
-	OldestWait time.Duration    // longest wait of a call, without candidates, followers and rescuers
+	OldestWait time.Duration    // longest wait of a call, not counting elections, loops and queues
 	Unreleased int              // sessions that are still to be released in the background
 	PingAge    time.Duration    // time since the last acknowledged ping was sent
 	TrustedFor time.Duration    // time for which guards are trusted if no ping follows; 0 when lost
@@ -348,7 +348,7 @@ type Stats struct {
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
 	Version         string // as the server reports it, such as "7.0.5"
-	Primary         string // election id of the primary, or start of a standalone server
+	Primary         string // election id of the primary, or start time of a standalone server
 	Embedded        bool   // the embedded server
 	ConfigServer    bool   // a mongod with --configsvr
 	Transactions    bool

@@ -116,7 +116,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	})
 }
 
-// If a holder dies, a waiter acquires the lock at most one poll after the takeover time.
+// If a holder dies, a waiter acquires the lock at most one poll interval after the takeover
+// time.
 func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -127,8 +127,8 @@ func processes(w *world) []string {
 	return ids
 }
 
-// If a waiter gets the lock while another process tries to evict it from the queue, it
-// keeps the lock.
+// If a waiter gets the lock while another process tries to evict it from the queue, the
+// waiter keeps the lock.
 func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

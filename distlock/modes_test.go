@@ -223,8 +223,9 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// Locks and Waiters of an Inspector list each holder and waiter with its data, and return
-// errors for malformed documents. Break grants a lock to the next waiter.
+// The methods Locks and Waiters of an Inspector list each holder and waiter with its data,
+// and return errors for malformed documents. The method Break grants a lock to the next
+// waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

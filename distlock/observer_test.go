@@ -302,7 +302,8 @@ func (f observerFunc) Observe(e distlock.Event) { f(e) }
 
 type mark struct{}
 
-// A traced records the value of the key mark from the context of each event.
+// traced is an observer that records the value of the key mark from the context of each
+// event.
 type traced struct {
 	diary
 	marks []string

@@ -52,7 +52,7 @@ func otherLimit(waiters int) func(w *world, h, q *proc, opts []distlock.Option) 
 	}
 }
 
-// Afterwards another caller with the same options must wait.
+// hold acquires the lock "a" so that another caller with the same options must wait.
 func (p *proc) hold(opts []distlock.Option) {
 	p.w.t.Helper()
 	g := p.mustTry("a", opts...)

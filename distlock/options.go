@@ -36,12 +36,12 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8 without
-// NUL. In mongos it is an argument of lock_try.
+// Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8
+// without NUL. It corresponds to an argument of lock_try in mongos.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
 // Label sets the caller's name in the field who. The label is at most 128 bytes without a
-// colon. The default is "go". In mongos it is the name of the thread.
+// colon. The default is "go". mongos records the name of the thread instead.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and

@@ -95,8 +95,8 @@ func (t *ownedSessions) releaseLater(h *holding) {
 	t.m.pinger.ReleaseLater(h.session, h.term)
 }
 
-// releasedLate returns the fence of a guard that the background has released. For a session
-// without a guard, such as a waiter's, it returns 0.
+// releasedLate returns the fence of a guard that was released in the background. For a
+// session without a guard, such as a waiter's, it returns 0.
 func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

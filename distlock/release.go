@@ -29,9 +29,9 @@ import (
 // Release returns nil if the lock was freed while the guard was trusted. Errors:
 //
 //   - *LostError: the guard was lost before the release. If the lock document still
-//     contains the session, the background frees the lock after the next acknowledged
-//     ping. If that ping reveals a twin, a copy of this process with the same process
-//     id, the lock is left to the twin.
+//     contains the session, the Manager frees the lock in the background after the next
+//     acknowledged ping. That ping may reveal a twin, which is a copy of this process with
+//     the same process id. Then the lock is left to the twin.
 //   - An error that matches [ErrClosed]: Close freed the lock before Release.
 //   - *ReleaseError: every try failed.
 //

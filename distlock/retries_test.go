@@ -110,9 +110,9 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// By repeated short waits, a contender can take a lock over even if it cannot enter the
-// queue. It cannot enter a full queue, a semaphore with another limit, or a queue within a
-// transaction.
+// A contender cannot enter the queue if the queue is full, the semaphore has another limit,
+// or the call is part of a transaction. By repeated short waits it still takes the lock
+// over.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {

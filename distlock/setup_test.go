@@ -73,7 +73,7 @@ func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
 	return &proc{Proc: p, store: p.Store, w: w}
 }
 
-// The process is cut off from the server. For other processes it is dead.
+// kill cuts the process off from the server. Other processes treat it as dead.
 func (p *proc) kill() {
 	p.Kill()
 	for _, fellow := range p.fellows {

@@ -73,8 +73,9 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// The age of the last ping plus the remaining time of trust is the time for which a ping
-// keeps guards valid. If the clock of the process is an hour behind, the skew is an hour.
+// Until the deadline, the sum of PingAge and TrustedFor in Stats is the time for which a
+// ping keeps guards valid. If the clock of the process is an hour behind, the skew is an
+// hour.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -95,8 +96,8 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	})
 }
 
-// Stats counts each command once, by its kind. A listing counts as one command, for any
-// number of rows.
+// Stats counts each command once, by its kind. A listing of many locks counts as one
+// command.
 func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -150,7 +150,7 @@ func newSentCommands() sentCommands {
 	return c
 }
 
-// kinds maps each operation that [Stats] counts under another name to that name.
+// kinds contains the operations that [Stats] counts under the name of another operation.
 var kinds = map[catalog.Op]catalog.Op{
 	catalog.OpEnter: catalog.OpAcquire, catalog.OpEnterTransaction: catalog.OpAcquire,
 	catalog.OpRead: catalog.OpSnapshots, catalog.OpListWaited: catalog.OpList,
@@ -172,10 +172,10 @@ func (c sentCommands) byKind() map[string]int64 {
 // the error of the command.
 const grace = 50 * time.Millisecond
 
-// prompt returns a store that counts its operations. An operation returns when its
-// context ends. The command of the operation continues, because the driver closes the
-// connection of a cancelled command. A command ends when limit has passed, or when the
-// context life ends. If a write is not answered in time, its outcome is unknown.
+// prompt returns a store that counts its operations. An operation returns when its context
+// ends, but only a listing cancels its command then, because the driver closes the
+// connection of a cancelled command. Any other command continues until limit has passed or
+// the context life ends. If a write is not answered in time, its outcome is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {

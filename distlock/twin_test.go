@@ -205,9 +205,9 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	}
 }
 
-// A process may take a session of its twin for an abandoned session and try to release it.
-// If it finds the twin before the release succeeds, it does not try again. In this test
-// the first try fails.
+// A process may mistake a session of its twin for an abandoned session. A twin is a copy
+// with the same process id. If the process finds the twin before the release of that session
+// succeeds, it does not try again.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -232,8 +232,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	})
 }
 
-// If a process was suspended beyond its deadline and has a twin, it releases no session of
-// the twin, neither by Release nor by Close.
+// If a process was suspended beyond its deadline while a copy with the same process id runs,
+// it releases no session of the copy, neither by Release nor by Close.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
@@ -264,8 +264,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	}
 }
 
-// If a process was cut off and its ping number is larger than that of its twin, it still
-// releases no session of the twin.
+// If a process was cut off while a copy with the same process id runs, it releases no
+// session of the copy. This holds even if its ping number is larger than that of the copy.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
@@ -307,7 +307,8 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// If a process finds a twin while it repeats a release, Release returns ErrLockLost.
+// If a process finds a copy with the same process id while it repeats a release, Release
+// returns ErrLockLost.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

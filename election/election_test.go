@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If the function returns early, the next candidate leads at once. The old leader queues
-// again after a pause, behind the other candidates.
+// If the leader's function returns early, the next candidate leads at once. The old leader
+// queues again after a pause, behind the other candidates.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -181,7 +181,7 @@ func ended() context.Context {
 	return ctx
 }
 
-// If the lock is lost before the term begins, the function is not called.
+// If the lock is lost before the term begins, Run does not call the given function.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -233,8 +233,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
-// If the context ends at the instant of the grant, the function is not called, and the
-// lock is free afterwards.
+// If the context of Run ends at the instant of the grant, Run does not call the given
+// function, and the lock is free afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -288,8 +288,8 @@ func (f calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A panic ends the term with an error, and consecutive panics double the pause. A
-// function that calls runtime.Goexit also gives up leadership.
+// If the function given to Run panics, the term ends with an error. Consecutive panics
+// double the pause. A function that calls runtime.Goexit also gives up leadership.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -371,7 +371,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 	})
 }
 
-// If the function calls Resign with its own context, Resign does not wait for the
+// If the leader's function calls Resign with its own context, Resign does not wait for the
 // function.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -45,7 +45,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	})
 }
 
-// If the candidate has left, is silent or is unknown, Handover fails and the leader
+// If the named candidate has left, is silent or is unknown, Handover fails and the leader
 // continues.
 func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -74,8 +74,8 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// If the candidate died just before the hand-over, Handover succeeds. Another candidate
-// leads after the takeover time.
+// If the named candidate died just before the hand-over, Handover succeeds. Another
+// candidate leads after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -95,7 +95,7 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	})
 }
 
-// If the candidate leaves the queue during Handover, the next candidate leads and
+// If the named candidate leaves the queue during Handover, the next candidate leads and
 // Handover returns ErrNoCandidate.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -134,7 +134,8 @@ func panicked(value any) *PanicError {
 	return &PanicError{Value: fmt.Sprint(value), Stack: string(debug.Stack())}
 }
 
-// complain waits for half of Config.Margin, and logs if the function still runs.
+// complain logs a warning if the leader's function has not returned half of Config.Margin
+// after the end of its context.
 func (t *term) complain(clk clock.Clock) {
 	patience := t.e.manager.Config().Margin / 2
 	if clock.Sleep(clk, patience, t.returned) {

@@ -34,7 +34,7 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
 }
 
 // chains records each row that is handled out of order or at the same time as another row
-// with its key.
+// with the same key.
 type chains struct {
 	mu   sync.Mutex // guards the fields below
 	busy map[string]bool
@@ -134,7 +134,7 @@ func TestChains_NewSaysSo(t *testing.T) {
 }
 
 // A key with many rows does not make a claim slow. The query for held keys reads only an
-// index. The query for the first row reads at most the rows of one key and two more,
+// index. The query for the first row reads at most the rows of one key and two more rows,
 // without a sort.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func jobs(n int) []job {
 	return list
 }
 
-// Run is called in the background. The returned function ends Run and waits until it
+// runs calls Run in a new goroutine. The returned function ends Run and waits until it
 // returns.
 func runs(
 	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
@@ -210,8 +210,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// If a validator of the collection refuses the claims of some rows or the ends of these
-// claims, all other rows are still done.
+// If a validator of the collection refuses the writes that begin or end the claims of some
+// rows, all other rows are still done.
 func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

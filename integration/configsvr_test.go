@@ -73,8 +73,8 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	})
 }
 
-// meetTheOther waits until createDatabase returns. It only reads, and logs the lock document
-// while MongoDB's lock manager holds the lock.
+// meetTheOther waits until createDatabase returns. Meanwhile it logs the lock document while
+// MongoDB's lock manager holds the lock.
 func (w *world) meetTheOther(t *testing.T, name string, created <-chan error) {
 	t.Helper()
 	for {

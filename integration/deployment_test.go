@@ -290,8 +290,8 @@ var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// Duration of one write to the embedded server at pace 1, with the race detector on two
-// mostly idle cores.
+// usual is the duration of one write to the embedded server at pace 1, with the race
+// detector on two mostly idle cores.
 const usual = 12 * time.Millisecond
 
 // measurePace sets pace from the time of writes to the embedded server.

@@ -128,7 +128,8 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 // transacting lists the deployments that have transactions in the database of the tests.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
-// transact runs work in a transaction. The driver may run work several times.
+// transact calls the given function in a transaction. The driver may call the function
+// several times.
 func transact(ctx context.Context, client *mongo.Client, work func(context.Context) error) error {
 	s, err := client.StartSession()
 	if err != nil {
@@ -173,7 +174,7 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 }
 
 // Transactions and guards of one lock exclude each other. Each of them reads and writes a
-// counter outside of any transaction, and no update is lost. A pool of one or two
+// counter outside of any transaction, and no update is lost. A client with one or two
 // connections is enough.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()

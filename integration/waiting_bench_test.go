@@ -170,9 +170,9 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
-// row reports times as multiples of a least write, and the number of commands per hand-over.
-// It reports getMores separately, because a change stream sends a getMore each second, even
-// without events.
+// row reports times as multiples of the duration of one small write, and the number of
+// commands per hand-over. It reports getMores separately, because a change stream sends a
+// getMore each second, even without events.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()

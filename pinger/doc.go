@@ -41,11 +41,11 @@
 // changes nothing.
 //
 // The store also checks that the document contains a ping of the same process. The field
-// local of the document is the wall clock of the process at a ping. It must be the time
-// of the last acknowledged ping, or of one of the 63 latest pings after that. If two
-// processes share one id, the second one to ping finds the local time of the first. The
-// second process takes a new id, and the first keeps the document and its locks. Local
-// times are compared in milliseconds.
+// local of the document is the wall clock of the process at a ping. It must be the time of
+// the last acknowledged ping, or of one of the 63 latest pings after that. If two processes
+// share one id, the second process to ping finds the local time of the first process. The
+// second process takes a new id, and the first process keeps the document and its locks.
+// Local times are compared in milliseconds.
 //
 // If the document was removed, the next ping creates it again. The reply shows the
 // creation, and the process takes a new id. If a delayed ping created the document first,

@@ -129,9 +129,9 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// A doubt is a command whose outcome is unknown, so it may still acquire a lock. If the
-// process has given up the id of that command, Close returns ErrUnknownOutcome. If a twin
-// uses that id, the lock belongs to the twin, and Close returns nil.
+// A doubt is a command with an unknown outcome, which may still acquire a lock. If the
+// process has given up the id of that command, Close returns ErrUnknownOutcome. If a copy of
+// the process uses that id, the lock belongs to the copy, and Close returns nil.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
@@ -188,8 +188,8 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
-// The pinger keeps no reference to a term that is over, even if Reap found a ghost in
-// that term.
+// The pinger keeps no reference to a term that is over, even if Reap found an abandoned
+// session in that term.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		var away atomic.Bool

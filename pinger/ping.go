@@ -24,9 +24,9 @@ type beat struct {
 	mine []time.Time
 }
 
-// mostMine is the maximum length of beat.mine. When mine is full, the oldest time after
-// the acknowledged ping is dropped. If the document contains a dropped time, the process
-// assumes a twin.
+// mostMine is the maximum length of beat.mine. When mine is full, the oldest time after the
+// acknowledged ping is dropped. If the document contains a dropped time, the process assumes
+// a twin, a second process with the same id.
 const mostMine = 64
 
 // errRemoved reports that a ping has created the ping document again after its removal.

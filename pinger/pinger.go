@@ -73,8 +73,8 @@ type Config struct {
 	Limit time.Duration
 	// PruneAge is the age at which the ping of a process without a lock is deleted; default 4 days.
 	PruneAge time.Duration
-	// PruneEvery is the mean time between two prunings; default 1 h. Each time varies by up to
-	// half.
+	// PruneEvery is the mean time between two prunings; default 1 h. The actual time is
+	// random, from half of PruneEvery to one and a half.
 	PruneEvery time.Duration
 	// PruneLocks makes the pinger delete the documents of free locks that were not acquired
 	// for PruneAge.
@@ -216,9 +216,10 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 // context ctx bounds all steps. The error names the locks that could not be released. A
 // second call returns nil immediately.
 //
-// If the term is over, a twin may have pinged under the same process id. Close then sends
-// a ping, which detects a twin. Close does not release the locks of a twin. If the term
-// is still over after this ping, Close does not remove the ping document.
+// A twin is a copy of this process with the same process id. If the term is over, a twin may
+// have pinged. Close then sends a ping, which detects a twin. Close does not release the
+// locks of a twin. If the term is still over after this ping, Close does not remove the ping
+// document.
 //
 // Close waits for a ping in progress. Otherwise the server could apply the ping after the
 // removal and create the document again.

@@ -100,8 +100,9 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 // read and returns the error of that read. For 10,000 held locks, the reply has a size of
 // 1.5 MB and takes 14 ms to decode.
 //
-// Reap must follow an acknowledged ping of term t. That ping shows that no twin has the
-// same process id. Reap acts only while t lasts, because a later ping may find a twin.
+// Reap must follow an acknowledged ping of term t. That ping shows that no twin, a copy of
+// this process, uses the same process id. Reap acts only while t lasts, because a later ping
+// may find a twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -146,9 +147,9 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 }
 
 // Doubt records that a command of term t has an unknown outcome, and that its session may
-// appear in a lock later. Reap releases the session when it appears. After a call of
-// Doubt, Close reaps once more. If the process id ends because of a twin, the doubt has
-// no effect.
+// appear in a lock later. Reap releases the session when it appears. After a call of Doubt,
+// Close reaps once more. If the process gives up its id because of a twin, a second process
+// with the same id, the record has no effect.
 func (p *LockPinger) Doubt(t *Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,9 +179,9 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	return p.lastReap(ctx, now) && settled, true
 }
 
-// lastReap sends a ping, which detects a twin, and then reaps. It returns true if no
-// ghost of the id can keep a lock held. If the ping detects a twin, lastReap also returns
-// true, because the sessions then belong to the twin. If the id ends for another reason,
+// lastReap sends a ping, which detects a twin, and then reaps. It returns true if no ghost
+// of the id can keep a lock held. If the ping detects a twin, lastReap also returns true,
+// because the sessions then belong to the twin. If the id is given up for another reason,
 // lastReap returns false.
 func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {

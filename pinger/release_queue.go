@@ -73,11 +73,11 @@ func (q *releaseQueue) drain() {
 	q.closed = true
 }
 
-// ReleaseSoon removes the session of an abandoned call from its lock, in the background.
-// The session may hold the lock or wait for it. The first try begins immediately. Further
-// tries follow each read of the reaper, and Close tries once more. At most 16 commands
-// run at a time. The argument t is the term of the session, see [LockPinger.Releasing].
-// ReleaseSoon does no I/O and never blocks.
+// ReleaseSoon removes the session of an abandoned call from its lock, in the background. The
+// session may hold the lock or wait for it. The first try begins immediately. After a
+// failure, the pinger tries again each time the reaper has read the sessions in the store,
+// and Close tries once more. At most 16 commands run at a time. The argument t is the term
+// of the session, see [LockPinger.Releasing]. ReleaseSoon does no I/O and never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, t *Term) { p.enlist(s, release{term: t}) }
 
 // ReleaseLater does the same as ReleaseSoon, after a failed release or an acquisition with an

@@ -17,8 +17,8 @@ var (
 	ErrLapsed = errors.New("no ping was acknowledged in time")
 	// ErrCondemned means that a contender declared the process dead.
 	ErrCondemned = errors.New("the process was condemned by a contender")
-	// ErrForked means that the ping document differs from the last ping of this process.
-	// A twin has pinged under the same process id, or an operator edited or removed the
+	// ErrForked means that the ping document differs from the last ping of this process. A
+	// second process with the same id has pinged, or an operator edited or removed the
 	// document.
 	ErrForked = errors.New("the ping document was changed by somebody else")
 	// ErrStopped means that the pinger was closed.
@@ -39,8 +39,8 @@ func newIdentity(process string) *identity {
 	return id
 }
 
-// twins reports whether the id was given up because of a twin. The sessions of the id
-// then belong to the twin.
+// twins reports whether the id was given up because of a twin, a second process with the
+// same id. The sessions of the id then belong to the twin.
 func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
 
 // A Term is a period in which a process may trust its locks; see the package comment. It is safe

@@ -18,9 +18,10 @@ var ErrNotDue = errors.New("singleton: no slot is due")
 // beginTries is the maximum number of tries in one call of BeginSlot.
 const beginTries = 3
 
-// LatestSlot returns the latest slot in the period after last, up to and including now. If
-// last is zero, the period begins about eight years before now. If the period has no slot,
-// the error is [ErrNotDue]. Other errors: [ErrBadSchedule]; [ErrBadArgument] if s is nil.
+// LatestSlot returns the latest slot that is after the argument last and not after the
+// argument now. If last is zero, LatestSlot searches the period of about eight years that
+// ends now. If there is no slot, the error is [ErrNotDue]. Other errors: [ErrBadSchedule];
+// [ErrBadArgument] if s is nil.
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")

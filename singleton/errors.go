@@ -11,12 +11,11 @@ import (
 // The errors of this package.
 var (
 	// ErrBadArgument is returned before any I/O if an argument is not valid. Its text names
-	// the argument and the problem. RunNow and ForgetFuture first read the record, and also
-	// return ErrBadArgument if the record has the wrong kind.
+	// the argument and the problem. RunNow and ForgetFuture also return ErrBadArgument if they
+	// read a record of the wrong kind.
 	ErrBadArgument = errors.New("singleton: bad argument")
-	// ErrNeverFires is returned by RunSlots if the schedule has no further slot. Then the
-	// method Next of the schedule returns the zero time. RunSlots also checks this before any
-	// I/O.
+	// ErrNeverFires is returned by RunSlots if the schedule has no further slot, because its
+	// method Next returns the zero time. RunSlots also checks this before any I/O.
 	ErrNeverFires = errors.New("singleton: the schedule never fires")
 	// ErrBadSchedule is returned by RunSlots and LatestSlot if the schedule violates a rule of
 	// [Schedule], or if far too many slots are due.

@@ -11,7 +11,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// Run calls a function every interval, in one of the processes that run this code.
+// Run calls a function once in each interval, in one of the processes that run this code.
 func ExampleRun() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()

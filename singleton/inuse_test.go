@@ -131,7 +131,7 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	}
 }
 
-// The log has the stack of a round that panicked.
+// The log contains the stack of a round that panicked.
 func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		var log assert.Log

@@ -11,8 +11,8 @@ import (
 )
 
 // A Loop describes a function that runs at an interval, in one of several processes. All
-// these processes must have a Loop with the same name. An optional field with the zero value
-// has its default.
+// these processes must have a Loop with the same name. If an optional field is zero, its
+// default applies.
 type Loop struct {
 	// Name is the name of the lock, and the _id of the settings document and the record.
 	// Required.
@@ -20,23 +20,23 @@ type Loop struct {
 	// Store is the store of the settings and the record. The default is a store in the
 	// database of the locks. RunNow requires a Store.
 	Store Store
-	// Every is the time from the beginning of a round to the beginning of the next, at
-	// least 1 ms. If a round takes longer, the next round follows immediately. Required.
+	// Every is the interval between the beginnings of two consecutive rounds, at least 1 ms.
+	// If a round takes longer, the next round follows immediately. Required.
 	Every time.Duration
-	// Jitter is the maximum of a random time. This time is added to each interval, and to each
-	// pause after a failure. Default zero.
+	// Jitter is the maximum random time that Run adds to each interval, and to each pause
+	// after a failure. Default zero.
 	Jitter time.Duration
-	// Do is the function that runs a round. Its context ends if the lock is lost, if the
-	// Manager is closed, or if Drain has passed since the end of Run's context. The function
-	// must return then, because Run waits for it. Pass the fence of the guard to the resources
-	// that the function writes to. If the function returns an error or panics, the round fails
-	// and the loop continues. Required.
+	// The function Do runs a round. Its context ends if the lock is lost, if the Manager is
+	// closed, or if Drain has passed since the end of Run's context. The function must return
+	// then, because Run waits for it. Pass the fence of the guard to the resources that the
+	// function writes to. If the function returns an error or panics, the round fails and the
+	// loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
 	// Turn is the number of rounds after which a process releases the lock to the next
 	// process. By default a process keeps the lock.
 	Turn int
-	// Why is the reason text in the lock document, see [distlock.Why]. Default "runs the
-	// loop".
+	// The field Why contains the reason text for the lock document, see [distlock.Why].
+	// Default "runs the loop".
 	Why string
 	// BackOff is the longest pause after a failed round. After the first failure the pause is
 	// as long as Every. Each further failure doubles the pause. Default ten times Every.
@@ -163,8 +163,9 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first returns the due time of a new holder's first round. It is the recorded time. If the
-// latest round has no recorded end, it is one interval after the beginning of that round.
+// first returns the due time of a new holder's first round. This is usually Next in the
+// record. If the latest round has no recorded end, the due time is one interval after the
+// beginning of that round.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {

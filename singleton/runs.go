@@ -116,8 +116,8 @@ func (s Status) asked() bool { return s.asks > s.answered }
 // RunsKept is the maximum number of past rounds in a record.
 const RunsKept = 20
 
-// A PastRun is one round of a loop, or one attempt of a slot. Begun and Ended are by the
-// server's clock, accurate to a round trip.
+// A PastRun is one round of a loop, or one attempt of a slot. Begun and Ended are times of
+// the server's clock, accurate to a round trip.
 type PastRun struct {
 	State   State     // Running, Done, Failed or Interrupted
 	Process string    // the process that began the round
@@ -147,7 +147,7 @@ func interrupted(runs []PastRun) []PastRun {
 	return runs
 }
 
-// over returns the field "runs" in which the last round has ended.
+// The result is the field "runs" with the end of the last round.
 func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {

@@ -53,13 +53,13 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 
 // due returns the slots of the period after last, up to and including now, the oldest first.
 // It returns at most the given number of slots. If the period has more slots, due returns
-// the latest ones. The result older is the number of earlier slots in the period, counted up
-// to mostCounted. If the period has no slot, and the schedule has no further slot, the error
-// is ErrNeverFires.
+// the latest slots. The result older is the number of earlier slots in the period, counted
+// up to mostCounted. If the period has no slot, and the schedule has no further slot, the
+// error is ErrNeverFires.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
-	// between returns the slots after from, up to and including now. If there are more slots
-	// than limit, it returns the earliest ones, and whole is false.
+	// between returns the slots after the time from, up to and including now. If there are
+	// more slots than limit, it returns the earliest slots, and whole is false.
 	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
 		for t := from; ; steps++ {
 			slot, err := next(s, t)

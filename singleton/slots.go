@@ -10,8 +10,8 @@ import (
 )
 
 // Missed is a rule that determines which missed slots run. A slot is missed if it does not
-// begin at its time. For example, no process runs, the settings stop the schedule, an
-// earlier slot takes too long, or the holder is dead.
+// begin at its time. The reason can be that no process runs, that the settings stop the
+// schedule, that an earlier slot takes too long, or that the holder is dead.
 type Missed int
 
 // The values of Missed.
@@ -40,8 +40,8 @@ type Slot struct {
 }
 
 // Slots describes a function that runs once for each slot of a schedule, in one of several
-// processes. All these processes must have Slots with the same name. An optional field with
-// the zero value has its default.
+// processes. All these processes must have Slots with the same name. If an optional field is
+// zero, its default applies.
 type Slots struct {
 	// Name is the name of the lock, and the _id of the settings document and the record.
 	// Required.
@@ -55,7 +55,7 @@ type Slots struct {
 	// Zone is the time zone of the argument of Schedule.Next, and of the active window in the
 	// settings. The default is UTC, so that all processes use the same zone.
 	Zone *time.Location
-	// Do is the function that runs a slot. The rules of Loop.Do apply. Required.
+	// The function Do runs a slot. The rules of Loop.Do apply. Required.
 	Do func(ctx context.Context, slot Slot) error
 	// Missed is the rule for missed slots. Default RunOnce.
 	Missed Missed
@@ -92,14 +92,14 @@ type Slots struct {
 // recorded as Failed and does not run again.
 //
 // A new schedule does not run slots that were due before its first run. This also applies
-// after a change of the schedule. Daylight saving depends on the schedule. For example, a
-// schedule of robfig/cron has no slots in an hour that is skipped, and has each slot twice
-// in an hour that is repeated. So a job at 02:30 may not run on one day of the year, and may
-// run twice on another day.
+// after a change of the schedule. The schedule determines the effect of daylight saving. For
+// example, a schedule of robfig/cron has no slots in an hour that is skipped, and has each
+// slot twice in an hour that is repeated. So a job at 02:30 may not run on one day of the
+// year, and may run twice on another day.
 //
 // If the server's clock was ahead, the time of the latest slot may be in the future. No slot
-// begins before that time. RunSlots logs a difference of more than a minute. [ForgetFuture]
-// repairs the record.
+// begins before that time. If that time is more than a minute in the future, RunSlots logs a
+// warning. [ForgetFuture] repairs the record.
 //
 // A slot that is due while the settings stop the schedule is missed. RunSlots uses the store
 // and reads the settings as [Run] does.

@@ -12,7 +12,8 @@
 // source, and the reason. The flag --timeline adds the events. A CASE may also be a part
 // of a name, or the number of a hole. A hole is a known weakness in docs/semantics.md.
 // The command "sources" prints the deciding line of each outcome. The command "sweep"
-// turns one knob of a case until a generation breaks. The file docs/study.md is a course.
+// increases one knob of a case until a generation breaks. A knob is a setting of a case,
+// such as the error of a clock. The file docs/study.md is a course.
 //
 // "TWO for 10m" is the time during which two running processes believed that they were
 // the holder. "idle for 15m" is the longest time during which a process wanted the lock

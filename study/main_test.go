@@ -84,7 +84,8 @@ func TestRun_FindsCases(t *testing.T) {
 	called(t, 0, []string{"sh", "--generation", "3.2"}, "5.0: TWO", "4.0.18: TWO")
 }
 
-// Knobs may precede and follow the case. Accidents that cannot happen are reported.
+// On the command line, knobs may precede or follow the case. Accidents that cannot happen
+// are reported.
 func TestRun_SetsKnobs(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"--set", "pause=14m", "pause", "--generation", "1.8"},

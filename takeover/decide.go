@@ -19,9 +19,9 @@ const (
 // [Policy.Validate] returns an error, Decide returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide is Decide with a further argument, the read before the present one. A difference
-// between these two reads restarts the watch, even if the first read of the watch equals
-// the present one.
+// decide does the same as Decide, with a further argument: last is the read before the
+// present read. A difference between these two reads restarts the watch, even if the first
+// read of the watch equals the present read.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
@@ -89,8 +89,8 @@ func judge(first, now Evidence, p Policy) judgement {
 }
 
 // takeoverTime returns T: the longest of the contender's takeover time and the times that
-// the holder has recorded. For a foreign holder, T is at least ForeignTakeover, by
-// default the takeover time of every mongos.
+// the holder has recorded. For a foreign holder, T is at least ForeignTakeover. Its default,
+// 15 minutes, is the fixed takeover time of mongos.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -115,11 +115,12 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 	return n * d
 }
 
-// changed describes the first difference between the evidence of two reads, or returns
-// "". It compares seq because two pings may have the same time, if the server's clock has
-// stopped. It compares local because a second process with the same id has another local
-// time. It compares ts only between reads of the same lock. mongos 2.0 to 3.0 compared
-// process id, ping and ts. mongos 3.2 to 6.0 compared ping and ts.
+// changed describes the first difference between the evidence of two reads, or returns "".
+// It compares the field seq because two pings may have the same time, if the server's clock
+// has stopped. It compares the field local because a second process with the same id has
+// another local time. It compares the lock session ts only between reads of the same lock.
+// mongos 2.0 to 3.0 compared process id, ping and ts. mongos 3.2 to 6.0 compared ping and
+// ts.
 func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
@@ -147,7 +148,7 @@ func changed(before, now *Evidence) string {
 }
 
 // disturbance returns the reason why the watch must restart, or "". It also returns the
-// earlier read that differs from the present one. These events restart a watch:
+// earlier read that differs from the present read. These events restart a watch:
 //   - A change of the evidence.
 //   - A new primary, if both reads know the primary. mongos 3.2 and later had this rule.
 //   - A step back of the server's clock. mongos 2.0 counted 0 after a step back, and

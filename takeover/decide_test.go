@@ -211,7 +211,8 @@ func TestPolicy_Validate(t *testing.T) {
 	}
 }
 
-// All verdicts and rules have different names, and so do values out of range.
+// The names of all verdicts and rules differ. A value out of range also has a name of its
+// own.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -26,9 +26,10 @@
 //	            2 ping intervals of the holder                                 take
 //	condemned:  another contender has watched and condemned the holder         take
 //
-// In the formula, server and contender are clocks at the present read. The field ping is
-// the server's clock at the last ping, and local is the holder's clock at the last ping.
-// The age contender - ping uses the contender's clock at the SEND of the read.
+// In the formula, server and contender are clocks at the present read. The field ping is the
+// server's clock at the last ping, local is the holder's clock at the last ping, and seq is
+// the number of that ping. The field ts of the lock identifies one acquisition. The age
+// contender - ping uses the contender's clock at the SEND of the read.
 //
 // The same rules judge a lease, see [Evidence.Lease]. Its renewals are the pings, and its
 // duration is T. The holder of a lease is not condemned, because its process may be
@@ -101,10 +102,10 @@
 // are compare-and-set.
 //
 // The witnesses rule is not safe with two faults together. Suppose that the clocks of the
-// server and the contender step together while the holder is cut off. The rule can then
-// take a lock that the holder still trusts, if the holder is cut off for three intervals.
-// Two intervals are enough if a contender writes a [Sight] meanwhile. With [WatchOnly] a
-// contender does not use the rule, and writes no Sight.
+// server and the contender step together while the holder is cut off. The rule can then take
+// a lock that the holder still trusts, if the holder is cut off for three intervals. Two
+// intervals are enough if a contender writes a [Sight] meanwhile. With [WatchOnly] a
+// contender does not use the witnesses rule, and writes no Sight.
 //
 // A foreign holder cannot be condemned. It may continue to act after a takeover.
 //

@@ -31,7 +31,7 @@ type Evidence struct {
 	PingInterval time.Duration // holder's ping interval, 0 if unknown
 	PingTakeover time.Duration // holder's takeover time from the ping document, 0 if unknown
 	Condemned    string        // the process that condemned the holder, and its reason, or ""
-	Sight        Sight         // record of an earlier contender, never by the reader
+	Sight        Sight         // record that an earlier contender wrote, never the reader itself
 
 	// Clocks of the read
 	Server     time.Time     // server's clock, zero if unknown
@@ -141,7 +141,7 @@ type Decision struct {
 	Rule string
 }
 
-// A Rule selects the rules by which a contender may take a lock.
+// A Rule is a set of rules by which a contender may take a lock.
 type Rule int
 
 const (

@@ -105,9 +105,9 @@ var (
 	finalState = lockWith(field("state", int32(2)))
 )
 
-// documents contains malformed and extreme documents. The field first is the verdict at
-// noon + 1 s. The field last is the verdict after the longest takeover time that a
-// document may record.
+// documents contains malformed and extreme documents, each with two expected verdicts: one
+// second after the first read, and after the longest takeover time that a document may
+// record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -196,8 +196,8 @@ func TestDecide_Documents(t *testing.T) {
 
 // FuzzDecide calls Decide with two raw documents and arbitrary readings of the clocks. No
 // call panics, and no malformed lock is taken. At the first read, a lock is taken only if
-// its holder is condemned or has a Sight. A readable lock is taken if it was unchanged
-// for a week.
+// the ping document of its holder is condemned or contains a Sight. A Sight is the record of
+// an earlier contender. A well-formed held lock is taken if it was unchanged for a week.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))

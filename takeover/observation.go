@@ -17,9 +17,10 @@ type Observation struct {
 	begun       bool
 }
 
-// Look adds a read and judges it with [Decide]. It sets now.LongestGap, the longest pause
-// from the reply of one read to the send of the next. If Decide returns a decision with
-// Restart, this read is the first of a new watch. Free and Malformed end the watch.
+// Look adds a read and judges it with [Decide]. It sets the field LongestGap of this read to
+// the longest pause from the reply of one read to the send of the next. If Decide returns a
+// decision with Restart, this read is the first of a new watch. Free and Malformed end the
+// watch.
 //
 // If Primary or Server is unknown in this read, Look keeps the value of the previous
 // read. So a later read still shows an election, or a step of the server's clock.
@@ -55,13 +56,13 @@ func (o Observation) Unchanged() time.Duration {
 	return watched
 }
 
-// unknown is a time that no clock has measured.
+// The constant unknown marks a time that no clock has measured.
 const unknown = time.Duration(-1)
 
 // watchedFor returns the time between two reads that a contender may count. It is the
-// smaller of own and server. The time own is measured with the contender's monotonic
-// clock, from the reply of the first read (R1 in docs/safety.md) until the present read
-// was sent (R2). If the reads overlap, own is 0. The time server is measured with the
+// smaller of the times own and server. The time own is measured with the contender's
+// monotonic clock, from the reply of the first read (R1 in docs/safety.md) until the present
+// read was sent (R2). If the reads overlap, own is 0. The time server is measured with the
 // server's clock, or unknown. mongos 2.0 to 6.0 used only the server's clock.
 func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	own = max(minus(now.Sent, replied(first)), 0)

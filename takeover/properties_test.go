@@ -122,7 +122,8 @@ func sane(t *rapid.T) takeover.Evidence {
 	return e
 }
 
-// Decide returns a well-formed decision for any evidence and policy, and the same one each time.
+// Decide returns a well-formed decision for any evidence and policy. For the same input it
+// returns the same decision.
 func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -175,8 +176,8 @@ func wellFormed(t interface {
 	}
 }
 
-// If one clock is wrong, a lock with a young ping is not taken at the first read, even with an old
-// Sight.
+// If one clock is wrong, a lock with a young ping is not taken at the first read, even with
+// an old Sight. A Sight is the record of an earlier contender that found the holder silent.
 func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) { // A1, A3, A6, A7
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -230,8 +231,9 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) { // D5
 	})
 }
 
-// A lock is taken only after both the contender's and the server's clock have counted the
-// takeover time, unless all witnesses agree.
+// A lock is taken when the takeover time has passed by the contender's clock and, if it is
+// known, the server's clock. The lock is taken earlier only if the clocks of the server, the
+// contender and the holder all show that the ping is older than the takeover time.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -54,8 +54,9 @@ func TestObservation_LiveHolderIsNeverTaken(t *testing.T) { // A1 to A7, A13, A1
 
 var steps = []time.Duration{0, 0, 0, limit + skew, -limit, night, -night}
 
-// The lock of a dead holder is taken at the earliest read that a rule permits. The watch rule waits
-// for the takeover time. The witnesses wait for three intervals, and until the ping is old enough.
+// The lock of a dead holder is taken at the earliest read that a rule permits. The watch
+// rule waits for the takeover time. The witnesses rule waits for three intervals, and until
+// the ping is old enough.
 func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

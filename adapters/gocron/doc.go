@@ -3,10 +3,10 @@
 // package singleton.
 //
 // gocron calls the method Lock of a Locker before a job runs, and Unlock after the run. A
-// lock alone is not enough. After a quick job the lock is free again before the timer of
-// the next process fires, so each process runs the job (gocron issue 841). So [Locker]
-// also begins a slot. A slot is one due run of a job, and runs once across all processes.
-// The server's clock determines which slot is due.
+// lock alone is not enough. After a quick job the lock is free again before the timer of the
+// next process fires, so each process runs the job (gocron issue 841). So [Locker] also
+// begins a slot. A slot is one due run of a job. Each slot runs at most once across all
+// processes. The server's clock determines which slot is due.
 //
 // # Limits
 //
@@ -18,15 +18,15 @@
 // calls Lock before the next slot is due, the slot does not run. singleton.RunSlots does
 // not have these limits.
 //
-// The name of a job is also the name of its lock and of its record in the Store. By
-// default, jobs with the same method value or closure have the same name. gocron.WithName
-// gives them different names. If two jobs have the same name, only one of them runs. The
-// other job gets [ErrSameName]. gocron.AfterLockError receives this error, and the
+// The name of a job is also the name of its lock and of its record in the Store. By default,
+// jobs with the same method value or closure have the same name. gocron.WithName gives them
+// different names. If two jobs have the same name, only one of them runs. The other job gets
+// [ErrSameName]. An event listener of gocron.AfterLockError receives this error, and the
 // Manager's logger logs it.
 //
-// gocron does not notify a job of the loss of its lock. So a paused job may continue
-// after another process has begun the next run. gocron does not pass a Locker the result
-// of the job, so the record has the state "done" even after a failure. If a process dies
-// in a slot, the slot does not run again. If a scheduler has an Elector, gocron does not
-// use its Locker.
+// gocron does not notify a job of the loss of its lock. So a paused job may continue after
+// another process has begun the next run. gocron does not pass a Locker the result of the
+// job, so the record has the state "done" even after a failure. If a process dies in a slot,
+// the slot does not run again. If a scheduler has both an Elector and a Locker, gocron does
+// not use the Locker.
 package gocronlock

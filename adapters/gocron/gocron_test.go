@@ -160,7 +160,7 @@ func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	}
 }
 
-// A job does not run while its settings in the Store say that it is stopped.
+// If the settings in the Store stop a job, the Locker does not run the job.
 func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.schedule(0, gocron.DurationJob(time.Minute),

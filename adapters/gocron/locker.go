@@ -14,7 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// ErrConfig is matched by the errors of NewLocker and NewElector. The text names the field.
+// ErrConfig is matched by the errors of NewLocker and NewElector. The text names the invalid
+// field.
 var ErrConfig = errors.New("gocronlock: bad configuration")
 
 // Config configures a Locker. Set either Schedule or Gap.
@@ -25,12 +26,12 @@ type Config struct {
 	// Required.
 	Store singleton.Store
 	// Schedule is for jobs that are due at the same times in all processes. Each slot of
-	// Schedule runs once. It may be a schedule of github.com/robfig/cron/v3.
+	// Schedule runs at most once. It may be a schedule of github.com/robfig/cron/v3.
 	Schedule singleton.Schedule
 	// Gap is the minimum time between the beginnings of two runs. It is for jobs of
-	// gocron.DurationJob, which are due at different times in each process. Nine tenths
-	// of the job's interval is a good value. If Gap is the whole interval, a timer that
-	// fires slightly early skips a run.
+	// gocron.DurationJob, which are due at different times in each process. Nine tenths of the
+	// job's interval is a good value. If Gap is the whole interval and a timer fires slightly
+	// early, that run is skipped.
 	Gap time.Duration
 	// Early is the time by which a process's clock may be ahead of the server's clock. If
 	// the clock is further ahead, the process calls Lock too early and does not run the
@@ -87,11 +88,12 @@ func NewLocker(c Config) (*Locker, error) {
 
 // Lock implements gocron.Locker. It acquires the lock with the job's name and begins the
 // slot. If the lock is free, Lock sends four commands. For a new name it sends up to two
-// more. If Lock returns an error, the job does not run, and gocron.AfterLockError gets
-// the error:
+// more. If Lock returns an error, the job does not run, and an event listener of
+// gocron.AfterLockError receives the error:
 //
-//   - singleton.ErrNotDue if the job has run or the settings stop it. The error also
-//     matches ErrSameName if a job of that name has asked for the same slot before
+//   - singleton.ErrNotDue if the slot has already begun, or if the job's settings in the
+//     Store stop the job. The error also matches ErrSameName if a job of that name has
+//     asked for the same slot before
 //   - distlock.ErrHeld if the job runs in another process
 //   - other errors of the lock and the store
 func (l *Locker) Lock(ctx context.Context, job string) (_ gocron.Lock, err error) {

@@ -112,7 +112,8 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	})
 }
 
-// A span has the status Error after a failure, but not if another process holds the lock.
+// If an acquisition fails, its span has the status Error. If another process holds the lock,
+// the status of the span stays unset.
 func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})

@@ -12,7 +12,7 @@
 // The file docs/metrics.md lists the metrics with their units and labels. dashboard.json
 // is a dashboard for Grafana, and alerts.yaml contains alert rules for the metrics.
 //
-// By default the metrics do not contain the names of locks, because the number of locks
-// is unbounded, see [Options].Names. A scrape sends commands only for the metrics of rows
-// in queues, at most every 15 s. A slow or stuck scrape does not delay a lock.
+// By default the metrics do not contain the names of locks, because the number of locks is
+// unbounded, see [Options].Names. A scrape sends commands only to count the rows of queues,
+// at most every 15 s. A slow or stuck scrape does not delay a lock.
 package prometheus

@@ -156,7 +156,7 @@ distlock_releases_total{cause="",lock="a"} 1
 	}
 }
 
-// If the reader of a scrape stops, the scrape does not delay a lock.
+// If the caller of Collect stops reading the metrics, no lock is delayed.
 func TestCollect_SlowScrape_HoldsUpNoLock(t *testing.T) {
 	t.Parallel()
 	m, c := start(t, memcatalog.New(memcatalog.Options{}), "a", "b")

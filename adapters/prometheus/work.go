@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A work holds the metrics of elections, loops, schedules and queues.
+// The type work holds the metrics of elections, loops, schedules and queues.
 type work struct {
 	counters   map[*metrics.Metric]*prom.CounterVec
 	gauges     map[*metrics.Metric]*prom.GaugeVec

@@ -47,8 +47,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l = c.applyChange(name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if makes && enter.How != catalog.TryPlain && unseeded {
-		// As in mongocatalog, a second write raises a fence below Seeded to the server's
-		// clock in milliseconds.
+		// As in mongocatalog, a second write raises the fence of a new lock document to the
+		// server's time in milliseconds.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
 			return c.applyChange(name, c.locks[stringKey(name)].fields(), change), nil, nil

@@ -14,8 +14,8 @@ import (
 // A table holds the documents of a collection, by the keys that keyOf returns.
 type table map[string]*stored
 
-// A stored is a document with its parsed form. It is immutable, because readers keep it.
-// A write stores a new one.
+// stored holds a document and its parsed form. Readers keep pointers to stored documents, so
+// a stored document is never changed. A write replaces it.
 type stored struct {
 	raw  bson.Raw
 	lock catalog.Lock            // of a document in the collection locks

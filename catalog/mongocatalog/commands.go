@@ -151,9 +151,10 @@ func plainRelease(s catalog.Session) bson.D {
 }
 
 // pinging returns the command of a ping. Its filter does not match a condemned document, a
-// document with the same or a larger number, or the document of a twin. In these cases the
-// upsert fails with DuplicateKey. The conditions on seq.0 and local.0 exclude arrays,
-// because {seq: {$lt: n}} alone also matches an array that contains a smaller number.
+// document with the same or a larger number, or a document that another process with the
+// same id wrote. In these cases the upsert fails with DuplicateKey. The conditions on seq.0
+// and local.0 exclude arrays, because {seq: {$lt: n}} alone also matches an array that
+// contains a smaller number.
 func pinging(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},

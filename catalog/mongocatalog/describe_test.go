@@ -128,8 +128,8 @@ func TestSupported(t *testing.T) { // E13, E14
 }
 
 // Supported recognizes products that imitate MongoDB, such as Amazon DocumentDB, by their
-// replies to buildInfo and hello. Its error contains the name of the product and the
-// reason. Supported accepts a MongoDB server whose host name only resembles that of a
+// replies to buildInfo and hello. Its error contains the name of the product and the reason.
+// Supported accepts a MongoDB server whose host name only resembles the host names of such a
 // product.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ type evaluator struct {
 
 type missing struct{}
 
-// A wrong value is the panic value for arguments that a server rejects.
+// The evaluator panics with a value of this type if a server would reject the arguments.
 type wrong string
 
 func fail(format string, args ...any) { panic(wrong(fmt.Sprintf(format, args...))) }

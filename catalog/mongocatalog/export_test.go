@@ -10,16 +10,16 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Failed returns the store's error for a driver's error. If writes is true, the command
-// was a write.
+// Failed converts an error of the driver to an error of the store. The parameter writes
+// reports whether the command was a write.
 func Failed(err error, writes bool) error {
 	o := onLock("acquire", "balancer")
 	o.database, o.writes = "config", writes
 	return o.failed(err)
 }
 
-// FailedInTransaction returns the store's error for a driver's error of a command in a
-// transaction.
+// FailedInTransaction converts an error of the driver to an error of the store, for a
+// command in a transaction.
 func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
 
 // AppName returns the application name of a client.

@@ -126,8 +126,8 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount is the condition that the sharers are not outdated: the lock is held, and its first
-// sharer is the holder in the top-level fields.
+// sharersCount is the condition that the field sharers is valid: the lock is held, and its
+// first sharer is the holder in the top-level fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),
@@ -163,9 +163,9 @@ func once() bson.D {
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence returns the fence to which the next grant adds 1. Usually this is the fence in
-// the document. If that fence was counted up from zero, lastFence returns the server's clock
-// instead.
+// lastFence returns the fence to which the next grant adds 1. If the fence in the document
+// is at least transition.Seeded, lastFence returns this fence. Otherwise it returns the
+// larger of this fence and the server's time in milliseconds minus 1.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -174,9 +174,9 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding returns an array with one value for each holder. For an exclusive holder, the
-// value is the expression alone. For a sharer, the value is the expression sharer, in which
-// "$$p" is the sharer.
+// holding returns an array with one value for each holder. For a sharer, the value is the
+// first argument, an expression in which "$$p" is the sharer. For an exclusive holder, the
+// value is the second argument.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

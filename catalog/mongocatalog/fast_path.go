@@ -66,7 +66,8 @@ func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
 
-// ours requires a number of a type that this package writes.
+// ours is the condition that a number is an int or a long. This package writes no other
+// types of numbers.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
 // ourNumber is the condition that a field is an int or long within the two limits.
@@ -211,8 +212,8 @@ func enteringAlone(r catalog.Request) bson.A {
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
 // shortDeparture returns the command that releases an exclusive lock. If there are waiters,
-// the command grants the lock to the first one, and stores the evidence with the grant. If
-// the first waiter requests a shared lock, the command does not match.
+// the command grants the lock to the first waiter, and stores the evidence with the grant.
+// If the first waiter requests a shared lock, the command does not match.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
@@ -283,8 +284,8 @@ func withoutFirst() bson.E {
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
 
 // watched returns the condition that the lease of an exclusive holder still has the number
-// h.Renewal. If that number is zero, watched returns nil. A renewal by an exclusive holder
-// removes all other leases, so the lease must be the only one.
+// h.Renewal. If that number is zero, watched returns nil. The document must contain no other
+// lease, because a renewal by an exclusive holder removes all other leases.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil

@@ -69,12 +69,12 @@ func participantIndex(field string) index {
 }
 
 // Prepare is documented in [catalog.Pings]. It sends two commands, one more for each missing
-// index, and two more for an outdated index. After an error it continues with the next
-// index. It returns warnings even with an error.
+// index, and two more to replace an index of an earlier version. After an error it continues
+// with the next index. It returns warnings even with an error.
 //
 // An earlier version of this package created an index on process that includes the free
-// locks. Prepare replaces this outdated index, and drops no other index. If another index
-// prevents the creation, Prepare returns a warning.
+// locks. Prepare drops this index and creates the present one. It drops no other index. If
+// another index prevents the creation, Prepare returns a warning.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {

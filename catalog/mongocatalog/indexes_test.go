@@ -72,8 +72,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 }
 
 // Prepare creates partial indexes, which leave out the free locks without waiters. It
-// replaces only an index on process that contains free locks. It does not change the
-// indexes of an operator.
+// replaces only the index process_1 of an earlier version, because that index contains free
+// locks. It does not change the indexes of an operator.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})

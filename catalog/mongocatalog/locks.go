@@ -149,10 +149,11 @@ func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised completes an acquisition by r. It raises a fence that was counted up from zero to
-// the server's clock. So the fence is larger than every fence in an earlier document of the
-// lock that was deleted. The argument doc is the document after the acquisition. If raised
-// returns an error, r may hold the lock, so the outcome of the acquisition is unknown.
+// raised completes an acquisition by r. The argument doc is the document after the
+// acquisition. If the fence is below transition.Seeded, raised sets the fence to the
+// server's time in milliseconds. The fence is then larger than every fence in an earlier
+// document of the lock that was deleted. If raised returns an error, r may hold the lock, so
+// the outcome of the acquisition is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {

@@ -46,7 +46,7 @@ type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
 
-// at returns zero before the first successful ping.
+// The method at returns the stored time, or the zero time before the first ping.
 func (p *PingTime) at() time.Time {
 	ms := p.ms.Load()
 	if ms == 0 {

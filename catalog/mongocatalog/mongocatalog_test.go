@@ -37,7 +37,7 @@ func request() catalog.Request {
 	}
 }
 
-// The session of request() holds the lock in this document.
+// held returns a lock document whose holder is the session of request().
 func held() bson.D {
 	r := request()
 	return bson.D{
@@ -168,8 +168,9 @@ func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	}
 }
 
-// writing returns the answers of a fake server. The server answers each write with reply.
-// It answers a read with a held lock, or with a free lock that has a waiter.
+// writing returns the answers of a fake server. The server answers each write with reply. It
+// answers a read of the lock "waited" with a free lock that has a waiter, and any other read
+// with a held lock.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {

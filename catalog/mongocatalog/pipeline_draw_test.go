@@ -141,7 +141,8 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// Another program can change a participant in these ways. The participant stays valid.
+// foreign changes a participant in a way in which another program can change it. The
+// participant stays valid.
 func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
@@ -162,7 +163,8 @@ func foreign(t *rapid.T, element bson.D) bson.D {
 	return element
 }
 
-// The returned document has invalid values in some fields, or lacks a field.
+// damaged returns the document without a required field, or with invalid values in some
+// fields.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
 		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})

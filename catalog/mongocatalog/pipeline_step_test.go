@@ -136,7 +136,7 @@ func renew(n byte, number int64, twin bool) transition.Renew {
 
 var grant = transition.GrantNext{Name: "x"}
 
-// lease returns a lease as an earlier execution of the renewal r wrote it.
+// lease returns the lease that an earlier execution of the renewal r wrote.
 func lease(r transition.Renew) bson.D {
 	return bson.D{
 		e("ts", r.TS), e("ms", r.Life.Milliseconds()), e("n", r.Number), e("at", bson.DateTime(5)),

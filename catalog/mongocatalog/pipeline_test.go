@@ -39,10 +39,10 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 	return after, true, now, err
 }
 
-// Each form of a transition must have the same result as package transition, unless the
-// form matches nothing or changes nothing. If plain is true, the documents must be equal
-// field by field. Otherwise only the parsed documents must be equal. The results are the
-// changed document and the number of forms that changed it.
+// check executes a transition by each of its forms, which are single commands. A form that
+// changes the document must have the same result as package transition. If plain is true,
+// the documents must be equal field by field. Otherwise only the parsed documents must be
+// equal. check returns the changed document and the number of forms that changed it.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -73,9 +73,9 @@ func check(t interface {
 	return after, done
 }
 
-// In a lock with several holders, the fields who, why, when and takeoverMS are copies of
-// the first holder's fields. If another program changed a copy, package transition
-// restores it, but a form does not. asMirrored removes this difference from the expected
+// In a lock with several holders, the fields who, why, when and takeoverMS are copies of the
+// first holder's fields. If another program changed a copy, package transition restores it,
+// but a single command does not. asMirrored removes this difference from the expected
 // document.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
@@ -198,7 +198,8 @@ func TestPipeline_SpecialCases_AgreeWithPackageTransition(t *testing.T) {
 	}
 }
 
-// A grant is one line in the lock document, even if the process id contains line breaks.
+// The lock document stores a grant as one line of text, even if the process id contains line
+// breaks.
 func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	t.Parallel()
 	odd := func(s transition.Enter) step {
@@ -229,7 +230,7 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	}
 }
 
-// If a queue has one free place, the next request enters it with a single command. Only a
+// If a queue has one free place, the next request enters the queue with a single command. A
 // reader behind an exclusive holder needs more commands. A full queue refuses requests in
 // every mode.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
@@ -334,7 +335,7 @@ func walk(t *rapid.T, run runner) {
 }
 
 // On documents that this package writes, each form of a transition has the same result as
-// package transition. The test fails if it never used one of the forms.
+// package transition. The test fails if one of the forms was never used.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
@@ -351,8 +352,8 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	}
 }
 
-// Random transitions change a lock that is free at first. The map done counts how often
-// each form changed the document.
+// Random transitions change a lock that is free at first. The map done counts, for each kind
+// of command, how often it changed the document.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {

@@ -46,7 +46,7 @@ func (ev evaluator) holds(doc any, e bson.E) bool {
 	return anyOf(found, func(v any) bool { return compare(v, e.Value) == 0 })
 }
 
-// An unread value replaces an array inside an array. Conditions test only its type.
+// unread replaces an array inside an array. Conditions test only its type.
 type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }

@@ -102,10 +102,10 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the clock for the first fence of a new document. Usually that is the
+// seedTime returns the time for the first fence of a new document. Usually that is the
 // server's clock in s. A mongos does not report the shard's clock. So behind a mongos,
 // seedTime returns the later of two times: the shard's clock at the latest ping, and the
-// clock of the mongos. Both times may be too early.
+// clock of the mongos at the latest Hello. Both times may be too early.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -206,8 +206,8 @@ func kindOf(b build, hello bson.Raw) catalog.Kind {
 	}
 }
 
-// primaryOf returns an identifier for the term of a primary. If the server has no terms, it
-// returns an identifier of the server's process.
+// primaryOf returns an identifier for the election term of a primary. If the server has no
+// terms, it returns an identifier of the server's process.
 func primaryOf(hello bson.Raw) string {
 	if id, ok := hello.Lookup("electionId").ObjectIDOK(); ok {
 		version, _ := hello.Lookup("setVersion").AsInt64OK()

@@ -21,9 +21,9 @@ import (
 // waiters, and the server's clock. FerretDB does not support the aggregate. There, Snapshots
 // reads the clock, the locks and the pings, in that order.
 //
-// The clock of a mongos is not the clock of the shards. So behind a mongos, ServerTime is
-// the shard's clock at this process's latest ping. With [Options].Viewer, it is the clock of
-// the mongos.
+// The clock of a mongos is not the clock of the shard that stores the locks. So behind a
+// mongos, ServerTime is the clock of that shard at this process's latest ping. With
+// [Options].Viewer, it is the clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
@@ -167,7 +167,7 @@ const listBatch = 500
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
 // List is documented in [catalog.Locks]. On a replica set or a standalone it sends one
-// aggregate. On any other server it sends one Hello and two finds per 500 locks.
+// aggregate. On any other server it sends, for each 500 locks, one Hello and two finds.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	op, filter := catalog.OpList, bson.D{}
 	if waited {
@@ -223,7 +223,8 @@ func (c *Catalog) listInBatches(
 
 // join reads the pings of the holders and waiters in the valid lock documents. It calls the
 // given function with each lock document and its snapshot, until the function returns false.
-// It copies ServerTime and Primary from the argument at to every snapshot.
+// The ServerTime and the Primary of every snapshot are copies of those in the given
+// snapshot.
 func (c *Catalog) join(
 	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show rowFunc,
 ) (more bool, err error) {

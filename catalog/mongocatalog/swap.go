@@ -54,7 +54,7 @@ func unchanged(read bson.Raw) bson.D {
 	return bson.D{as(read, "ts"), as(read, "state"), as(read, "rev")}
 }
 
-// as returns the condition that a field has not changed since the read.
+// The result is the condition that a field still has the value that was read.
 func as(read bson.Raw, field string) bson.E {
 	if v := read.Lookup(field); v.Type != 0 {
 		return bson.E{Key: field, Value: v}

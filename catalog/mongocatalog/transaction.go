@@ -25,9 +25,9 @@ import (
 // 20. A replica set returns 263 for the database named config.
 var codeNoTransactions = []int{20, 263}
 
-// Transact pauses before it tries again. The first pause is at most runPause, and a later
-// one is at most runPauseMost. If the server has ended the transaction and Transact has
-// called its function at least runsWithout times, Transact gives up.
+// Transact pauses before it tries again. The first pause is at most runPause. Each later
+// pause is at most runPauseMost. If the server ends the transaction after Transact has
+// called the given function runsWithout times or more, Transact gives up.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond

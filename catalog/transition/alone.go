@@ -21,8 +21,9 @@ func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "who", Value: t.Who}}}, nil
 }
 
-// SeedFence raises the fence to AtLeast if the fence is smaller. If the session is not the
-// holder in the top-level fields, SeedFence returns ErrNoMatch.
+// SeedFence raises the fence to AtLeast if the fence is smaller. SeedFence returns
+// ErrNoMatch if the session does not hold the lock, or holds it as a sharer other than the
+// first.
 type SeedFence struct {
 	catalog.Session
 	AtLeast int64
@@ -78,7 +79,7 @@ type Break struct {
 	catalog.Session
 	Fence int64
 	Why   string
-	// New is the new ts. If it is zero, the store makes one.
+	// New is the ts that Break writes. If New is zero, the store makes an ObjectID.
 	New bson.ObjectID
 }
 

@@ -70,10 +70,10 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	return rest, found
 }
 
-// coHolder returns the first element of others that has a session, or nil. It ignores
-// outdated sharers. The sharers are outdated if the first sharer is not the holder in the
-// top-level fields, and the mode is exclusive or the state is not 1. A state other than 1
-// means that a foreign manager acquired the lock.
+// coHolder returns the first element of others that has a session, or nil. It ignores the
+// elements if the field sharers is invalid. That field is invalid if its first sharer is not
+// the holder in the top-level fields, and the mode is exclusive or the state is not 1. A
+// state other than 1 means that a foreign manager acquired the lock.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()

@@ -10,9 +10,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// Seeded separates two kinds of fences. A fence of at least Seeded began at the server's
-// clock in milliseconds. A smaller fence was counted up from zero. A grant raises a smaller
-// fence to the server's clock in milliseconds.
+// Seeded separates two kinds of fences. A fence of at least Seeded was counted up from the
+// server's time in milliseconds. A smaller fence was counted up from zero. The next grant
+// replaces a smaller fence by the server's time in milliseconds.
 const Seeded = 1 << 31
 
 // Highest is the largest fence that a grant can raise. A fence of this size is always the

@@ -107,8 +107,9 @@ func (m *life) invariants(t *rapid.T) {
 	}
 }
 
-// step applies a change and compares the result with moveUp. holders and waiters are the
-// state before any grant, when the session has already entered or left.
+// step applies a change and compares the new holders and waiters with the result of moveUp.
+// The parameters holders and waiters are the state after the session of the change has
+// entered or left, and before any grant.
 func (m *life) step(
 	t *rapid.T, c catalog.Change, holders, waiters []catalog.Participant, evidence string,
 ) {

@@ -104,9 +104,9 @@ func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	return r.ok(), err
 }
 
-// work starts the balancers and passes each of their events to the function handle. When the
-// function done returns true, work ends the balancers. It calls done at the start, after
-// each event and after each tick.
+// work starts the balancers and calls the function handle with each of their events. It
+// calls the function done at the start, after each event and after each tick. When done
+// returns true, work ends the balancers.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), make([]*process, d.o.processes)

@@ -119,7 +119,7 @@ func smallCluster(t *testing.T) string {
 }
 
 // The demo serves its page only to this machine. The error for another address names the
-// alternative, distlock ui.
+// alternative, the command "distlock ui".
 func TestParse_PageForOtherMachines_Refused(t *testing.T) {
 	t.Parallel()
 	for addr, text := range map[string]string{

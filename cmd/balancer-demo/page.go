@@ -13,7 +13,8 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// lingerKill is the time between two kills of the lock holder after the report.
+// With --http, the demo continues after its report. lingerKill is the time after which it
+// then kills the lock holder again.
 const lingerKill = 30 * time.Second
 
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }

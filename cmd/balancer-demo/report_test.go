@@ -139,9 +139,9 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	}
 }
 
-// The ledger adds up the waits by process id, so a restarted balancer counts as a new
-// process. The ledger counts a refused stale write. It reports a breach if a stale write
-// succeeded.
+// The ledger adds up the waits for the lock by process id. A restarted balancer therefore
+// counts as a new process. The ledger counts a refused stale write. It reports a breach if a
+// stale write succeeded.
 func TestLedger_SumsUpTheEvents(t *testing.T) {
 	t.Parallel()
 	var l ledger

@@ -68,10 +68,10 @@ type backlog struct {
 	Due        string `json:"due,omitempty"` // the field with the due time of a row
 	Paused     bool   `json:"paused,omitempty"`
 	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
-	// Odd describes at most twenty of the OddRows.
+	// Odd describes at most twenty of the rows that OddRows counts.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the field with the claim, if no row has this field. Then no row
-	// was ever claimed, or the name is wrong.
+	// NoField is the name of the claim field, if no row has that field. Then no row was ever
+	// claimed, or the name is wrong. Otherwise NoField is empty.
 	NoField string `json:"noField,omitempty"`
 }
 

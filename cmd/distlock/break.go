@@ -98,9 +98,9 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder that matches the flags --fence and --session. It returns an
-// error if no holder matches. With --yes, it also returns an error if the holder does not
-// raise the fence and --session is missing.
+// breakable returns the holder that matches the flags --fence and --session. If no holder
+// matches, it returns an error. With --yes but without --session, it returns an error for a
+// foreign holder, because a foreign holder does not raise the fence.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free; nothing was changed")

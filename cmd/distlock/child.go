@@ -30,10 +30,10 @@ const groupPoll = 10 * time.Millisecond
 
 func runSupported() error { return nil }
 
-// catchSignals returns a channel with the signals that distlock run forwards to the command,
-// and a function that ends the delivery. It also catches SIGTSTP, because a stopped distlock
-// run would not renew its lock. It catches SIGPIPE, because distlock run must continue if
-// the reader of its messages exits.
+// catchSignals returns a channel with the signals that "distlock run" forwards to the
+// command, and a function that ends the delivery. It also catches SIGTSTP, because a stopped
+// "distlock run" would not renew its lock. It catches SIGPIPE, because "distlock run" must
+// continue if the reader of its messages exits.
 func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -127,7 +127,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
 // start creates a starter process in a new process group, and a guardian for the group. If
-// distlock run is in the foreground of a terminal, start moves the new group to the
+// "distlock run" is in the foreground of a terminal, start moves the new group to the
 // foreground. Then it sends a byte to the starter process, which executes the command.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	pipeR, pipeW, err := os.Pipe()

@@ -110,8 +110,8 @@ type deadList struct {
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// missingField returns the name of the field with the claim if found is 0 and no row has
-// this field. Otherwise it returns the empty string.
+// missingField returns the name of the claim field if no row was found and no row has this
+// field. Otherwise it returns the empty string.
 func (v *claims) missingField(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""

@@ -37,8 +37,8 @@ const (
 )
 
 // The default values of flags. The times are the defaults of package distlock. The default
-// database is not mongosDatabase, because a server refuses change streams and transactions
-// in the database named config.
+// database is not the database named config, because a server refuses change streams and
+// transactions there.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -48,8 +48,8 @@ const (
 
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. The environment variables must not become the defaults of the
-// flags. The help prints the defaults, and a connection string contains a password.
+// flags declares the flags. The help prints the default of each flag. An environment
+// variable must not become a default, because it may contain a password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "MongoDB connection `string`, which other users of this "+
 		"machine can read in the\nprocess list; default: "+envURI)

@@ -23,7 +23,7 @@ type LockDetails struct {
 	// Condemned contains an entry for each condemned holder.
 	Condemned []condemnation `json:"condemned"`
 	History   eventList      `json:"history"` // the newest entries
-	// NoHistory is the error of the read of the history, or empty.
+	// NoHistory is the error if the history could not be read. Otherwise it is empty.
 	NoHistory string `json:"noHistory"`
 
 	holders []distlock.LockInfo

@@ -53,9 +53,9 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	assert.Must(t, client.Database("admin").RunCommand(t.Context(), command).Err())
 }
 
-// A real server accepts the role that distlock doctor --role prints. With that role, doctor
-// finds no missing privilege and changes no data. If one action is removed from the role,
-// doctor names that action.
+// A real server accepts the role that "distlock doctor --role" prints. With that role,
+// "distlock doctor" finds no missing privilege and changes no data. If one action is removed
+// from the role, the command names that action.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features",

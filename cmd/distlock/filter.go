@@ -83,7 +83,7 @@ func (v *filter) ranks(l *listing) map[string]*lockRank {
 		if len(s.holders) > 0 { // otherwise the lock is not listed
 			s.trouble = words.Trouble(s.holders, s.queue)
 		}
-		if s.trouble > 0 && v.order == orders[0].name { // no queue is as long as 1<<40
+		if s.trouble > 0 && v.order == orders[0].name { // every queue is shorter than 1<<40
 			s.weight = time.Duration(s.trouble)<<40 + time.Duration(len(s.queue))
 		}
 	}

@@ -18,14 +18,14 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The hidden commands. With these commands, distlock run starts this program as a starter or
-// as a guardian.
+// The hidden commands. With these commands, "distlock run" starts this program as a starter
+// or as a guardian.
 const (
 	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
 	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
 )
 
-// The messages that distlock run sends to its guardian, one per line.
+// The messages that "distlock run" sends to its guardian, one per line.
 const (
 	untilMessage  = "until"  // with a wall clock in nanoseconds: the deadline of the lock
 	endingMessage = "ending" // run has sent SIGTERM to the command
@@ -60,8 +60,8 @@ func selfCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runStarter waits for a byte from distlock run and then executes the command. If distlock
-// run closes the pipe without a byte, runStarter fails.
+// runStarter waits for a byte from "distlock run" and then executes the command. If
+// "distlock run" closes the pipe without a byte, runStarter fails.
 func runStarter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
@@ -79,9 +79,10 @@ func runStarter(args []string) int {
 	return exitNotRunnable
 }
 
-// A guardian controls the guardian process of distlock run. The guardian process ends the
-// command if distlock run is killed, or is stopped past the deadline of the lock. It has a
-// separate session, so that signals to the process group of distlock run do not reach it.
+// A guardian controls the guardian process of "distlock run". The guardian process ends the
+// command if "distlock run" is killed, or is stopped past the deadline of the lock. The
+// guardian process has a separate session, so that signals to the process group of "distlock
+// run" do not reach it.
 type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
@@ -119,7 +120,7 @@ func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, e
 }
 
 // guardianDelay returns the delay from the deadline of the lock to the first action of the
-// guardian. During the delay, distlock run can act first. The delay is at most half of the
+// guardian. During the delay, "distlock run" can act first. The delay is at most half of the
 // time between SIGKILL and a takeover.
 func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
 
@@ -155,7 +156,7 @@ type watchdog struct {
 	ending      bool
 }
 
-// runGuardian reads the messages of distlock run until the command must be ended. Then it
+// runGuardian reads the messages of "distlock run" until the command must be ended. Then it
 // ends the command.
 func runGuardian(args []string) int {
 	v, err := newWatchdog(args)
@@ -240,9 +241,9 @@ func (v *watchdog) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the process group. If distlock run has not sent SIGTERM, end sends it. After the
-// grace period end sends SIGKILL. The grace period begins at the latest when remaining
-// returns 0.
+// end ends the process group. If "distlock run" has not sent SIGTERM, end sends it. After
+// the grace period, end sends SIGKILL. The grace period begins at the latest a short delay
+// after the deadline of the lock.
 func (v *watchdog) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited

@@ -2,6 +2,5 @@
 
 package main
 
-// Only the tests of distlock run call helper, and distlock run does not exist on this
-// system.
+// On this system, "distlock run" does not exist. Only its tests call helper.
 func helper(string, []string) int { return exitUsage }

@@ -58,8 +58,8 @@ func sampleEvents() []history.Entry {
 	}
 }
 
-// distlock history shows each kind of entry as text, newest first. Its JSON output contains
-// all stored data.
+// The command "distlock history" shows each kind of entry as text, newest first. Its JSON
+// output contains all stored data.
 func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -86,8 +86,8 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// distlock history --since counts back from the server's time. If no entry matches, distlock
-// history names the likely reason.
+// The command "distlock history --since" counts back from the server's time. If no entry
+// matches, "distlock history" names the likely reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -111,8 +111,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// distlock history reports malformed entries below the table. Control characters in stored
-// strings never reach the terminal, and no line is too wide.
+// The command "distlock history" reports malformed entries below the table. Control
+// characters in stored strings never reach the terminal, and no line is too wide.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -165,7 +165,7 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	}
 }
 
-// The history records a break at the command line, with its author and its reason.
+// The history records a break by "distlock break", with its author and its reason.
 func TestHistory_OfABreak(t *testing.T) {
 	b := newBase(t)
 	b.holdAlive("balancer", 41)

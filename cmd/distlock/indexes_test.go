@@ -15,13 +15,15 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// missing returns the commands that would create the missing indexes, as doctor prints them.
+// missing returns the commands that would create the missing indexes, as "distlock doctor"
+// prints them.
 func missing(t *testing.T, b *base, more ...string) []string {
 	t.Helper()
 	return examined(t, b, more...).MissingIndexes
 }
 
-// report decodes the JSON report of doctor. It checks that the exit code fits the warnings.
+// report decodes the JSON report of "distlock doctor". It checks that the exit code fits the
+// warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
@@ -48,7 +50,7 @@ func examined(t *testing.T, b *base, more ...string) report {
 	return got
 }
 
-// With --create-indexes, distlock doctor creates and reports the missing indexes of the
+// With --create-indexes, "distlock doctor" creates and reports the missing indexes of the
 // locks and the queues. The next run finds no missing index. A database that was never used
 // stays empty.
 func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
@@ -84,7 +86,7 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// If a queue has no index, distlock doctor warns and prints the command that creates the
+// If a queue has no index, "distlock doctor" warns and prints the command that creates the
 // index. Without the index, each claim would read every row.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)

@@ -116,8 +116,8 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// If a database was never used, distlock locks fails and names the databases that have
-// locks. If all locks are free, distlock locks reports their number.
+// If a database was never used, "distlock locks" fails and names the databases that have
+// locks. If all locks are free, "distlock locks" reports their number.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases
@@ -140,8 +140,8 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
-// distlock locks marks only the present leader as leader. For a free lock, it shows the last
-// leader's metadata as a reason.
+// The command "distlock locks" marks only the present leader as leader. For a free lock, it
+// shows the metadata of the last leader as the reason.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(5)})

@@ -174,16 +174,16 @@ func (version) run(_ context.Context, s stdio) error {
 // exit contains its own exit code.
 type codes struct{ failed, usage int }
 
-// The exit codes of all commands except distlock run.
+// The exit codes of all commands except "distlock run".
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	exitWarned = 3 // from doctor: fit, with warnings
+	exitWarned = 3 // doctor has warnings
 )
 
-// The exit codes of distlock run for its own results. Without such a result, distlock run
-// exits with the code of its command. Most commands exit with a small code or with a code
-// above 128, so most codes of distlock run lie in between.
+// The exit codes of "distlock run" for its own results, such as a lost lock. Otherwise
+// "distlock run" exits with the code of its command. Most commands exit with a small code or
+// with a code above 128, so most codes of "distlock run" lie in between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110
@@ -235,7 +235,7 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-// codeOf returns the exit code of distlock run for an error of the lock manager.
+// codeOf returns the exit code of "distlock run" for an error of the lock manager.
 func codeOf(err error) int {
 	for _, c := range []struct {
 		is   error

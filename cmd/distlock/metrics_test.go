@@ -30,8 +30,8 @@ func scraped(t *testing.T, out *screen) string {
 	return string(text)
 }
 
-// The metrics of distlock run show the lock by name while its command runs. The metrics of
-// distlock serve show its clients.
+// The metrics of "distlock run" show the lock by name while its command runs. The metrics of
+// "distlock serve" show its clients.
 func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -59,8 +59,8 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	await(t, stopped).want(t, 0)
 }
 
-// If the port of the metrics is in use, distlock run fails before it acquires the lock, and
-// distlock serve fails before it prints the address of its server. The error names the
+// If the port of the metrics is in use, "distlock run" fails before it acquires the lock,
+// and "distlock serve" fails before it prints the address of its server. The error names the
 // address and the reason.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
@@ -76,8 +76,8 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// distlock ui serves the page and the metrics of the store. The metrics include a lock whose
-// holder has no ping.
+// The command "distlock ui" serves the page and the metrics of the database. The metrics
+// include a lock whose holder has no ping.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // held by a process without a ping

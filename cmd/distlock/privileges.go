@@ -71,7 +71,7 @@ type missingPrivilege struct {
 	Features   []string `json:"features"` // the features that need the privilege
 }
 
-// privileges reports the actions that the features need and that the user may not perform.
+// privileges reports the actions that the features need, but that the user may not perform.
 // It tries each action with a command that changes no data.
 func (x *examination) privileges(ctx context.Context) error {
 	if x.Kind == string(catalog.FerretDB) {

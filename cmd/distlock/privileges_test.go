@@ -101,10 +101,10 @@ func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
-		// The field with lists the other features that this feature needs.
+		// The other features that this feature needs.
 		with []role.Feature
-		// The field elsewhere is a privilege that no command needs on the embedded server. The
-		// integration tests use the privilege.
+		// A privilege that the commands of the integration tests need. On the embedded server,
+		// no command needs this privilege.
 		elsewhere string
 	}{
 		role.Locks:    {useLocks, nil, ""},
@@ -291,8 +291,8 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// distlock doctor --role needs no server. It prints a shell command, or with --json the
-// document of that command.
+// The command "distlock doctor --role" needs no server. It prints a shell command, or with
+// --json the document of that command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
 	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
@@ -320,8 +320,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// The checks of distlock doctor change no document and create no collection. The integration
-// tests check the same on a server with users.
+// The checks of "distlock doctor" change no document and create no collection. The
+// integration tests check the same on a server with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
@@ -369,8 +369,9 @@ func (b *base) all() string {
 	return text.String()
 }
 
-// distlock doctor warns of three kinds of members: members whose clocks differ, an arbiter
-// that can prevent acknowledged writes, and a member that does not answer.
+// The command "distlock doctor" warns of three kinds of members: members whose clocks
+// differ, an arbiter that can prevent acknowledged writes, and a member that does not
+// answer.
 func TestReport_WarnOfMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {

@@ -30,9 +30,9 @@ func killWithParent(parent int) {
 // and they would stay zombies.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reap waits for the adopted processes that have exited. The processes with the given ids
-// are not adopted, and other code waits for them. If reap finds such a process, reap
-// returns, and the next call waits for the rest.
+// reap waits for the adopted processes that have exited. Other code waits for the processes
+// with the given ids, which are not adopted. If reap finds one of the given processes, it
+// returns, and the next call of reap waits for the rest.
 func reap(others ...int) {
 	for {
 		var info unix.Siginfo // package unix does not name the field with the process id
@@ -50,7 +50,7 @@ func reap(others ...int) {
 func hasRunning(pgid int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	return slices.ContainsFunc(stats, func(path string) bool {
-		// The file does not exist if the process has exited. The first element of the fields is
+		// The file does not exist if the process has exited. The first element of the slice is
 		// field 3 of proc_pid_stat(5).
 		text, _ := os.ReadFile(path)
 		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))

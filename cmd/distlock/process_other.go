@@ -2,7 +2,7 @@
 
 package main
 
-// killWithParent does nothing. If distlock run is killed on this system, only the guardian
+// killWithParent does nothing. If "distlock run" is killed on this system, only the guardian
 // ends the command.
 func killWithParent(int) {}
 

@@ -93,9 +93,9 @@ func (v *processes) collect(ctx context.Context, st *store) (processList, error)
 	return found, nil
 }
 
-// trouble returns the rank of a process. A listing begins with the highest rank. If a
-// process has no mark except "foreign", its rank is 0. Otherwise the rank of a holder is its
-// number of locks plus 1, and the rank of a waiter is 1.
+// trouble returns the rank of a process. A listing begins with the highest rank. A process
+// has rank 0 if it has no mark, or only the mark "foreign". Otherwise the rank of a holder
+// is its number of locks plus 1, and the rank of a waiter is 1.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):

@@ -73,8 +73,8 @@ func types(t *testing.T, person io.Writer, text string) {
 	assert.Value(io.WriteString(person, text))(t)
 }
 
-// The command of distlock run can read from the terminal. After the end of distlock run, the
-// shell can read from the terminal again.
+// The command of "distlock run" can read from the terminal. After the end of "distlock run",
+// the shell can read from the terminal again.
 func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script string }{
@@ -109,8 +109,8 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops neither distlock run nor its command. A stopped command would keep its lock,
-// and a stopped distlock run would lose the lock.
+// Ctrl-Z stops neither "distlock run" nor its command. A stopped command would keep its
+// lock, and a stopped "distlock run" would lose the lock.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
@@ -131,8 +131,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// If distlock run is in the background and its command reads from the terminal, distlock run
-// ends the command. Otherwise the command would keep its lock while it waits for the
+// If "distlock run" is in the background and its command reads from the terminal, "distlock
+// run" ends the command. Otherwise the command would keep its lock while it waits for the
 // terminal.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)

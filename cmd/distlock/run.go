@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The environment variables that distlock run sets for its command.
+// The environment variables that "distlock run" sets for its command.
 const (
 	envName  = "DISTLOCK_NAME"
 	envFence = "DISTLOCK_FENCE"
@@ -207,8 +207,8 @@ func (r *runner) errorText(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and returns the result of distlock run. The parameters code and
-// err are the results of runCommand.
+// outcome releases the lock and returns the result of "distlock run". The parameters code
+// and err are the results of runCommand.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
@@ -327,9 +327,9 @@ func (r *runner) heldError(h *distlock.HeldError) error {
 	return errors.New(text)
 }
 
-// The times of the messages of a waiting distlock run. It prints the reason of the wait
-// after reportAfter, and a changed reason at most once per reportEvery. A read of the reason
-// fails after slowAfter. distlock run also reports a release that takes longer than
+// The times of the messages of "distlock run". While it waits for the lock, it prints the
+// reason of the wait after reportAfter, and a changed reason at most once per reportEvery. A
+// read of the reason fails after slowAfter. It also reports a release that takes longer than
 // slowAfter.
 const (
 	reportAfter = time.Second

@@ -54,8 +54,8 @@ func (b *base) signalled(out *screen, ended <-chan result) {
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-// If distlock run has no time to read the holder, the error reports that the holder is
-// unknown.
+// If the wait of "distlock run" ends before it has read the holder, the error reports that
+// the holder is unknown.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(),
@@ -66,7 +66,7 @@ func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	}
 }
 
-// With -v, a waiting distlock run prints the holder and its own place in the queue.
+// With -v, "distlock run" prints the holder and its own place in the queue while it waits.
 func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)

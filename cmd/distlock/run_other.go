@@ -15,7 +15,7 @@ func runSupported() error {
 		"the other commands work here")
 }
 
-// internalCommand returns false. Only distlock run starts this program again, and it does
+// internalCommand returns false. Only "distlock run" starts this program again, and it does
 // not exist on this system.
 func internalCommand([]string) (int, bool) { return 0, false }
 

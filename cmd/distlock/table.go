@@ -69,7 +69,7 @@ func (l layout) text(s string, limit int) string {
 }
 
 // label returns the name of a lock for a cell. It does not cut a valid name. If the table is
-// too wide, print cuts the names.
+// too wide, the method print cuts the names.
 func (l layout) label(name string) string { return words.LabelTo(name, longText) }
 
 // A column is one column of a table. If a table is too wide, columns without information are

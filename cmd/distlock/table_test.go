@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// No line of a table is wider than its terminal. A narrow table still shows the fence that a
-// break needs.
+// No line of a table is wider than its terminal. A narrow table still shows the fence,
+// because "distlock break" requires it.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillQueues(b)
@@ -177,7 +177,7 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	}
 }
 
-// On a terminal of 80 columns, distlock history and distlock locks NAME show the whole
+// On a terminal of 80 columns, "distlock history" and "distlock locks NAME" show the whole
 // reasons of holders, waiters and events.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",

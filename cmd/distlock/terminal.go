@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the controlling terminal of this process. The methods give and takeBack do
-// nothing if the *terminal is nil.
+// A terminal is the controlling terminal of this process. A nil *terminal means that there
+// is none. The methods give and takeBack then do nothing.
 type terminal struct {
 	file  *os.File
 	own   int         // the process group of this process

@@ -143,14 +143,14 @@ func forward(ctx context.Context, client net.Conn) {
 // keyFile returns the connection string option for a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// With TLS options in the connection string, distlock locks, doctor and run reach a server
-// that requires a certificate. A command with a wrong certificate fails and prints no
-// secret.
+// With TLS options in the connection string, "distlock locks", "distlock doctor" and
+// "distlock run" reach a server that requires a certificate. A command with a wrong
+// certificate fails and prints no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
 	addr := tlsProxy(t, a)
-	selectTimeout := "20000" // milliseconds: no wait should occur
+	selectTimeout := "20000" // milliseconds; the test never waits that long
 	at := func(options ...string) string {
 		return "mongodb://" + addr + "/?directConnection=true&serverSelectionTimeoutMS=" +
 			selectTimeout + "&tls=true&tlsCAFile=" + url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" +

@@ -94,7 +94,7 @@ type Log struct {
 	waiting         []Entry
 	working, closed bool // working: the worker runs
 
-	// Only the worker uses the fields below, and Close after the worker has ended.
+	// The worker alone uses the fields below. Close uses them after the worker has ended.
 	c        *mongo.Collection
 	keep     time.Duration
 	failing  bool // the last insert failed

@@ -71,8 +71,8 @@ func HolderElapsed(then, now Reading) time.Duration {
 	return max(now.Mono-then.Mono, now.Wall.Sub(then.Wall), 0)
 }
 
-// system is the machine's clock. Mono counts from start, which each call of System sets.
-// So a clock that is made inside a testing/synctest bubble belongs to that bubble.
+// system is the machine's clock. Mono counts from the field start, which each call of System
+// sets. So a clock that is made inside a testing/synctest bubble belongs to that bubble.
 type system struct{ start time.Time }
 
 // System returns the machine's clock. Inside a testing/synctest bubble it is the bubble's clock.

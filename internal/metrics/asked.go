@@ -27,7 +27,8 @@ type ask struct {
 	last []Sample
 }
 
-// Asks implements the method of [Observer].
+// Asks keeps the given function until stop is called. It implements the method Asks of
+// [Observer].
 func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	one := &ask{run: run, clock: clock.System()}
 	a.mu.Lock()
@@ -42,8 +43,8 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 
 // All calls the functions that Asks received, in parallel, and returns their samples. The
 // context of the functions ends after AskTimeout. All calls each function at most once in
-// AskedEvery, and reuses its samples until then. The last argument limits the number of
-// names in the labels.
+// AskedEvery. Between these calls it returns the latest samples again. The last argument
+// limits the number of names in the labels.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)

@@ -1,5 +1,5 @@
-// Package metrics defines the metrics of work that is done under locks: terms, rounds and
-// rows. Package adapters/prometheus exports them.
+// Package metrics defines the metrics of elections, loops, schedules and queues. Package
+// adapters/prometheus exports them.
 //
 // The observer of a Manager may also implement [Observer], see [Of]. In that case
 // elections, loops, schedules and queues send samples to it. These samples cost no

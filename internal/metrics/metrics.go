@@ -22,7 +22,7 @@ const (
 type Metric struct {
 	Name, Help string
 	Kind       Kind
-	Labels     []string // the last one is for the name of the election, loop, schedule or queue
+	Labels     []string // the last label is the name of the election, loop, schedule or queue
 	Outcomes   []string // all values of the label outcome, which is the first label
 	Asked      bool     // computed when the metrics are read, not sent as a sample
 }
@@ -159,10 +159,10 @@ func Of(observer any) Observer {
 // A None is an Observer that does nothing.
 type None struct{}
 
-// Sampled implements the method of [Observer].
+// Sampled implements [Observer].
 func (None) Sampled(...Sample) {}
 
-// Asks implements the method of [Observer].
+// Asks implements [Observer].
 func (None) Asks(func(context.Context) []Sample) (stop func()) { return func() {} }
 
 type safe struct{ of Observer }

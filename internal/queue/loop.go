@@ -228,8 +228,9 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records the reply to a read or a poll. The reply contained all grants that were
-// made before the send. The argument trip is the round trip of a poll, or zero for a read.
+// setComplete records the reply to a read or a poll. The reply contains all grants that were
+// made before the command was sent. The argument trip is the round trip of a poll, or zero
+// for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -278,9 +279,9 @@ func permanent(err error) bool {
 }
 
 func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []string) {
-	sent := l.q.Clock.Now() // R2
+	sent := l.q.Clock.Now() // R2 in docs/safety.md
 	snapshots, err := l.q.Store.Snapshots(ctx, names)
-	received := l.q.Clock.Now() // R1
+	received := l.q.Clock.Now() // R1 in docs/safety.md
 	l.lastRead = received.Mono
 	l.nextRead = received.Mono + l.interval
 	if l.record(ctx, l.q.reads, err, slices.Collect(maps.Values(by))...); err != nil {

@@ -30,8 +30,8 @@ type Config struct {
 	PollMax     time.Duration // the longest pause
 	MaxWatchGap time.Duration // longest time between two reads of one observation
 
-	// Closed is closed when the process stops waiting. Go starts a goroutine, which ends
-	// soon after Closed is closed.
+	// Closed is closed when the process stops waiting. The function Go starts a goroutine,
+	// which ends soon after Closed is closed.
 	Closed <-chan struct{}
 	Go     func(func())
 }

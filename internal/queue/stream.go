@@ -57,7 +57,7 @@ func openStream(q *Queue) *stream {
 }
 
 // receive opens a change stream, and delivers its grants until the change stream breaks or
-// the term ends.
+// the term of the process ends, see pinger.Term.
 func (s *stream) receive(ctx context.Context, q *Queue) error {
 	term := q.Pinger.Term()
 	if term == nil {
@@ -156,8 +156,8 @@ const (
 )
 
 // bounds holds the limits for deliveries, and the length of a trial. A delivery is prompt if
-// its delay is at most the field prompt. It is slow if its delay is at most the field late.
-// Otherwise it is late.
+// its delay is at most the field prompt. A longer delay is slow up to the field late, and
+// late above that.
 type bounds struct{ prompt, late, trial time.Duration }
 
 // bounds computes the limits from the present round trip. The limit prompt is twice the

@@ -52,8 +52,8 @@ const (
 	every    = ""
 )
 
-// needs returns the privileges of one feature, without the privileges of the features
-// that it depends on. rows is the name of the collection for the feature Claims.
+// needs returns the privileges of one feature, without the privileges of the features that
+// it depends on. The parameter rows is the name of the collection for the feature Claims.
 func needs(f Feature, rows string) []Privilege {
 	switch f {
 	case Locks:
@@ -87,8 +87,8 @@ func needs(f Feature, rows string) []Privilege {
 }
 
 // Of returns the privileges that the features need together. Each collection occurs once,
-// and each action occurs once in its collection, in a fixed order. rows is the name of
-// the collection for the feature Claims.
+// and each action occurs once in its collection, in a fixed order. The parameter rows is the
+// name of the collection for the feature Claims.
 func Of(rows string, features ...Feature) []Privilege {
 	var all []Privilege
 	for _, f := range Features() {

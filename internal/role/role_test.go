@@ -15,9 +15,10 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// optional lists actions of package mongocatalog that no role grants. Without them a
-// process only logs a warning. dropIndex drops the index of an earlier version.
-// getParameter reads the feature compatibility version of a config server.
+// optional lists the actions that package mongocatalog uses but no feature's role grants. If
+// an action is denied, the process logs a warning and continues. dropIndex drops the index
+// of an earlier version. getParameter reads the feature compatibility version of a config
+// server.
 var optional = []string{"dropIndex", "getParameter"}
 
 // The role grants each action that an error of package mongocatalog can name as missing.

@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// over returns a filter for rows that became Dead or Done before the given time. If the time
-// is zero, the filter selects all rows in that state.
+// over returns a filter for rows that reached the given state before the given time. The
+// state must be Dead or Done. If the time is zero, the filter selects all rows in the state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
 	if !before.IsZero() {

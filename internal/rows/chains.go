@@ -13,16 +13,16 @@ import (
 // the chain. At any time, at most one row of a chain holds the key. A row holds its key from
 // its first claim until it is done or dead.
 
-// KeyOf returns the value of the field key in a document. If the document is in no chain, it
-// returns false.
+// KeyOf returns the value of the given field in a document. If the document does not have
+// the field, it is in no chain, and KeyOf returns false.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
 	v := lookup(doc, key)
 	return v, !v.IsZero()
 }
 
-// ListIn returns the first field on the dotted path key whose value is a list, for example
-// a.b on the path a.b.c. If no value is a list, it returns an empty string. A document with
-// a list would be in several chains.
+// ListIn returns the first field on a dotted path whose value is a list, for example a.b on
+// the path a.b.c. If no value is a list, it returns an empty string. A document with a list
+// would be in several chains.
 func ListIn(doc bson.Raw, key string) string {
 	for _, path := range paths(key) {
 		if lookup(doc, path).Type == bson.TypeArray {
@@ -66,9 +66,9 @@ const (
 )
 
 // notOf returns a condition for the rows whose key differs from all given keys. It also
-// matches a row without a key, even if null is a given key. A query cannot test for equality
-// with a regular expression, or with a document like {$gt: 1}. If such a value is a given
-// key, the condition excludes all keys of its type.
+// matches a row without a key, even if null is a given key. In a query, a value that is a
+// regular expression or a document like {$gt: 1} is an operator and not a value to compare
+// with. If such a value is a given key, the condition excludes all keys of its type.
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	var values []bson.RawValue
 	var types []string

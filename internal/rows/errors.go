@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNoTransactions is returned by Transact, and by End in a transaction, if the server has
-// no transactions.
+// ErrNoTransactions means that the server does not support transactions. It is returned by
+// Transact, and by End if the context of End has a transaction.
 var ErrNoTransactions = catalog.ErrNoTransactions
 
 // Error codes of the server.

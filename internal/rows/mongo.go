@@ -66,8 +66,8 @@ func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	return m
 }
 
-// Alone returns a copy of ctx without its session, so that commands with the copy are in no
-// transaction.
+// Alone returns a copy of ctx without its MongoDB session. Commands with this context are
+// not part of a transaction.
 func Alone(ctx context.Context) context.Context { return mongo.NewSessionContext(ctx, nil) }
 
 func transacts(ctx context.Context) bool {
@@ -280,7 +280,7 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.those(ctx, ids, changes)
 }
 
-// before returns the filter for the row and the claim that an ending names. If the ending
+// The result is the filter for the row and the claim that an ending names. If the ending
 // makes the row Ready or Retrying, the filter excludes a cancelled row.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}
@@ -344,7 +344,7 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	return m.each(ctx, ids, func(id bson.E) bson.D { return append(bson.D{id}, due...) }, ready)
 }
 
-// Slots uses $group, because distinct has no time limit on the embedded server.
+// Slots uses $group, because the command distinct has no time limit on the embedded server.
 func (m *Mongo) Slots(ctx context.Context) (found []Slot, _ error) {
 	both := bson.D{e("locks", "$"+m.at("locks")), e("slot", "$"+m.at("slot"))}
 	groups, err := m.aggregate(ctx, d("$match", bson.D{m.is(Claimed)}), d("$group", d("_id", both)))

@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Odd sends two queries. Each query returns at most oddAtOnce rows. The query for ready rows
-// reads at most oddAmong rows. Odd rows are never claimed, so they are soon among the first
-// ready rows.
+// The method Odd sends two queries. Each query returns at most oddAtOnce rows. The query for
+// ready rows reads at most oddAmong rows. Odd rows are never claimed, so they are soon among
+// the first ready rows.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
@@ -67,11 +67,11 @@ func count(in bson.Raw, name string) int64 {
 	return n
 }
 
-// there adds $exists to a condition.
 func there(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 
-// wrong returns conditions for rows in which the given part is wrong. Lists need their own
-// condition, because a list meets a condition if one of its elements meets it.
+// wrong returns conditions for rows in which the given part has a wrong type or value. A
+// list meets a condition if one of its elements meets the condition. Lists therefore need
+// their own condition.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {
@@ -162,8 +162,9 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	return one
 }
 
-// Repair makes odd claimed rows ready and resets their attempts. It does not change a
-// malformed fence. It changes at most a thousand rows, and sends two commands.
+// Repair makes rows ready that are claimed but have no valid slot or session, and resets
+// their attempts. It does not change a malformed fence. It changes at most a thousand rows,
+// and sends two commands.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
 	ids, err := m.lot(ctx, is)

@@ -135,8 +135,8 @@ type Ask struct {
 // out the command, or may still carry it out.
 type Store interface {
 	// Claim claims the first ready row and counts an attempt. If no row is ready, it returns
-	// nil. If another row holds the key, it returns a *HeldError. If the server refuses the
-	// change, it returns a *RefusedError.
+	// nil. If another row holds the key of the first ready row, it returns a *HeldError. If
+	// the server refuses the change, it returns a *RefusedError.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
 	// First returns the _id of the row that Claim would claim. If no row is ready, it returns
 	// a zero value. If the server refuses the query, it returns a *QueryError.

@@ -175,10 +175,10 @@ const maxSilent = 16
 // have missed two pings. The time is zero if no waiter has missed one ping.
 //
 // Waiters also miss pings while the server is unavailable. So this process must have
-// observed the waiter for longer than a ping interval, and the server must have
-// acknowledged this process's own pings for as long. If all holders are dead, the lock is
-// about to be granted. An observation is then not required, because the server's clock is
-// sufficient.
+// observed the waiter for longer than a ping interval, and the server must have acknowledged
+// this process's own pings for as long. If all holders are dead, a waiter is about to be
+// granted the lock. Then no observation is required. The age of the last ping by the
+// server's clock is sufficient.
 func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	evicted int, next time.Duration,
 ) {
@@ -220,7 +220,7 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 
 // missedPing reports whether the process of a waiter has missed at least one ping. If so, the
 // result left is the time until the waiter may be evicted, or zero if it may be evicted now.
-// If the argument byServer is set, the server's clock is sufficient, see EvictSilent.
+// If the argument byServer is set, no observation is required, see EvictSilent.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||

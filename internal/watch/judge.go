@@ -28,8 +28,8 @@ type Judge struct {
 	// Granted receives the grants that follow an eviction, before the next eviction.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that a call failed to acquire. Go
-	// starts a goroutine, which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. The
+	// function Go starts a goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}

@@ -48,8 +48,8 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 	}
 	if first, begun := before.First(); begun && e.Sent < before.last {
 		// Reads of several goroutines may overlap, and one read may contain a process several
-		// times. If this read overlaps the previous one, the decision uses it, but the
-		// observation does not keep it.
+		// times. If this read overlaps the previous read, the decision uses it, but the
+		// observation is not updated.
 		e.LongestGap = 0
 		if e.Server.Before(first.Server) {
 			e.Server = first.Server

@@ -157,7 +157,7 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 
 // EvictDue evicts dead suspects from a lock that an earlier call failed to acquire. If no
 // suspect can be dead yet, EvictDue does nothing. Each new call for the lock calls EvictDue.
-// The commands run in the background, because the new call may have too little time for them.
+// The commands run in a goroutine, because the new call may have too little time for them.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -223,9 +223,9 @@ func (j *Judge) readRefused() {
 // readLocks reads the given locks, and drops each lock without a silent suspect. It returns
 // false if the read fails.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
-	sent := j.Clock.Now() // R2
+	sent := j.Clock.Now() // R2 in docs/safety.md
 	snapshots, err := j.Store.Snapshots(ctx, names)
-	received := j.Clock.Now() // R1
+	received := j.Clock.Now() // R1 in docs/safety.md
 	if err != nil {
 		j.Log.Debug().Err(err).Msg("reading the locks of refused calls failed")
 		return false

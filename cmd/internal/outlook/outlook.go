@@ -26,16 +26,16 @@ type Outlook struct {
 	// process is still alive. It assumes the default Margin of package distlock. It is null
 	// if unknown.
 	LostInMS *int64 `json:"lostInMS"`
-	// EarliestMS is the time in milliseconds until the lock can be taken by a contender
-	// that has read it before. LatestMS is the same time for a contender that reads the
-	// lock for the first time now. LatestMS holds even if the clocks are wrong. Both are
-	// null if no contender may take the lock.
+	// EarliestMS is the time in milliseconds until a contender that has already read the lock
+	// can take it. LatestMS is this time for a contender that reads the lock for the first
+	// time now. LatestMS holds even if the clocks are wrong. Both are null if no contender may
+	// take the lock.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // the number of other holders
-	// Next is the process of the first live waiter, or empty without a live waiter. Waiters
-	// that die together with the holder do not count. Passed is the number of waiters in
-	// front of Next.
+	// Next is the process of the first live waiter. It is empty without such a waiter. Waiters
+	// in the process of the holder count only if the rule is "lease". Under every other rule,
+	// they die together with the holder. Passed is the number of waiters in front of Next.
 	Next   string `json:"next"`
 	Passed int    `json:"passedOver"`
 
@@ -109,8 +109,8 @@ func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook
 	return o
 }
 
-// setTimes computes the rule and the times for a contender with policy p. The evidence e
-// contains no times.
+// setTimes computes the rule and the times for a contender with policy p. It adds the age of
+// the ping or renewal to the evidence e.
 func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole := takeover.Decide(e, e, p).Remaining

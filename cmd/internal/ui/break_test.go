@@ -23,7 +23,7 @@ import (
 
 type recorder = httptest.ResponseRecorder
 
-// form returns a function that makes a request submit the given values as a form.
+// form returns a function that adds the given values to a request as a submitted form.
 func form(values url.Values) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -57,7 +57,7 @@ func (w *world) ask(target string) (action, ticket string) {
 	return html.UnescapeString(a[1]), html.UnescapeString(k[1])
 }
 
-// If the next waiter is dead, the page reports this before a break.
+// If the next waiter is dead, the page reports this before the user breaks the lock.
 func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -119,8 +119,8 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	})
 }
 
-// MongoDB's own lock manager keeps the fence of the previous holder. A break of its lock
-// therefore succeeds only with the session of the present holder.
+// MongoDB's own lock manager does not raise the fence, so two of its holders can have the
+// same fence. Breaking such a lock succeeds only with the session of the present holder.
 func TestBreak_ForeignHolder_NeedsItsSession(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {

@@ -16,10 +16,11 @@ import (
 	"mongodlm/distlock"
 )
 
-// breakLimit bounds a break. A break continues even if the browser disconnects.
+// breakLimit is the time limit of the commands that break a lock. They continue even if the
+// browser disconnects.
 const breakLimit = 10 * time.Second
 
-// A breakPage asks the user to confirm a break, or shows the result.
+// A breakPage asks the user to confirm that a lock is broken, or shows the result.
 type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo

@@ -28,8 +28,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// browserLimit bounds each use of a browser. A busy machine needs seconds to start a
-// browser.
+// browserLimit bounds each use of a browser, including the start of the browser.
 const browserLimit = 5 * time.Minute
 
 type tab struct {
@@ -271,7 +270,7 @@ func TestBrowser_Live(t *testing.T) {
 }
 
 // An update of a page with 1,000 locks does not move the content. The page fits a narrow
-// screen. Its colors follow the system setting, and the switch for light and dark on the
+// screen. Its colors follow the system setting until the user selects light or dark on the
 // page.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)

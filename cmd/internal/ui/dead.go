@@ -19,8 +19,9 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// maxDead is the largest number of dead rows on a page. The server counts at most
-// maxCounted dead rows of a queue.
+// maxDead is the largest number of dead rows on a page. The server counts at most maxCounted
+// dead rows of a queue. A dead row is a failed row that package claim does not retry by
+// itself.
 const (
 	maxDead    = 100
 	maxCounted = 100_000

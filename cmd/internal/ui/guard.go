@@ -115,8 +115,8 @@ func (s *Server) sign(texts ...string) string {
 // formLife is the lifetime of a page that requests a confirmation.
 const formLife = 10 * time.Minute
 
-// ticket returns a signed value that confirms the action that the texts identify. The
-// value is valid for formLife.
+// ticket returns a signed value for a form. The value confirms the action that is identified
+// by the texts, and is valid for formLife.
 func (s *Server) ticket(texts ...string) string {
 	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
 	return at + "." + s.sign(append(texts, "ticket", at)...)
@@ -226,8 +226,9 @@ func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	return owner, known
 }
 
-// authenticate reports whether a request has an accepted token or the cookie for one. It
-// returns the owner of the token.
+// authenticate reports whether a request has an accepted token, or a cookie for an accepted
+// token. It returns the owner of the token. If the page requires no token, authenticate
+// accepts every request.
 func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true

@@ -40,9 +40,9 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check returns an error for an invalid configuration. If other machines can reach the
-// page, Check requires a token file or TLS. If allowBreak is also set, Check requires a
-// token file. Check opens none of the files and resolves no host name.
+// Check returns an error for an invalid configuration. If other machines can reach the page,
+// Check requires a token file or TLS. If allowBreak is also set, Check requires a token
+// file. Check opens no file and resolves no host name.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// Limits of one round of reads. The page reports that it omits locks. The page of a
+// Limits of one round of reads. If a round omits locks, the page reports this. The page of a
 // single lock reads an omitted lock by its name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
@@ -33,7 +33,7 @@ type listing struct {
 	named   map[string]*lock
 	bad     []*distlock.MalformedError
 	partial bool      // the database has more locks or waiters
-	now     time.Time // the server's clock; zero if no row has it
+	now     time.Time // the server's clock; zero if no row contains it
 	void    string    // the message for a database without locks
 	loops   reading[loopSummary]
 	dead    reading[int64] // the number of dead rows; unknown without queues

@@ -69,8 +69,9 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// If the process or kind of an event, or the query of an address, contains a foreign
-// string, the page shows the string as text. The string cannot end an event of a stream.
+// If the process or kind of a stored event contains a foreign string, the page shows the
+// string as text. The page also shows the query of an address as text. In a stream, the
+// string cannot end a message early.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -336,9 +337,9 @@ func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 	})
 }
 
-// The fence of a new lock is raised to the clock only after the acquisition. If the page
-// reads the lock before this, it still shows one acquisition, with the final fence. This
-// holds with and without a stored history.
+// After the acquisition of a new lock, the fence is set to the server's clock. If the page
+// reads the lock before this change, it still shows one acquisition, with the final fence.
+// This holds with and without a stored history.
 func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
@@ -397,7 +398,7 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 }
 
 // If a lock is released while no browser views the page, the timeline ends the holding at
-// the last view, and not at the next view.
+// the latest view before the release, and not at the first view after it.
 func TestPage_NoViewer_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true

@@ -35,8 +35,8 @@ type Config struct {
 	// Client reads loops, queues, pings and members, and changes dead rows. If it is nil,
 	// the pages that need it show an error.
 	Client *mongo.Client
-	// Members reads the clock of each member of a replica set. If it is nil or returns no member,
-	// the page reads only the server that accepts writes.
+	// Members reads the clock of each member of a replica set. If it is nil or returns no
+	// member, the page reads only the clock of the server that accepts writes.
 	Members func(context.Context) ([]Member, error)
 	// Void returns a text about a database without locks. The text states whether the
 	// database ever had locks. Void may be nil.
@@ -52,8 +52,8 @@ type Config struct {
 	AllowBreak bool
 	// Tokens are the accepted tokens. If Tokens is empty, browsers need no token.
 	Tokens Tokens
-	// InspectorOf returns the Inspector that breaks locks in the name of the given owner of
-	// a token. If it is nil, the page uses Inspector.
+	// InspectorOf returns the Inspector that breaks locks for the owner of a token, so that
+	// the history names the owner. If InspectorOf is nil, the page uses the field Inspector.
 	InspectorOf func(owner string) *distlock.Inspector
 	// Loopback makes the Server refuse requests whose Host header does not name the
 	// loopback of this machine. This prevents DNS rebinding by foreign web pages.

@@ -222,8 +222,8 @@ type pulse struct {
 }
 
 // pulseOf classifies a ping. A ping is late if it is older than three ping intervals and
-// older than a quarter of the takeover time. It is bad if it is as old as the takeover
-// time, or if the process is condemned.
+// older than a quarter of the takeover time. It is bad if it is as old as the takeover time,
+// or if the process was declared dead.
 func pulseOf(i distlock.LockInfo) pulse {
 	takeover := cmp.Or(i.Takeover, words.DefaultTakeover)
 	p := pulse{Text: words.Age(i.PingAge), Class: "ok"}
@@ -268,7 +268,7 @@ func (s *Server) showTimeline(r *http.Request, now *listing) any {
 	return t
 }
 
-// timeline draws the part of the timeline that the request selects by its length and end.
+// timeline draws the timeline with the length and the end that the request selects.
 func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
 	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
 	if at < 0 {

@@ -19,14 +19,16 @@ import (
 	"mongodlm/election"
 )
 
-// DefaultTakeover is assumed as the takeover time of a process that has recorded none.
+// DefaultTakeover is the assumed takeover time of a process that has not recorded its
+// takeover time.
 const DefaultTakeover = 15 * time.Minute
 
-// DefaultPing is assumed as the ping interval of a process that has recorded none.
+// DefaultPing is the assumed ping interval of a process that has not recorded its ping
+// interval.
 const DefaultPing = 30 * time.Second
 
-// Shown makes a string of a foreign program safe to print, and cuts it to limit runes. It
-// returns a dash for the empty string.
+// Shown replaces the unprintable characters of a string from another program, and cuts it to
+// limit runes. It returns a dash for the empty string.
 func Shown(s string, limit int) string {
 	if s == "" {
 		return "-"
@@ -153,8 +155,8 @@ func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// Pinging returns a LockInfo that describes the process of a ping. The parameter now is
-// the time of the server, or zero if unknown.
+// Pinging returns a LockInfo that describes the process of a ping. The given time is the
+// time of the server, or zero if unknown.
 func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	i := distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
 		PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
@@ -255,8 +257,8 @@ func Middle(s string, limit int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(limit-1-head):])
 }
 
-// Mode formats a mode, with its number of permits if limit is positive. It returns a dash
-// for an empty mode.
+// Mode formats the mode of a lock, with the number of permits if limit is positive. It
+// returns a dash for an empty mode.
 func Mode(mode string, limit int) string {
 	if limit > 0 {
 		return fmt.Sprintf("%s of %d", mode, limit)

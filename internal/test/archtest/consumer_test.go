@@ -13,12 +13,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A program with the lock links at most mostLinked modules. Its module graph also
-// includes the dependencies of tests, and has at most mostModules modules. Both numbers
-// include this module and the module of the program.
+// mostLinked is the largest number of modules that a program may link if it uses the lock.
+// mostModules is the largest size of its module graph, which also includes the dependencies
+// of tests. Both numbers include this module and the module of the program.
 const mostLinked, mostModules = 15, 30
 
-// heavy matches modules that a program with the lock must not need.
+// heavy matches modules that a program must not need to use the lock.
 var heavy = regexp.MustCompile(
 	`(?i)ferretdb|sqlite|grpc|opentelemetry|prometheus|pgx|protobuf|toxiproxy|porcupine|honnef`)
 
@@ -53,7 +53,7 @@ func main() {
 func consumer(t *testing.T, module string) string {
 	t.Helper()
 	checkout := assert.Value(filepath.Abs(root))(t)
-	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // so that go asks no checksum database
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum")) // go then needs no checksum database
 	assert.Must(t, err)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -81,7 +81,7 @@ func goIn(t *testing.T, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// A program with the lock builds outside of the workspace and depends on few modules.
+// A program that uses the lock builds outside of the workspace and depends on few modules.
 func TestConsumer_OutsideOfTheWorkspace_HasASmallGraph(t *testing.T) {
 	t.Parallel()
 	dir := consumer(t, strings.TrimSuffix(ours, "/"))

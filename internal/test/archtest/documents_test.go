@@ -28,7 +28,7 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[A-Z_]+(=\d+)?( [A-Z_]+(=\d+)?)*`, // environment, definitions of the model
 	`errors\.Is|excl|setsid|featureFlagSBE|go (get|work sync)|docker compose .*|spin .*`,
 	`\.lockpings\.find\(\)|db\.getSiblingDB.*`,
-	// Alerts and span attributes, which the tests of their adapters check.
+	// Names of alerts and span attributes. The tests of the adapters check these names.
 	`Distlock[A-Z]\w+|distlock\.[a-z]\w+(\.\w+)?`,
 	`(catalogtest )?Group/Case|package\.Test/subtest|ts fence process`, // the notation of names
 }, "|") + `)$`)
@@ -256,7 +256,7 @@ func (h *knownNames) missingSymbol(name string) string {
 		return unless(h.files[p] || !h.files[strings.SplitN(p, "/", 2)[0]], "no such folder")
 	}
 	if phrase.MatchString(name) {
-		said := strings.TrimSuffix(name, " failed") // the log appends it
+		said := strings.TrimSuffix(name, " failed") // the log appends the word failed
 		return unless(strings.Contains(h.text, said), "nothing in the code says so")
 	}
 	return ""
@@ -301,7 +301,7 @@ func documents(t *testing.T) (names []string) {
 		filepath.Join(root, "CHANGELOG.md"))
 }
 
-// If the documents mention a test, file, package, function, type, flag or log message, it
+// Each test, file, package, function, type, flag and log message that the documents mention
 // exists.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
@@ -335,7 +335,7 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 			}
 		}
 		for _, m := range folders.FindAllStringSubmatch(string(text), -1) {
-			if !h.files[m[1]] && m[1] != "pan" { // spin writes it
+			if !h.files[m[1]] && m[1] != "pan" { // the program spin writes the file pan
 				t.Errorf("%s: ./%s: no such folder", said, m[1])
 			}
 		}

@@ -142,7 +142,8 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// Shipped packages do not import package testing, test packages or the study.
+// Shipped packages do not import package testing, test packages, or packages in the folder
+// study.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
@@ -160,7 +161,7 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	}
 }
 
-// A file in the table does not use the types that its row forbids.
+// A file in the table does not use the names that its row forbids.
 func TestDistlock_RoomsAreApart(t *testing.T) {
 	t.Parallel()
 	for file, unknown := range map[string][]string{
@@ -253,8 +254,8 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// The packages in the list get random numbers from their clock. They do not import
-// math/rand, so that a seed determines a random walk.
+// These packages get their random numbers from the injected clock and do not import
+// math/rand, so that the seed alone determines a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",

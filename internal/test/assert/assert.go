@@ -1,5 +1,5 @@
-// Package assert checks errors and values in tests. On failure, Value and the functions whose names
-// begin with Must end the test. The other functions let it continue.
+// Package assert checks errors and values in tests. On failure, Value and the functions
+// whose names begin with Must end the test. With the other functions, the test continues.
 package assert
 
 import (

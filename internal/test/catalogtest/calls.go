@@ -9,7 +9,7 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Changes are the methods of a store that change documents.
+// Changes contains the methods of a store that change documents.
 type Changes interface {
 	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
 	ApplyPing(ctx context.Context, c catalog.PingChange) error
@@ -49,7 +49,7 @@ func (c Calls) Enter(ctx context.Context, r catalog.Request, how catalog.EnterMo
 	return c.lock(ctx, transition.Enter{Request: r, How: how})
 }
 
-// Acquire is Enter with [catalog.TryPlain].
+// Acquire calls Enter in the mode [catalog.TryPlain].
 func (c Calls) Acquire(ctx context.Context, r catalog.Request) (Lock, error) {
 	return c.Enter(ctx, r, catalog.TryPlain)
 }

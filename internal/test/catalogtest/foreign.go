@@ -116,9 +116,9 @@ func foreign2011(b *bench) { // F19
 	}
 }
 
-// damagedCases test lock documents that an operator or a newer version has damaged. Each
-// holder and waiter can still leave the lock. The lock becomes free when its last holder
-// leaves.
+// damagedCases test lock documents that an operator or a newer version of this module has
+// damaged. Each holder and waiter can still leave the lock. The lock becomes free when its
+// last holder leaves.
 var damagedCases = []testCase{
 	{"WhileShared_LastReleaseFreesTheLock", func(b *bench) {
 		for i, damage := range [][]bson.E{

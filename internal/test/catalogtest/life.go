@@ -22,7 +22,7 @@ import (
 // return the error and the grants that package transition computes. The stored document
 // must equal the computed document. All reads must agree with the stored document.
 //
-// At the start, the document is a free lock with the fence planted. The field doc of the
+// At the start, the document is a free lock with the planted fence. The field doc of the
 // life adds or replaces fields of the document.
 //
 // A step is a letter and the number of a session. A slash and a second number may follow.
@@ -41,7 +41,7 @@ import (
 //	c1          Confirm
 //	n1/7        SeedFence to at least 7 above the planted fence
 //	r1/7        Renew with number 7
-//	r1/7t       the same renewal by a twin of the holder
+//	r1/7t       the same renewal by a copy of the holder's process
 //	f1/2        PutFirst of session 2 by session 1
 //	b1/7        Break, only if the fence is 7 above the planted fence
 //	y           RequestYield

@@ -50,8 +50,8 @@ var oddCases = []testCase{
 // An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// free is the name of the malformed field in a free lock, and held the name in a held
-	// lock. An empty name means that the document is valid.
+	// The field free names the malformed field if the lock is free. The field held names it if
+	// the lock is held. An empty name means that the document is valid.
 	free, held string
 	// sets is true if fields contains the state. In this case, held is ignored.
 	sets bool
@@ -215,7 +215,7 @@ func oddSharers() []oddity {
 				field("mode", "shared")))
 		}
 	}
-	// The session that holds the lock is also in the queue.
+	// In these documents, the session that holds the lock is also in the queue.
 	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
 	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})),
 		oddly("", "waiters.0.ts", both("shared",
@@ -243,8 +243,8 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tests one document. bad is the name of the malformed field, or empty if the
-// document is valid.
+// oddDocument tests one document. The argument bad is the name of the malformed field, or
+// empty if the document is valid.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -297,10 +297,10 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that no operation changes a malformed document. Most operations
-// must return an error that names the malformed field. Acquire must return ErrNotFree,
-// and a release by a session that is not in the document ErrNoMatch. Held and HeldOrFree
-// must leave the lock out.
+// refusedByAll checks that no operation changes a malformed document. Most operations must
+// return an error that names the malformed field. Acquire must return ErrNotFree. A release
+// by a session that is not in the document must return ErrNoMatch. Held and HeldOrFree must
+// leave the lock out.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}

@@ -12,11 +12,11 @@ import (
 )
 
 // planted is a fence that each grant raises by 1. It is large, because a grant replaces a
-// fence below 1<<31 by the server's clock in milliseconds.
+// fence below 1<<31 by the time of the server's clock in milliseconds.
 const planted = int64(1) << 40
 
-// requests inserts a free lock with the fence planted. It returns n requests for the
-// lock, each of another process.
+// requests inserts a free lock with the planted fence. It returns n requests for the lock,
+// each of another process.
 func (b *bench) requests(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
@@ -170,7 +170,7 @@ func (b *bench) wantQueue(l catalog.Lock, want ...catalog.Request) {
 	}
 }
 
-// wantClockFence checks that a fence is the server's clock in milliseconds.
+// wantClockFence checks that a fence is the time of the server's clock in milliseconds.
 func (b *bench) wantClockFence(fence int64) {
 	b.Helper()
 	if !b.near(time.UnixMilli(fence)) {

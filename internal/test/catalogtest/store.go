@@ -220,8 +220,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that err is a *TwinError. sent is the refused ping. found is the seq in
-// the stored ping, or 0 if that ping has no seq.
+// wantTwin checks that err is a *TwinError. The argument sent is the refused ping. The
+// argument found is the seq in the stored ping, or 0 if that ping has no seq.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -248,7 +248,7 @@ func sentinels(err error) []string {
 	return kinds
 }
 
-// serverDate stands for the server's clock in an expected document.
+// serverDate stands for the time of the server's clock in an expected document.
 const serverDate = bson.DateTime(math.MaxInt64)
 
 // wantDocument checks the fields of a document and their types, in any order. A date

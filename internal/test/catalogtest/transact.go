@@ -12,8 +12,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transact calls the given function in a transaction under the lock of s, and returns the
-// number of calls. If the store has no transactions, transact skips the rest of the case.
+// transact calls the given function in a transaction under the lock of a session, and
+// returns the number of calls. If the store has no transactions, transact skips the rest of
+// the case.
 func (b *bench) transact(
 	s catalog.Session, run func(ctx context.Context, n int) error,
 ) (runs int, err error) {

@@ -71,7 +71,7 @@ type Catalog struct {
 	running int // hooks that have not returned
 }
 
-// Wrap returns a store that behaves as inner until a hook is set.
+// Wrap returns a store that behaves like the given store until a hook is set.
 func Wrap(inner catalog.Catalog) *Catalog {
 	c := &Catalog{counts: map[Op]int{}}
 	c.Catalog = catalog.Intercept(inner, c.do)

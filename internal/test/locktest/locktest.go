@@ -30,7 +30,7 @@ const (
 	CommandTimeout = 5 * time.Second
 )
 
-// A World is one server in the virtual time of a test.
+// A World is a server in memory, which runs in the virtual time of a test.
 type World struct {
 	T   *testing.T
 	Mem *memcatalog.Catalog
@@ -50,7 +50,7 @@ func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
 }
 
-// New returns an empty server for a test that is already in a bubble.
+// New returns an empty server for a test that is already in a testing/synctest bubble.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
 // A Proc is a process with its Manager. Store is its connection to the server, into which

@@ -29,7 +29,7 @@ type Memory struct {
 	done     map[string]int
 	came     int64
 	refuses  func(rows.Row) error
-	due      []string // path of the field with the due time; nil: all rows are due
+	due      []string // path of the field with the due time; nil if all rows are due
 	key      string   // field of the keys of chains
 	paused   bool
 }
@@ -42,7 +42,7 @@ type record struct {
 	age   int64 // position in the order of insertion
 	due   time.Time
 	never bool   // the row has no date
-	key   string // of its chain; empty without one
+	key   string // key of its chain; empty if the row is in no chain
 	list  bool   // its key is a list
 }
 

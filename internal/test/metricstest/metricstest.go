@@ -78,8 +78,8 @@ func (k *Kept) Ask(ctx context.Context) (n int) {
 	return n
 }
 
-// Of returns the value of a metric with the given labels. The boolean reports whether
-// there is such a value.
+// Of returns the value of a metric with the given labels. The boolean reports whether the
+// value exists.
 func (k *Kept) Of(m *metrics.Metric, labels ...string) (float64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

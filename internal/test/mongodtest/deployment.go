@@ -38,7 +38,7 @@ type TLS struct{ Authority, Server string }
 
 // A Deployment is a standalone or a replica set. Only URI is safe for concurrent use.
 type Deployment struct {
-	name  string // of the replica set, empty for a standalone
+	name  string // name of the replica set; empty for a standalone
 	dir   string
 	nodes []*node
 	guard *exec.Cmd

@@ -1,6 +1,7 @@
 package mutant
 
-// all lists the mistakes in the lock, its stores, elections, loops and schedules.
+// all lists the mistakes that the test plants in the lock, its stores, elections, loops and
+// schedules.
 var all = []Mistake{
 	{Name: "an eviction matches any session of the lock", File: "catalog/transition/enter_leave.go",
 		Old:     "	p, waits := l.WaitedBy(t.TS)\n",
@@ -32,7 +33,7 @@ var all = []Mistake{
 		New:     "	t := p.Takeover\n	if false {",
 		Package: "distlock", Test: "TestTryLock_HolderHasLongerTakeover_ContenderWaits",
 		Rule: "the holder's takeover time is"},
-	// This mistake is the rule of mongos 1.8.
+	// mongos 1.8 really has this mistake.
 	{Name: "the contender's clock gives the age of a ping", File: "takeover/decide.go",
 		Old:     "if j.watched >= j.takeover {",
 		New:     "if j.now.Wall.Sub(j.now.Ping) >= j.takeover {",

@@ -136,7 +136,7 @@ func holdUntil(s *suite) {
 	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "Settle released %d keys, want %d")
 }
 
-// A query cannot compare some kinds of keys. Of the rows with such a key, one is claimed
+// A query cannot compare some kinds of keys. Even so, only one row of such a key is claimed
 // at a time. Rows with other keys are claimed meanwhile.
 func oddKeys(s *suite) {
 	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}

@@ -201,7 +201,8 @@ func endStates(s *suite) {
 	}
 }
 
-// Claimed returns only the rows of the given slot, which has a name and a lock database.
+// Claimed returns only the rows of the given slot. Slots with the same name but different
+// lock databases are different slots.
 func claimedRows(s *suite) {
 	s.add(4)
 	s.take(newClaim("a", 1), 2)
@@ -216,7 +217,7 @@ func claimedRows(s *suite) {
 	assert.Equal(s.t, len(check(s.Slots(s.ctx))(s)), 3, "%d slots, want %d")
 }
 
-// A retry becomes ready after its pause and keeps its error.
+// A retrying row becomes ready after its pause and keeps its error.
 func wake(s *suite) {
 	s.add(3)
 	for i, row := range s.take(newClaim("a", 1), 3) {

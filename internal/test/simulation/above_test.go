@@ -22,8 +22,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is a running call of a user's function under a lock. The function err returns
-// nil while the lock is trusted.
+// A work is a running call of a user's function under a lock. Its field err is a function
+// that returns nil while the lock is trusted.
 type work struct {
 	u     *simulation.User
 	err   func() error
@@ -68,8 +68,8 @@ func (g *runState) checkTrusted() {
 	}
 }
 
-// run records a work and runs it. The function renew renews the lease of the lock.
-// Without a lease, it does nothing.
+// run records a work, and then runs it. If the lock has no lease, the argument renew does
+// nothing.
 func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
 	renew func()) error {
 	g.out.Say("%s begins under fence %d", u, fence)
@@ -88,8 +88,8 @@ func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err
 	return g.work(ctx, u, chance, renew)
 }
 
-// work is the function of a user under a lock. It works for a random time, and obeys or
-// ignores its context. Then it succeeds, fails, panics or kills its process.
+// work is the function that each user runs under a lock. It works for a random time, and
+// obeys or ignores its context. Then it succeeds, fails, panics or kills its process.
 func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
 	ignores := r.IntN(3) == 0
 	for range 1 + r.IntN(6) {

@@ -16,10 +16,10 @@ func TestClose_CommandsUnderWay_LeavesNothing(t *testing.T) {
 	type user = func(*simulation.User)
 	holds := func(u *simulation.User) { u.Try("a"); u.Sleep(time.Hour) }
 	for name, of := range map[string]struct {
-		end   time.Duration // of the run
-		users [][]user      // by process
+		end   time.Duration // end of the run
+		users [][]user      // users by process
 		fault simulation.Fault
-		crash time.Duration // of the first process
+		crash time.Duration // crash of the first process
 	}{
 		"acquired since the last tick of the reaper": {
 			end:   2500 * time.Millisecond,

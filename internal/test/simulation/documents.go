@@ -85,13 +85,12 @@ func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// leastRate is the least part of the takeover time for which an evicted foreign holder
-// must have been silent, in true time. It is below 1, because the clock of the contender
-// may be fast.
+// An evicted foreign holder must have been silent for this part of the takeover time, in
+// true time. The part is below 1, because the clock of the contender may be fast.
 const leastRate = 0.8
 
 // checkNotTrusted checks I1 at an acquisition: no live process trusts a guard of the
-// acquired lock. by is the name of the new holder.
+// acquired lock. The argument by is the name of the new holder.
 func (o *oracle) checkNotTrusted(name, by string) {
 	for _, h := range o.guards() {
 		if h.name == name && !h.p.Dead && o.trusted(h) {

@@ -33,9 +33,9 @@ func variants() (all []Fault) {
 	return all
 }
 
-// Singles yields copies of the schedule base, each with one more fault. There is a copy
-// for each fault of variants at each command. calls[i] is the number of commands that
-// process i sends in a run of base.
+// Singles yields copies of a schedule, each with one more fault. There is a copy for each
+// fault of variants at each command. The argument calls is Result.CallsOf of a run of the
+// schedule.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -54,8 +54,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Orders returns copies of the schedule base. In each copy, another process acts first at
-// one instant. options is Result.Options of a run of base.
+// Orders returns copies of a schedule. In each copy, another process acts first at one
+// instant. The argument options is Result.Options of a run of the schedule.
 func Orders(base Schedule, options []int) (all []Schedule) {
 	for n, choices := range options {
 		for other := 1; other < choices; other++ {

@@ -23,8 +23,8 @@ func base(t *testing.T, s simulation.Schedule) simulation.Result {
 	return r
 }
 
-// share returns n if the test runs every n-th schedule. The flag -short makes n larger,
-// and so does the race detector, which makes a run ten times slower.
+// share returns n if the test runs only every n-th schedule. With -simulation.every=1, n is
+// 1. Otherwise -short and the race detector make n larger.
 func share() int {
 	n := *every
 	if effort.Race && n > 1 {

@@ -121,10 +121,10 @@ func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	if i := place(now, t.c.entering()); i >= 0 && !has(partiesOf(t.was), now[i].TS) {
 		at := -1
 		if !since.IsZero() && since.Before(o.w.ServerNow()) {
-			// A waiter that was passed over enters again at its old place, ahead of all waiters
-			// that entered after Since, the time of its first entry. If Since is in the future,
-			// because the server's clock has stepped back, the waiter goes to the end of the
-			// queue.
+			// A waiter that was passed over enters again at its old place. It goes ahead of all
+			// waiters that entered after Since, the time of its first entry. If Since is in the
+			// future, because the server's clock has stepped back, the waiter goes to the end of
+			// the queue.
 			at = slices.IndexFunc(queue, func(p catalog.Participant) bool { return p.Since.After(since) })
 		}
 		if at < 0 {
@@ -160,9 +160,9 @@ func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	}
 }
 
-// A term is the oracle's record of the term of a process id. It contains the last
-// acknowledged ping. The oracle does not ask the process, because the process would then
-// notice the end of its term.
+// A term is the time for which a process may trust the locks of one process id. The oracle
+// computes it from the acknowledged pings. It does not ask the process, because the process
+// would then notice the end of its term.
 type term struct {
 	p    *process
 	sent clock.Reading // send time of the last acknowledged ping

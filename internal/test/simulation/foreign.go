@@ -26,7 +26,7 @@ type foreign struct {
 	up    bool
 	taken byte                     // number of locks that it has acquired
 	seen  map[string]holderPing    // pings of holders, by lock name
-	holds map[string]bson.ObjectID // by lock name
+	holds map[string]bson.ObjectID // sessions of held locks, by lock name
 	queue []func()                 // actions that wait until it runs again
 }
 

@@ -15,7 +15,7 @@ func (u *User) renewFor(h *Held, interval, d time.Duration) {
 		if !u.Work(h, min(interval, end-u.p.w.Now())) {
 			return
 		}
-		_ = h.guard.Renew(u.p.ctx) // the guard has the result
+		_ = h.guard.Renew(u.p.ctx) // the guard stores the result
 	}
 }
 
@@ -23,14 +23,14 @@ func (u *User) renewFor(h *Held, interval, d time.Duration) {
 // renewals.
 type guardLease struct {
 	duration time.Duration
-	// certain is the send time of the last renewal that certainly counts. possible is the
-	// send time of the last renewal that may count. A renewal is uncertain if its answer
-	// arrives in the instant in which the caller stops waiting.
+	// The field certain is the send time of the last certain renewal. The field possible is
+	// the send time of the last renewal, certain or uncertain. A renewal is uncertain if its
+	// answer arrives in the instant in which the caller stops waiting.
 	certain, possible clock.Reading
 }
 
-// renewed records the successful renewal c. answered is the command whose answer reports
-// the success: the commit of the transaction of c, or c itself.
+// renewed records a successful renewal. The argument answered is the command whose answer
+// reports the success: the commit of the renewal's transaction, or the renewal itself.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.guardLeases[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // there is no guard yet
@@ -46,8 +46,8 @@ func (o *oracle) renewed(c, answered *call) {
 	}
 }
 
-// expired reports whether the holder must no longer trust a lease that was last renewed
-// at the time sent.
+// expired reports whether the holder must no longer trust a lease whose last renewal was
+// sent at the given time.
 func (t *guardLease) expired(p *process, sent, now clock.Reading) bool {
 	c := p.config()
 	hold := t.duration - time.Duration(float64(t.duration)*float64(c.Margin)/float64(c.Takeover))
@@ -92,8 +92,8 @@ func (o *oracle) hungLimit(ts bson.ObjectID) time.Duration {
 	return scaled(d + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease returns the snapshots of one lock, with renewals of the lease in place of
-// pings. duration is the duration of the lease in the last snapshot that shows one.
+// byLease returns the snapshots of one lock, with renewals of the lease in place of pings.
+// It also returns the duration of the lease, from the last snapshot that shows a lease.
 func byLease(snapshots []snapshot, from catalog.Holder, ping time.Duration) (shown []snapshot,
 	duration time.Duration) {
 	for _, l := range snapshots {

@@ -151,9 +151,9 @@ func (o *oracle) expectedStates(name string, open []*Held,
 	return found
 }
 
-// blocks reports whether a dead holder blocks a contender. If it is the only holder, it
-// blocks every contender. Otherwise it blocks waiters in another mode and waiters for a
-// permit.
+// blocks reports whether a dead holder, or a holder with an expired lease, blocks a
+// contender. The only holder of a lock blocks every contender. One of several holders blocks
+// waiters in another mode and waiters for a permit.
 func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return len(contenders) > 0
@@ -164,7 +164,8 @@ func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*
 	})
 }
 
-// expectQueued adds to found the states that concern waiters, each with its time limit.
+// expectQueued adds the states that concern waiters to the map found, each with its time
+// limit.
 func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Duration,
 	tick time.Duration) {
 	alive := -1 // index of the last live waiter
@@ -291,8 +292,8 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return o.attempt(func(a *attempt) bool { return slices.Contains(a.sessions, ts) && !a.p.over() })
 }
 
-// continues reports whether the user of an entry waits in a later call, which has not
-// sent a command yet. That call will use the entry.
+// continues reports whether the user of a queue entry has begun its next call for the lock.
+// That call will use the entry, but has not sent a command yet.
 func (o *oracle) continues(p *process, name string, place catalog.Participant) bool {
 	return o.attempt(func(a *attempt) bool {
 		return a.p == p && a.label == labelOf(place.Who) && a.name == name && a.waits &&

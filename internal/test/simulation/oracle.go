@@ -56,9 +56,9 @@ type oracle struct {
 	pending      map[pendingState]*pendingTime
 	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
-	// tooLate contains the sessions of commands that the store applied too late: after
-	// their process had died, closed, begun to close or changed its process id. The process
-	// may have searched for its sessions before that.
+	// tooLate contains the sessions of commands that the store applied too late: after their
+	// process had died, closed, begun to close or changed its process id. By then, the process
+	// may have finished its search for sessions.
 	tooLate map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -145,7 +145,7 @@ func (o *oracle) attemptFor(c *call) *attempt {
 	return o.attempt(func(a *attempt) bool { return a.p == c.p && a.label == label })
 }
 
-// labelOf returns the label in the field who of a document. The form of the field is
+// labelOf returns the label in a value of the document field "who". The value has the form
 // <process>:<label>:<random>.
 func labelOf(who string) string {
 	parts := strings.Split(who, ":")
@@ -239,9 +239,9 @@ func (o *oracle) checkReport(r report) {
 		!errors.Is(r.err, distlock.ErrOutcomeUnknown) || !o.terms[r.p.id()].lasts() {
 		return
 	}
-	// After a single fault, the process can ask the store for the outcome. So the session
-	// of the failed attempt must not hold the lock. If it does, a release of the session
-	// must be in transit.
+	// After a single fault, the process can ask the store for the outcome. So the session of
+	// the failed attempt must not hold the lock, unless a release of the session is in
+	// transit.
 	l, _ := o.w.store.lock(r.a.name)
 	for _, holder := range l.Holders() {
 		if slices.Contains(r.a.sessions, holder.TS) && !r.p.releasing(holder.TS) {

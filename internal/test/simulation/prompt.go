@@ -57,13 +57,12 @@ func (o *oracle) overdue(a *attempt) time.Duration {
 	return min(by, now-a.p.Resumed)
 }
 
-// checkClose checks a call of Close. Close must return when its context ends. If the
-// context has ended before the call, Close must return within the time limit of one
-// command. After Close, no lock names the process. A fault may excuse a lock that still
-// does.
+// checkClose checks a call of Close. Close must return when its context ends. If the context
+// has ended before the call, Close must return within the time limit of one command. After
+// Close, no lock may name the process, unless a fault may have prevented the release.
 func (o *oracle) checkClose(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
-	if c.limit == 0 { // Close limits itself by its own clock
+	if c.limit == 0 { // Close sets the time limit itself, by the clock of the process
 		late = p.Clock.Now().Mono - c.mono - o.w.s.Timing.Limit
 	}
 	done := p.over()

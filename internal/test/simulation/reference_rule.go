@@ -54,9 +54,9 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// about returns the snapshots that show the process of a suspected holder. In each of
-// them, it sets the field about to the session of the holder. If a snapshot does not show
-// that session, about is another session of the process.
+// about returns the snapshots that show the process of a suspected holder. It sets the field
+// named about of each snapshot to the session of the holder. If a snapshot does not show
+// that session, the field contains another session of the process.
 func about(snapshots []snapshot, from catalog.Holder) []snapshot {
 	var shown []snapshot
 	for _, l := range snapshots {
@@ -88,14 +88,14 @@ func (o *oracle) checkEviction(c *call) {
 	}
 }
 
-// reference reports whether the takeover rule allows an eviction after the given
-// snapshots. It implements the rule without package takeover. It is less strict than
-// package takeover, because the users of a process read concurrently: it compares only
-// neighbouring snapshots, and each recent snapshot may be the last one of the decision.
+// reference reports whether the takeover rule allows an eviction after the given snapshots.
+// It implements the rule without package takeover. It is less strict than package takeover,
+// because the users of a process read concurrently. It compares only neighbouring snapshots,
+// and the decision may be based on any recent snapshot.
 func reference(snapshots []snapshot, from catalog.Holder, own time.Duration, t Timing) bool {
 	if from.Renewal == 0 {
 		snapshots = about(snapshots, from)
-	} else { // by the lease; the process may be pinging
+	} else { // a takeover by lease; the process may be pinging
 		snapshots, t.Takeover = byLease(snapshots, from, t.Ping)
 		own = t.Takeover
 	}

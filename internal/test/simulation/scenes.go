@@ -7,10 +7,10 @@ const (
 	minute = time.Minute
 )
 
-// Scenes returns the small schedules for the exhaustive tests. In some, two contenders
-// poll a lock. In the others, three contenders wait in the queue. All clocks run at the
-// same rate, so many events are simultaneous. The intervals are long, so a takeover takes
-// few commands.
+// Scenes returns the small schedules for the exhaustive tests. In some schedules, two
+// contenders poll a lock. In the others, three contenders wait in the queue. All clocks run
+// at the same rate, so many events are simultaneous. The intervals are long, so a takeover
+// takes few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
 	wait := lockFor("a", time.Hour, 20*sec)

@@ -58,8 +58,8 @@ func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault strikes once, either at the time At or at a command. It strikes a command if
-// its kind needs a command, or if Call or Op is set. The command is one of the first
+// A Fault strikes once, either at the time At or at a command. It strikes a command if its
+// kind needs a command, or if Call or Op is set. The command is a command of the first
 // process in its place:
 //   - the command with the number Call, if Call is set
 //   - the first command of kind Op at or after At, if Op is set
@@ -111,9 +111,9 @@ type Process struct {
 	Offset time.Duration
 	// Start is the time at which the process starts.
 	Start time.Duration
-	// Every makes the process a job if it is not 0. A job closes when its users have
-	// returned. A new process starts at Start plus each multiple of Every, if the last
-	// process has ended.
+	// Every makes the process a job if it is not 0. A job closes when its users have returned.
+	// A new process starts at Start plus each multiple of Every, if the previous process has
+	// ended.
 	Every time.Duration
 	// Users are the functions that use locks. Each runs in its own goroutine.
 	Users []func(*User)
@@ -142,9 +142,9 @@ type Schedule struct {
 	// World prepares the test of a package built on the lock. If World is not nil, Run
 	// calls it at the start.
 	World func(*Outside)
-	// Turn and Pick change the order of simultaneous events if Seed is 0. Turn is the index
-	// of a choice in Result.Options, and Pick is the index of the process to choose. Only
-	// processes with an event at that instant are counted.
+	// Turn and Pick change the order of simultaneous events if Seed is 0. Turn is the index of
+	// a choice in Result.Options. Pick is the index of the chosen process among the processes
+	// that have an event at that instant.
 	Turn, Pick int
 	// Trace makes Run record the timeline.
 	Trace bool

@@ -40,8 +40,8 @@ type Result struct {
 	Violations []Violation
 	Timeline   []string
 	Stats      Stats
-	// CallsOf contains a number of commands for each place: those of the first process in
-	// the place. The places are in the order in which their first processes started.
+	// CallsOf contains the number of commands of the first process in each place. The places
+	// are in the order in which their first processes started.
 	CallsOf []int
 	// Options contains an element for each choice between processes that have events at the
 	// same instant. The element is the number of these processes.

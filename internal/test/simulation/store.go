@@ -25,8 +25,8 @@ type store struct {
 
 type documentID struct{ collection, id string }
 
-// A version is a state of a document. The document has this state from the time at. raw
-// is nil if the document was deleted.
+// A version is a state of a document. The document has this state from the time at. The
+// field raw is nil if the document was deleted.
 type version struct {
 	at      time.Duration
 	raw     bson.Raw

@@ -59,7 +59,7 @@ func (l *timeline) end() {
 	l.ended = true
 }
 
-// randomPart matches the random end of the field who.
+// randomPart matches the random end of the field named who.
 var randomPart = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 
 // plain formats a line. It replaces process ids by letters and deletes random parts.

@@ -76,8 +76,8 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// submitIn sends a command of a transaction. If its outcome is unknown, the error aborts the
-// transaction.
+// submitIn sends a command of a transaction. If the command is refused or its outcome is
+// unknown, the error aborts the transaction.
 func (c *call) submitIn(ctx context.Context, in *transaction) error {
 	c.transaction = in
 	err := c.submit(ctx)
@@ -88,8 +88,8 @@ func (c *call) submitIn(ctx context.Context, in *transaction) error {
 	return err
 }
 
-// transaction calls the given function in a transaction and commits the transaction.
-// After a conflict it repeats both, until ctx is done.
+// transaction calls the given function in a transaction and commits the transaction. After a
+// transient error, such as a conflict, it starts a new transaction, until ctx is done.
 func (o *port) transaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := o.transactOnce(ctx, work)

@@ -25,7 +25,7 @@ type User struct {
 // An attempt is an open call that acquires a lock. oracle.mu guards its fields.
 type attempt struct {
 	name     string // for LockAll, the name of the lock being acquired
-	label    string // of its user
+	label    string // label of its user
 	p        *process
 	waits    bool // the call waits in the queue
 	polls    bool // a series of calls, each with its own attempt
@@ -48,7 +48,7 @@ type Held struct {
 	how   How
 	guard *distlock.TryGuard
 
-	// Only the event loop uses the other fields.
+	// Only the event loop uses these fields.
 	over bool // Release has returned
 	lost bool // the oracle has noticed the loss
 }
@@ -65,8 +65,8 @@ func (u *User) Sleep(d time.Duration) bool {
 type How struct {
 	// Wait is the longest wait in the queue. If it is 0, the user calls TryLock.
 	Wait time.Duration
-	// Context selects how Wait is enforced: by the end of a context if it is set, otherwise
-	// by WaitAtMost.
+	// If Context is true, the end of a context limits the wait. Otherwise the option
+	// WaitAtMost limits it.
 	Context bool
 	// Shared acquires the lock in shared mode.
 	Shared bool

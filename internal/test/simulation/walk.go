@@ -36,7 +36,7 @@ func Wander(names ...string) func(*User) {
 			}
 			u.Work(h, u.randomUpTo(t.Takeover/2))
 			if u.Chance.IntN(4) == 0 {
-				_ = h.guard.Verify(background) // the guard has the result
+				_ = h.guard.Verify(background) // the guard stores the result
 			}
 			if h.guard.Err() != nil && u.Chance.IntN(2) == 0 {
 				u.Sleep(u.randomUpTo(t.Takeover)) // shutting the work down takes time
@@ -259,8 +259,8 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, Crash, Close:
-		// If the process is still alive at the time of the restart, the restart has no
-		// effect. No other process then starts in the place when the process dies later.
+		// If the process is still alive at the time of the restart, the restart has no effect,
+		// even if the process dies later.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
 	}

@@ -10,8 +10,8 @@ import (
 type Process struct {
 	Index int
 	Clock *Clock
-	// Dead is true after the death of the process. Paused is the number of active pauses. Resumed
-	// is the end of the last pause.
+	// Dead is true after the death of the process. Paused is the number of active pauses.
+	// Resumed is the time at which the last pause ended.
 	Dead    bool
 	Paused  int
 	Resumed time.Duration

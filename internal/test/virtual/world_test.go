@@ -56,8 +56,7 @@ func TestWorld_Goroutines_TurnedAround_SameOrder(t *testing.T) {
 	}
 }
 
-// A stopped process receives no event. For a suspended process no time passes. A dead
-// process receives no event.
+// A stopped or dead process receives no event. For a suspended process no time passes.
 func TestProcess_StoppedSuspendedDead_NoticesLater(t *testing.T) {
 	t.Parallel()
 	type outcome struct{ paused, suspended, dead time.Duration }

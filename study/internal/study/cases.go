@@ -113,8 +113,8 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of docs/study.md.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation. If the case has changed knobs, or
-// if g is a single release, ok is false.
+// Verdict returns the expected outcome in a generation. If a knob of the case was changed,
+// or if g is restricted to one release, ok is false.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0

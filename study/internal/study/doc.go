@@ -4,8 +4,8 @@
 // for this module.
 //
 // The files gen18.go, gen20.go and gen32.go imitate the old generations, with a store in
-// memory. Each step names the line of the server's source that it imitates, by release,
-// file and line. A release is a tag of the server's repository.
+// memory. Each step names its original in the server's source: the release, the file and
+// the line. A release is a tag of the server's repository.
 //
 // # Time
 //
@@ -33,6 +33,6 @@
 // # Limits
 //
 // A lost reply is reported immediately, like a broken connection, and not after a time
-// limit. If a process is frozen while both a reply and its time limit come, the case is
-// played in both orders.
+// limit. If a reply arrives and its time limit ends while the process is frozen, the case
+// is played in both orders.
 package study

@@ -56,9 +56,8 @@ func newGen20(p *process, r release) manager {
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// The result is the step that imitates line r209 of release 2.0.9. If the played release
-// is 2.5 or later, it is the step that imitates line r2612 of release 2.6.12. If r209 is
-// 0, it is always line r2612.
+// The result imitates line r209 of release 2.0.9. If the played release is 2.5 or later, or
+// if r209 is 0, the result imitates line r2612 of release 2.6.12 instead.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -158,9 +157,9 @@ func (g *gen20) later(at line, ts bson.ObjectID) {
 	at.note("queues the release for after its next ping")
 }
 
-// lock calls tryLock repeatedly, for at most the given patience. Before 2.4 the pause is
-// that of the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on the pause is that of
-// acquire of ScopedDistributedLock (r2.4.14:1102, 1161).
+// lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses
+// between two calls like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
+// ScopedDistributedLock::acquire (r2.4.14:1102, 1161).
 func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
@@ -229,8 +228,8 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	return &held20{bare{g.id, ts}, g, name, d}, nil
 }
 
-// force imitates the check of a held lock, distlock.cpp:509. It returns nil if it has
-// freed the lock.
+// force imitates the part of lock_try that decides about a held lock, distlock.cpp:509. It
+// returns nil if it has taken the lock from a dead holder.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0

@@ -325,9 +325,9 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders examines the holders at an instant. trusted is the number of holders that trust
-// their lock. running lists the tenures of the trusting holders that are not frozen.
-// working is the number of these tenures whose holder still works.
+// holders examines the holders at an instant. The first result is the number of holders that
+// trust their lock. The second result lists the tenures of these holders, except frozen
+// holders. The third result is the number of listed tenures whose holder still works.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A dial is a kind of knob. The function in do applies a setting of the knob. It gets a
-// nil process if all processes share the knob.
+// A dial is a kind of knob. Its function applies a setting of the knob. If all processes
+// share the knob, the function gets a nil process.
 type dial struct {
 	name, form  string
 	least, most time.Duration
@@ -79,7 +79,7 @@ type turn struct {
 	word    string
 }
 
-// This is the time of an event for which neither the reader nor the case gives a time.
+// The default time of an event, since the start of the play.
 const when = 2*m + 10*s
 
 // ownTurn parses a setting of cases.txt, for a process or for all processes.

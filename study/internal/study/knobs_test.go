@@ -40,7 +40,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 		{"server-clock-steps 3.2", "server.clock=1m@10m10s election=19m@10m10s", "-"},
 		{"outage 1.8", "outage=5m", "-"},
 		{"outage 2.6", "outage=14m55.7s@3m5s", "two"}, // G2-2
-		// 2.0 also reads the clock of a single config server (r2.0.9:390).
+		// Even with only one config server, 2.0 reads that server's clock (r2.0.9:390).
 		{"dead-holder 2.0", "B.late=clock:20m", "late"},
 	} {
 		name, generation, _ := strings.Cut(one.play, " ")

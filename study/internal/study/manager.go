@@ -22,7 +22,7 @@ var (
 	errDuplicate = errors.New("duplicate key")
 )
 
-// A release is a release of mongos or of the server, such as 2.4.14.
+// A release is a version of mongos or of the server, such as 2.4.14.
 type release [3]int
 
 // For example, r.since(2, 4, 0) reports whether r is 2.4.0 or a later release.

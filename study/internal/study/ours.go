@@ -14,7 +14,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// ours is package distlock with its default timing.
+// ours is the lock manager of package distlock, with its default timing.
 type ours struct {
 	p *process
 	m *distlock.Manager

@@ -52,8 +52,8 @@ type Mark struct {
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
 	Source  string // line of the server's source; empty for this module
-	// Count is the number of equal pings or polls that this mark represents. Until is the
-	// time of the last of them.
+	// Count is the number of equal pings or polls that this mark represents. Until is the time
+	// of the last ping or poll.
 	Count int
 	Until time.Duration
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// acts lists the settings of a case that a reader cannot change. Times are true times
-// since the start of the play.
+// acts lists the settings of a case that the reader of the course cannot change. Their times
+// are measured from the start of the simulation by a correct clock.
 var acts = []dial{
 	{"wants", stretchForm, 0, longest, // the process tries once at TIME, and works for LENGTH
 		func(_ *world, p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }},

@@ -31,10 +31,10 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 	return plays, context.Cause(ctx)
 }
 
-// FindCases finds the case with this name. If there is none, it finds the cases of the
-// hole with this number. If there are none, it finds the cases whose names contain this
-// text. A hole is a known weakness in docs/semantics.md. If FindCases finds no case, the
-// error lists all names.
+// FindCases finds the case with the given name. If no case has this name, FindCases finds
+// the cases of the hole with this number. A hole is a known weakness, numbered in
+// docs/semantics.md. Without such a case, FindCases finds the cases whose names contain this
+// text. If FindCases finds no case, the error lists all names.
 func FindCases(name string) (found []Case, err error) {
 	var names []string
 	var parts []Case

@@ -103,10 +103,11 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	})
 }
 
-// Of two holders, the newer is the holder that the lock document named later, even if it
-// received its reply earlier. In case finalize-late, A is frozen and reads an old reply,
-// so the writes of A are stale. In 2.0 and 2.6, A then overwrites the document that names
-// B, so the writes of B are stale.
+// Of two holders, the newer is the holder that the lock document named later. The order of
+// the replies does not matter. In the case finalize-late, A is frozen before it receives a
+// reply. In 1.8 and 3.2, A then trusts the old reply, so the writes of A are stale. In 2.0
+// and 2.6, A overwrites the document that names B, so the writes of B are stale. With the
+// lock of this module, no write is stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Sweep increases one knob of a case step by step, and finds the value from which a
-// generation breaks.
+// A Sweep increases one knob of a case step by step. For each generation it finds the value
+// from which the lock fails.
 type Sweep struct {
 	Name, Title string
 	Case        string
@@ -20,8 +20,8 @@ type Sweep struct {
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
-	// Edges maps a generation to the value from which it breaks. It contains no generation
-	// that never breaks.
+	// Edges maps a generation to the value from which it breaks. Generations that never break
+	// are missing.
 	Edges map[string]Edge
 }
 
@@ -70,7 +70,8 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with a name. If there is none, the error lists all names.
+// FindSweep returns the sweep with the given name. If no sweep has this name, the error
+// lists all names.
 func FindSweep(name string) (Sweep, error) {
 	var names []string
 	for _, one := range Sweeps() {
@@ -112,9 +113,9 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case with the given value of the knob. The result broken reports whether
-// the generation breaks. The result not is the reason why the generation cannot play the
-// case, or "".
+// At plays the case with the given value of the knob, and reports whether the generation
+// breaks. If the generation cannot play the case, the second result is the reason. Otherwise
+// the second result is empty.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)

@@ -7,9 +7,9 @@
 // round, reads the cluster, and moves at most one chunk of each collection. After each
 // round, the lock goes to the first balancer in the queue.
 //
-// Before each move, the balancer checks that it still holds the lock. The filter of the
-// write also compares fences. A process that lost the lock therefore cannot undo a move of a
-// later holder.
+// Before each move, the balancer checks that it still holds the lock. The update of the move
+// also compares fences in its filter. A process that lost the lock therefore cannot undo a
+// move of a later holder.
 package balancer
 
 import (
@@ -31,7 +31,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// LockName and LockWhy are the name and the reason of the balancer lock in mongos.
+// LockName is the name of the balancer lock in mongos. LockWhy is the reason that mongos
+// stores in the lock document.
 const (
 	LockName = "balancer"
 	LockWhy  = "doing balance round"

@@ -97,9 +97,8 @@ const tickID = "tick"
 var after = options.FindOneAndUpdate().SetReturnDocument(options.After)
 
 // stampOf returns an operand of $currentDate that makes the server write a new Timestamp
-// into the given field. The new Timestamp is larger than all earlier Timestamps. The
-// embedded config server guarantees this order only if it does not restart within one
-// second.
+// into the given field. The new Timestamp is larger than all earlier Timestamps. If the
+// embedded config server restarts within one second, it does not guarantee this order.
 func stampOf(field string) bson.M { return bson.M{field: bson.M{"$type": "timestamp"}} }
 
 // Tick writes a new Timestamp of the server into the collection of rounds, and returns the
@@ -123,10 +122,10 @@ func (s *Store) Save(ctx context.Context, r cluster.Round) error {
 // the shard m.From, or if a holder with a higher fence has moved the chunk, Move returns
 // ErrStale.
 //
-// The fence protects only the chunks that a later holder has moved. A process that lost the
-// lock could still move another chunk. Only the deadline of its lock prevents this. Package
-// referee reports such a move, because its Timestamp is later than the start of a round with
-// a higher fence.
+// The fence protects only the chunks that a later holder has moved. The fence does not stop
+// a process that lost the lock from moving another chunk. The deadline of the lock stops the
+// process. Package referee reports such a move, because its Timestamp is later than the
+// start of a round with a higher fence.
 func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	version bson.Timestamp) (bson.Timestamp, error) {
 	var moved struct {

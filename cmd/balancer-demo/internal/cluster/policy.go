@@ -10,7 +10,8 @@ type Migration struct {
 
 // NextVersion returns the version that the next moved chunk of a collection gets. Field T is
 // one more than the highest T of the collection's chunks, and field I is 0. In addition,
-// mongos raised the version of a chunk on the source shard, for its routers.
+// mongos raised the version of a chunk that stayed on the source shard. The demo does not,
+// because it has no routers.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {

@@ -27,8 +27,8 @@ type Round struct {
 	Moves   int64          `bson:"moves"`
 }
 
-// NewRound returns a round that starts at the server's Timestamp at. Its ID is unique,
-// because a process runs one round per fence.
+// NewRound returns a round that starts at the given time of the server's clock. Its ID is
+// unique, because a process runs one round per fence.
 func NewRound(process string, fence int64, at bson.Timestamp) Round {
 	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
 }
@@ -36,8 +36,8 @@ func NewRound(process string, fence int64, at bson.Timestamp) Round {
 // Moved is the value of the field "what" in the changelog entry of a completed move.
 const Moved = "moveChunk.commit"
 
-// A Change is an entry of the changelog for one move of a chunk. It has the fields of an
-// entry of mongos.
+// A Change is an entry of the changelog for one move of a chunk. It has the same fields as a
+// changelog entry of mongos.
 type Change struct {
 	ID         string    `bson:"_id"`        // "<host>-<time>-<serial>"
 	Server     string    `bson:"server"`     // "<host>:<pid>" of the writer, which has no address
