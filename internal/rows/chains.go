@@ -2,7 +2,6 @@ package rows
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -43,18 +42,6 @@ func paths(name string) (all []string) {
 		all = append(all, name)
 	}
 	return all
-}
-
-// KeyText converts a key to a string for use in a map. Equal numbers of different types have
-// the same string.
-func KeyText(v bson.RawValue) string {
-	switch v.Type {
-	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
-		if n, ok := v.AsInt64OK(); ok && (v.Type != bson.TypeDouble || float64(n) == v.Double()) {
-			return fmt.Sprint("number ", n)
-		}
-	}
-	return Key(v)
 }
 
 // MostHeld and mostHeldBytes limit the number and the total size of the keys that Held

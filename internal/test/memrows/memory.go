@@ -192,7 +192,7 @@ func (m *Memory) first(ask rows.Ask) *record {
 	set := func(ids []bson.RawValue) map[string]bool {
 		all := map[string]bool{}
 		for _, id := range ids {
-			all[rows.KeyText(id)] = true
+			all[keyText(id)] = true
 		}
 		return all
 	}
@@ -201,7 +201,7 @@ func (m *Memory) first(ask rows.Ask) *record {
 		if !m.isDue(r, ask.Due) {
 			return nil
 		}
-		if !r.list && !without[rows.KeyText(r.ID)] && (!held[r.key] || r.Mark.Holds != "") &&
+		if !r.list && !without[keyText(r.ID)] && (!held[r.key] || r.Mark.Holds != "") &&
 			(ask.Only.IsZero() || rows.Key(ask.Only) == rows.Key(r.ID)) {
 			return r
 		}

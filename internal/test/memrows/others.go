@@ -3,6 +3,7 @@ package memrows
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -125,7 +126,7 @@ func (m *Memory) insert(doc any) (*record, error) {
 		r.due, r.never = due.UTC(), !ok
 	}
 	if key, ok := rows.KeyOf(r.Doc, m.key); ok && m.key != "" {
-		r.key, r.list = rows.KeyText(key), rows.ListIn(r.Doc, m.key) != ""
+		r.key, r.list = keyText(key), rows.ListIn(r.Doc, m.key) != ""
 	}
 	m.rows[rows.Key(r.ID)] = r
 	m.enter(r, rows.Ready)
@@ -168,4 +169,16 @@ func (m *Memory) Paused(context.Context, string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.paused, nil
+}
+
+// keyText converts a key to a string for use in a map. Equal numbers of different types have
+// the same string.
+func keyText(v bson.RawValue) string {
+	switch v.Type {
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
+		if n, ok := v.AsInt64OK(); ok && (v.Type != bson.TypeDouble || float64(n) == v.Double()) {
+			return fmt.Sprint("number ", n)
+		}
+	}
+	return rows.Key(v)
 }
