@@ -12,8 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// MaxTakeover is the largest valid takeover time, ping interval and lifetime of a lease. A
-// stored value that is larger, zero or negative counts as absent.
+// MaxTakeover is the largest valid takeover time, ping interval and lifetime of a lease. A stored
+// value that is larger, zero or negative counts as absent.
 const MaxTakeover = 7 * 24 * time.Hour
 
 // stateOurs is the state that this module writes for a held lock.
@@ -30,28 +30,26 @@ type Lock struct {
 	When    time.Time // the last acquisition; zero if absent or not a Date
 	TS      bson.ObjectID
 	Fence   int64
-	// Takeover is the holder's takeover time. It is zero if the field is absent or out of
-	// bounds. It is also zero in state 2: MongoDB's own manager and mongos 2.0 and later write
-	// state 2 without changing the field, so the stored value may be an earlier holder's. A
-	// mongos before 2.0 wrote state 1, but such a mongos does not work with any server that
-	// this module supports.
+	// Takeover is the holder's takeover time. It is zero if the field is absent or out of bounds. It
+	// is also zero in state 2: MongoDB's own manager and mongos 2.0 and later write state 2 without
+	// changing the field, so the stored value may be an earlier holder's. A mongos before 2.0 wrote
+	// state 1, but such a mongos does not work with any server that this module supports.
 	Takeover time.Duration
-	// Mode and Limit are the mode and the limit of the holders. If the lock is free and has
-	// waiters, Limit is the limit of the first waiter.
+	// Mode and Limit are the mode and the limit of the holders. If the lock is free and has waiters,
+	// Limit is the limit of the first waiter.
 	Mode  Mode
 	Limit int32
-	// Sharers contains all holders of a lock in mode Shared or Permit. Process, Who, Why,
-	// When, TS and Takeover describe the first sharer. For an exclusive holder, Sharers is
-	// empty.
+	// Sharers contains all holders of a lock in mode Shared or Permit. Process, Who, Why, When, TS and
+	// Takeover describe the first sharer. For an exclusive holder, Sharers is empty.
 	Sharers []Participant
-	// OldSharers is set if the fields sharers and mode do not describe the present holder.
-	// That is so after a foreign manager has acquired or released the lock, because it does
-	// not know these fields and leaves them unchanged.
+	// OldSharers is set if the fields sharers and mode do not describe the present holder. That is so
+	// after a foreign manager has acquired or released the lock, because it does not know these fields
+	// and leaves them unchanged.
 	OldSharers bool
 	// Waiters is the queue. The first waiter is the next holder.
 	Waiters []Participant
-	// Yield is a request to the exclusive holder to release the lock. If there is no
-	// request, Yield is zero.
+	// Yield is a request to the exclusive holder to release the lock. If there is no request, Yield is
+	// zero.
 	Yield YieldRequest
 	// Grants contains the grants of the last transition that granted the lock.
 	Grants []Grant
@@ -59,8 +57,8 @@ type Lock struct {
 	Leases []Lease
 }
 
-// Session returns the session of the holder. If the lock is free, it returns the session of
-// the last holder.
+// Session returns the session of the holder. If the lock is free, it returns the session of the
+// last holder.
 func (l Lock) Session() Session { return Session{Name: l.Name, TS: l.TS} }
 
 // A YieldRequest asks the holder of a lock to release it.
@@ -81,14 +79,13 @@ type Ping struct {
 	Interval time.Duration // zero when absent or out of bounds
 	// Condemned is set if a contender declared the process dead.
 	Condemned *Condemnation
-	// Sight is the record of a contender that found no new ping of the process. If there is no
-	// record, Sight is zero.
+	// Sight is the record of a contender that found no new ping of the process. If there is no record,
+	// Sight is zero.
 	Sight Sight
 }
 
 // ParseLock parses a document of the collection locks. No operation acquires a lock with a
-// malformed document. A document is malformed if it is not valid BSON, or has one of these
-// faults:
+// malformed document. A document is malformed if it is not valid BSON, or has one of these faults:
 //
 //   - an _id that is not a string;
 //   - a state that is not an int, long or double;
@@ -107,8 +104,8 @@ type Ping struct {
 //   - in state 1, a first sharer with another ts than the document;
 //   - in state 1, mode shared or permit without sharers.
 //
-// The fields when, who, why, takeoverMS, yield, leases, grants and evidence may have any
-// value. A free lock needs only the _id and the state.
+// The fields when, who, why, takeoverMS, yield, leases, grants and evidence may have any value. A
+// free lock needs only the _id and the state.
 func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	var l Lock
 	doc := fieldsOf(raw)
@@ -162,10 +159,9 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	return l, nil
 }
 
-// ParsePing parses a document of the collection lockpings. The field ping must be a Date.
-// The field seq must be a whole number or absent. A document without seq is foreign, and not
-// malformed. If the field condemned exists, the process is condemned, whatever the type of
-// the field.
+// ParsePing parses a document of the collection lockpings. The field ping must be a Date. The field
+// seq must be a whole number or absent. A document without seq is foreign, and not malformed. If
+// the field condemned exists, the process is condemned, whatever the type of the field.
 func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
 	var p Ping
 	doc := fieldsOf(raw)
@@ -215,9 +211,9 @@ func parseSight(doc fields) (s Sight) {
 	return Sight{Seq: seq, At: at, Local: local, By: by}
 }
 
-// Printable makes an untrusted string safe for a log line, an error or a terminal. It
-// escapes control characters, characters that change the writing direction, and invalid
-// bytes. It truncates the string to limit runes.
+// Printable makes an untrusted string safe for a log line, an error or a terminal. It escapes
+// control characters, characters that change the writing direction, and invalid bytes. It truncates
+// the string to limit runes.
 func Printable(s string, limit int) string {
 	var b strings.Builder
 	n := 0
@@ -238,8 +234,8 @@ func Printable(s string, limit int) string {
 	return b.String()
 }
 
-// BadText returns the reason why a string cannot be stored, or "" if it can be stored. The
-// string must be valid UTF-8 without a NUL byte, of at most limit bytes.
+// BadText returns the reason why a string cannot be stored, or "" if it can be stored. The string
+// must be valid UTF-8 without a NUL byte, of at most limit bytes.
 func BadText(s string, limit int) string {
 	switch {
 	case len(s) > limit:
@@ -306,9 +302,9 @@ func integral(v bson.RawValue) (n int64, problem string) {
 	}
 }
 
-// MaxCount is the largest valid fence and the largest valid rev of a free lock. An
-// acquisition raises both. MaxCountHeld is the limit for a held lock. It is larger than
-// MaxCount, so that a holder can always release its lock.
+// MaxCount is the largest valid fence and the largest valid rev of a free lock. An acquisition
+// raises both. MaxCountHeld is the limit for a held lock. It is larger than MaxCount, so that a
+// holder can always release its lock.
 const (
 	MaxCount     = 1 << 62
 	MaxCountHeld = MaxCount + 1<<61
@@ -358,16 +354,16 @@ func describe(v bson.RawValue) string {
 	return v.Type.String()
 }
 
-// Judge returns the result of ping b if the ping did not match a document. The argument raw
-// is the ping document of the process, or nil if there is none. If the document already
-// contains ping b, because the server received the command twice, the error is nil.
+// Judge returns the result of ping b if the ping did not match a document. The argument raw is the
+// ping document of the process, or nil if there is none. If the document already contains ping b,
+// because the server received the command twice, the error is nil.
 //
-// Judge compares numbers and local times. A twin is another process with the same id. A ping
-// of a twin may have the same number as b, but it has another local time. Mine contains the
-// local time of an earlier ping of this process, and not the local time of a twin's ping.
+// Judge compares numbers and local times. A twin is another process with the same id. A ping of a
+// twin may have the same number as b, but it has another local time. Mine contains the local time
+// of an earlier ping of this process, and not the local time of a twin's ping.
 //
-// If the server received the command twice, Judge cannot report whether the first copy
-// inserted the document. Package pinger explains why that is harmless.
+// If the server received the command twice, Judge cannot report whether the first copy inserted the
+// document. Package pinger explains why that is harmless.
 func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	if raw == nil {
 		return Ping{}, ErrNoMatch // the document was removed meanwhile
@@ -388,8 +384,8 @@ func (b Heartbeat) Judge(raw bson.Raw) (Ping, error) {
 	return Ping{}, &TwinError{Process: b.Process, Sent: b.Seq, Found: p}
 }
 
-// Follows reports whether an earlier ping of the same process may have written the given
-// local time. It returns true if Mine is empty or contains the time.
+// Follows reports whether an earlier ping of the same process may have written the given local
+// time. It returns true if Mine is empty or contains the time.
 func (b Heartbeat) Follows(local time.Time) bool {
 	return len(b.Mine) == 0 || slices.ContainsFunc(b.Mine, func(mine time.Time) bool {
 		return mine.UnixMilli() == local.UnixMilli()

@@ -8,24 +8,23 @@ import (
 
 // Errors of reads and of conditional writes.
 var (
-	// ErrNotFree is returned by Enter and EnterTransaction if the lock cannot be acquired
-	// without waiting. Enter with TryPlain also returns ErrNotFree if the document is
-	// malformed. A Snapshot shows which of the two is the reason.
+	// ErrNotFree is returned by Enter and EnterTransaction if the lock cannot be acquired without
+	// waiting. Enter with TryPlain also returns ErrNotFree if the document is malformed. A Snapshot
+	// shows which of the two is the reason.
 	ErrNotFree = errors.New("lock is not free")
-	// ErrNoMatch is returned by a conditional write if no document meets its conditions. The
-	// store is unchanged.
+	// ErrNoMatch is returned by a conditional write if no document meets its conditions. The store is
+	// unchanged.
 	ErrNoMatch = errors.New("document is not as expected")
 	// ErrNotFound is returned by Read when the document does not exist.
 	ErrNotFound = errors.New("no such document")
-	// ErrUnknownOutcome is matched by the error of a write with an unknown outcome. The
-	// write may have been applied, or may be applied later.
+	// ErrUnknownOutcome is matched by the error of a write with an unknown outcome. The write may have
+	// been applied, or may be applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrUnavailable is matched by the error of an operation that was not applied because
-	// the server could not be reached, had no primary, was overloaded, or did not accept
-	// writes.
+	// ErrUnavailable is matched by the error of an operation that was not applied because the server
+	// could not be reached, had no primary, was overloaded, or did not accept writes.
 	ErrUnavailable = errors.New("server unavailable")
-	// ErrNoTransactions is returned by Transact and EnterTransaction if the deployment or
-	// the configured database does not support transactions. The store is unchanged.
+	// ErrNoTransactions is returned by Transact and EnterTransaction if the deployment or the
+	// configured database does not support transactions. The store is unchanged.
 	ErrNoTransactions = errors.New("no transactions here")
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("process was condemned")
@@ -35,9 +34,8 @@ var (
 	ErrMalformed = errors.New("malformed document")
 )
 
-// A MalformedError names a document that cannot be interpreted, and its invalid field. While
-// the document of a lock is malformed, no session acquires the lock and no holder is
-// evicted.
+// A MalformedError names a document that cannot be interpreted, and its invalid field. While the
+// document of a lock is malformed, no session acquires the lock and no holder is evicted.
 type MalformedError struct {
 	Collection string // "locks", "lockpings" or "lockhistory"
 	ID         string // the _id; extended JSON if it is not a string
@@ -72,9 +70,9 @@ func (e *CondemnedError) Error() string {
 func (e *CondemnedError) Is(target error) bool { return target == ErrCondemned }
 
 // A TwinError reports that the process's ping document has a number or a local time that the
-// process did not write. Either another process has the same id, for example after a machine
-// was restored from a snapshot, or an operator edited the document. The refused ping did not
-// change the document.
+// process did not write. Either another process has the same id, for example after a machine was
+// restored from a snapshot, or an operator edited the document. The refused ping did not change the
+// document.
 type TwinError struct {
 	Process string
 	Sent    int64 // number of the refused ping

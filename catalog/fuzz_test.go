@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// FuzzParse passes arbitrary bytes to ParseLock and ParsePing. No input causes a panic.
-// For a malformed document both return the zero value. ParseLock reports a lock as free
-// only if the field state is the number zero. A held lock always has a session.
+// FuzzParse passes arbitrary bytes to ParseLock and ParsePing. No input causes a panic. For a
+// malformed document both return the zero value. ParseLock reports a lock as free only if the field
+// state is the number zero. A held lock always has a session.
 func FuzzParse(f *testing.F) {
 	for _, doc := range []bson.D{
 		lock("state", int32(0)), lock("state", 2.0), lock("state", nil), lock("state", "0"),
@@ -82,8 +82,8 @@ func wantOrderly(t *testing.T, l catalog.Lock) {
 	}
 }
 
-// numericZero reports whether the field state is the number zero. It must not call
-// ParseLock, because the test compares its result with the result of ParseLock.
+// numericZero reports whether the field state is the number zero. It must not call ParseLock,
+// because the test compares its result with the result of ParseLock.
 func numericZero(data []byte) bool {
 	elements, err := bson.Raw(data).Elements()
 	if err != nil {
@@ -108,8 +108,8 @@ func numericZero(data []byte) bool {
 	return zero
 }
 
-// Redact removes the signature and the session id of a command from a server's error text,
-// even if the server has truncated the command.
+// Redact removes the signature and the session id of a command from a server's error text, even if
+// the server has truncated the command.
 func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	t.Parallel()
 	const head = `not authorized on locks to execute command { findAndModify: "locks", ` +
@@ -137,8 +137,8 @@ func TestRedact_CommandOfARefusal_HasNoSignature(t *testing.T) {
 	assert.Equal(t, catalog.Redact(text), text, "taken out: %s, of %s")
 }
 
-// If the connection has no user, the text of a PrivilegeError does not tell the operator
-// to grant a privilege.
+// If the connection has no user, the text of a PrivilegeError does not tell the operator to grant a
+// privilege.
 func TestPrivilegeError_NoUser_DoesNotAskForGrants(t *testing.T) {
 	t.Parallel()
 	for text, none := range map[string]bool{

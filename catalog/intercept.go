@@ -17,19 +17,19 @@ type Call struct {
 	PingChange PingChange
 	// Names contains the names of the locks, or one process id. It may be empty.
 	Names []string
-	// Row is the number of a row of a listing, from 0. The hook runs once for each row. The
-	// listing sends its command at row 0.
+	// Row is the number of a row of a listing, from 0. The hook runs once for each row. The listing
+	// sends its command at row 0.
 	Row int
 }
 
-// A Hook runs instead of an operation. The given function runs the operation and returns its
-// error. The hook may call this function at most once, in any goroutine. The caller of the
-// operation receives the error of the hook. If this error does not match the error of the
-// operation, the caller receives no result.
+// A Hook runs instead of an operation. The given function runs the operation and returns its error.
+// The hook may call this function at most once, in any goroutine. The caller of the operation
+// receives the error of the hook. If this error does not match the error of the operation, the
+// caller receives no result.
 type Hook func(ctx context.Context, call Call, do func(ctx context.Context) error) error
 
-// Intercept returns a store that runs a hook around every operation on the given store. If
-// the hook is safe for concurrent use, the returned store is too.
+// Intercept returns a store that runs a hook around every operation on the given store. If the hook
+// is safe for concurrent use, the returned store is too.
 func Intercept(store Catalog, hook Hook) Catalog { return &intercepted{store, hook} }
 
 type intercepted struct {
@@ -37,8 +37,8 @@ type intercepted struct {
 	hook  Hook
 }
 
-// Through runs a hook around the given operation and returns the result of the operation. If
-// the operation returns after the hook, Through discards the result.
+// Through runs a hook around the given operation and returns the result of the operation. If the
+// operation returns after the hook, Through discards the result.
 func Through[T any](
 	ctx context.Context, hook Hook, c Call, do func(context.Context) (T, error),
 ) (T, error) {
@@ -67,9 +67,8 @@ type both[A, B any] struct {
 
 func pair[A, B any](a A, b B, err error) (both[A, B], error) { return both[A, B]{a, b}, err }
 
-// rows runs the hook once for each row of a listing. After an error of the hook, it closes
-// the cursor in another goroutine, because closing a cursor may send a command and wait for
-// the reply.
+// rows runs the hook once for each row of a listing. After an error of the hook, it closes the
+// cursor in another goroutine, because closing a cursor may send a command and wait for the reply.
 func rows[T any](
 	ctx context.Context, hook Hook, c Call, list func(context.Context) iter.Seq2[T, error],
 ) iter.Seq2[T, error] {

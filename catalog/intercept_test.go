@@ -31,8 +31,8 @@ type operation = func(context.Context) error
 
 func pass(ctx context.Context, _ catalog.Call, do operation) error { return do(ctx) }
 
-// With a hook that only forwards each call, Intercept returns the results of the store,
-// even a result that comes with an error.
+// With a hook that only forwards each call, Intercept returns the results of the store, even a
+// result that comes with an error.
 func TestIntercept_PartialResults(t *testing.T) {
 	c := catalog.Intercept(partial{memcatalog.New(memcatalog.Options{})}, pass)
 	if w, err := c.Prepare(t.Context()); len(w) != 1 || !errors.Is(err, errPart) {
@@ -78,8 +78,7 @@ func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot
 	return e.Catalog.List(ctx, waited)
 }
 
-// If the hook returns an error for List, Intercept does not call the List method of the
-// store.
+// If the hook returns an error for List, Intercept does not call the List method of the store.
 func TestIntercept_EagerList(t *testing.T) {
 	in := make(chan struct{})
 	refuse := errors.New("refused")

@@ -59,6 +59,6 @@ var writes = map[Op]bool{
 // Ops returns all operations, in any order.
 func Ops() []Op { return slices.Collect(maps.Keys(writes)) }
 
-// Writes reports whether the operation changes documents. If a call of this operation gets
-// no reply, its outcome is unknown.
+// Writes reports whether the operation changes documents. If a call of this operation gets no
+// reply, its outcome is unknown.
 func (op Op) Writes() bool { return writes[op] }

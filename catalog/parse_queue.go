@@ -22,9 +22,8 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if bad != nil {
 		return bad
 	}
-	// A foreign manager writes the holder in the top-level fields and does not change the
-	// sharers. So the sharers are valid only if the first one is the holder in the top-level
-	// fields.
+	// A foreign manager writes the holder in the top-level fields and does not change the sharers. So
+	// the sharers are valid only if the first one is the holder in the top-level fields.
 	mode, ok := modeOf(doc.lookup("mode"))
 	several := ok && mode != Exclusive
 	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
@@ -150,8 +149,8 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 	return "", ""
 }
 
-// ProcessesIn returns the process ids of the waiters in a lock document. If held is set, it
-// also returns the process ids of the holders. The document may be malformed.
+// ProcessesIn returns the process ids of the waiters in a lock document. If held is set, it also
+// returns the process ids of the holders. The document may be malformed.
 func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 	doc := fieldsOf(raw)
 	var values []bson.RawValue
@@ -187,10 +186,10 @@ func (p *Participant) complete(in fields) {
 	}
 }
 
-// GrantLine returns one line of the field grants: session, fence and process id. The field
-// is a string, because every change event contains a string as a whole, and because a filter
-// can search a string for a process id. GrantLine replaces each line break in the process id
-// by a space, so that a process id cannot contain the line of another grant.
+// GrantLine returns one line of the field grants: session, fence and process id. The field is a
+// string, because every change event contains a string as a whole, and because a filter can search
+// a string for a process id. GrantLine replaces each line break in the process id by a space, so
+// that a process id cannot contain the line of another grant.
 func GrantLine(ts bson.ObjectID, fence int64, process string) string {
 	return fmt.Sprintf("%s %d %s\n", ts.Hex(), fence, OneLine(process))
 }
@@ -217,8 +216,8 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield parses the request that the holder give up the lock. It ignores a request that
-// names another session than the holder's, and any request while the lock is shared.
+// parseYield parses the request that the holder give up the lock. It ignores a request that names
+// another session than the holder's, and any request while the lock is shared.
 func (l *Lock) parseYield(v bson.RawValue) {
 	if !l.Held || len(l.Sharers) > 0 {
 		return

@@ -18,8 +18,8 @@ import (
 
 var ts2 = bson.ObjectID{0: 0x4d, 11: 0x5d}
 
-// participant returns an element of waiters or sharers and sets one of its fields. The
-// value missing{} removes the field.
+// participant returns an element of waiters or sharers and sets one of its fields. The value
+// missing{} removes the field.
 func participant(key string, value any) bson.D {
 	return replace(bson.D{
 		field("ts", ts2), field("process", "q"), field("who", "q:1"), field("why", "because"),
@@ -98,8 +98,8 @@ func TestParseLock_Sharers_CountWhileTheFirstIsTheHolder(t *testing.T) {
 			doc = replace(replace(doc, "limit", int32(2)), c.key, c.value)
 			l, bad := catalog.ParseLock(marshal(t, doc))
 			if disagree := c.sharers == 0 && c.key != "state"; disagree {
-				// In state 1, which only this module writes, these sharers are malformed.
-				// In state 2 they are left from an earlier holder.
+				// In state 1, which only this module writes, these sharers are malformed. In state 2 they are
+				// left from an earlier holder.
 				if bad == nil || bad.Field != "sharers" {
 					t.Fatalf("state 1: %+v, %v", l, bad)
 				}
@@ -154,8 +154,8 @@ func TestParseLock_Limit_OfAQueueWithoutHolders(t *testing.T) {
 	}
 }
 
-// SnapshotOf reads the ping of a process once, even if the process has several sessions in
-// the queue.
+// SnapshotOf reads the ping of a process once, even if the process has several sessions in the
+// queue.
 func TestSnapshotOf_CallersOfOneProcess_ItsPingIsReadOnce(t *testing.T) {
 	t.Parallel()
 	waits := func(session byte) bson.D { return participant("ts", bson.ObjectID{session}) }
@@ -264,8 +264,8 @@ func TestLimitError_SaysBothUses(t *testing.T) {
 	}
 }
 
-// GrantLine encodes a grant as one line of text, even if the process id contains line
-// breaks. ParseGrants returns one grant for that line.
+// GrantLine encodes a grant as one line of text, even if the process id contains line breaks.
+// ParseGrants returns one grant for that line.
 func TestGrantLine_ProcessWithLineBreaks_IsOneGrant(t *testing.T) {
 	t.Parallel()
 	grantLine := catalog.GrantLine

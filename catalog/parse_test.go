@@ -25,8 +25,8 @@ func marshal(t testing.TB, doc bson.D) bson.Raw {
 	return assert.Value(bson.Marshal(doc))(t)
 }
 
-// lock returns the document of a held lock and sets one of its fields. The value missing{}
-// removes the field.
+// lock returns the document of a held lock and sets one of its fields. The value missing{} removes
+// the field.
 func lock(key string, value any) bson.D {
 	doc := bson.D{
 		field("_id", "balancer"), field("state", int32(1)), field("process", "p"),
@@ -155,8 +155,8 @@ func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	}
 }
 
-// If state is 2 or more, ParseLock ignores takeoverMS. MongoDB's own lock manager does not
-// write takeoverMS, so the value is from an earlier holder.
+// If state is 2 or more, ParseLock ignores takeoverMS. MongoDB's own lock manager does not write
+// takeoverMS, so the value is from an earlier holder.
 func TestParseLock_TakeoverOfAnEarlierHolder_IsIgnored(t *testing.T) { // F19
 	t.Parallel()
 	for _, state := range []any{int32(2), int64(2), 2.0, int32(3)} {

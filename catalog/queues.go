@@ -14,15 +14,15 @@ import (
 // [Lock.RoomFor]. If the queue is full, Enter returns ErrQueueFull.
 const MaxWaiters = 100
 
-// MaxHolders is the largest number of sessions that hold one lock at a time, in mode Shared
-// or Permit. Further sessions wait in the queue. The limit bounds the size of the document,
-// which every grant rewrites and returns. A holder takes about 270 bytes, or 2.4 KB with the
-// longest strings. The server allows 16 MiB per document.
+// MaxHolders is the largest number of sessions that hold one lock at a time, in mode Shared or
+// Permit. Further sessions wait in the queue. The limit bounds the size of the document, which
+// every grant rewrites and returns. A holder takes about 270 bytes, or 2.4 KB with the longest
+// strings. The server allows 16 MiB per document.
 const MaxHolders = 1000
 
-// A Mode is the way in which a session holds a lock. Exclusive and Shared requests can be
-// queued for the same lock. While a lock has Permit sessions, requests in the other modes
-// fail. While a lock has sessions in the other modes, Permit requests fail.
+// A Mode is the way in which a session holds a lock. Exclusive and Shared requests can be queued
+// for the same lock. While a lock has Permit sessions, requests in the other modes fail. While a
+// lock has sessions in the other modes, Permit requests fail.
 type Mode string
 
 // The modes, as they are stored in the documents.
@@ -47,34 +47,34 @@ type Participant struct {
 	Limit int32
 	// Takeover is the recorded takeover time; zero when absent or out of bounds.
 	Takeover time.Duration
-	// Since is the server's clock when the waiter was queued, or when the holder was granted the
-	// lock. It is zero when unknown.
+	// Since is the server's clock when the waiter was queued, or when the holder was granted the lock.
+	// It is zero when unknown.
 	Since time.Time
 	// Fence is the holder's fence; zero for a waiter.
 	Fence int64
 }
 
-// Queues is the group of operations for waiters. The lock document contains the queue. So
-// one command can free a lock and grant it to the next waiter.
+// Queues is the group of operations for waiters. The lock document contains the queue. So one
+// command can free a lock and grant it to the next waiter.
 type Queues interface {
-	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock.
-	// It sends one command if the server can join collections. A lock without a document has
-	// no entry in the result. For a malformed document, the entry contains LockErr.
+	// Snapshots reads locks, the pings of their holders and waiters, and the server's clock. It sends
+	// one command if the server can join collections. A lock without a document has no entry in the
+	// result. For a malformed document, the entry contains LockErr.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree returns each lock in the list names that is free or that the process holds.
-	// It also returns each lock that is in both lists, names and always. It skips malformed
-	// documents. A process polls for its grants with HeldOrFree. The result may omit who, why,
-	// since and takeoverMS of waiters.
+	// HeldOrFree returns each lock in the list names that is free or that the process holds. It also
+	// returns each lock that is in both lists, names and always. It skips malformed documents. A
+	// process polls for its grants with HeldOrFree. The result may omit who, why, since and takeoverMS
+	// of waiters.
 	HeldOrFree(ctx context.Context, process string, names, always []string) ([]Lock, error)
 
-	// GrantStream opens a stream of the future grants to a process. If the deployment or the
-	// database has no change streams, it returns ErrNoGrantStream.
+	// GrantStream opens a stream of the future grants to a process. If the deployment or the database
+	// has no change streams, it returns ErrNoGrantStream.
 	GrantStream(ctx context.Context, process string) (GrantStream, error)
 
 	// EnterTransaction acquires a free lock inside the transaction that ctx carries. Until the
-	// transaction ends, no other session can acquire the lock. After the transaction, the lock
-	// is free. Errors:
+	// transaction ends, no other session can acquire the lock. After the transaction, the lock is
+	// free. Errors:
 	//   - ErrNoTransactions if ctx carries no transaction, or if the store does not support
 	//     transactions;
 	//   - ErrNotFree if the lock has a holder or a waiter; the transaction remains usable;
@@ -83,8 +83,8 @@ type Queues interface {
 	EnterTransaction(ctx context.Context, g Request) (Lock, error)
 }
 
-// LookAt returns the snapshot of one lock. If the document does not exist, it returns the
-// zero Snapshot.
+// LookAt returns the snapshot of one lock. If the document does not exist, it returns the zero
+// Snapshot.
 func LookAt(ctx context.Context, store interface {
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 }, name string) (Snapshot, error) {
@@ -99,13 +99,13 @@ type EnterMode int
 const (
 	// Queue makes Enter add the request to the queue.
 	Queue EnterMode = iota
-	// Try makes Enter return ErrNotFree. Enter also returns ErrNotFree if the lock is free but
-	// has earlier waiters.
+	// Try makes Enter return ErrNotFree. Enter also returns ErrNotFree if the lock is free but has
+	// earlier waiters.
 	Try
-	// TryPlain is Try for an exclusive request, with one command on every server. Enter
-	// acquires the lock if the document does not exist. It also acquires the lock if the
-	// document is well formed, free, and without waiters and sharers. In all other cases Enter
-	// returns ErrNotFree, and a Snapshot shows the reason. The acquisition raises the fence by
+	// TryPlain is Try for an exclusive request, with one command on every server. Enter acquires the
+	// lock if the document does not exist. It also acquires the lock if the document is well formed,
+	// free, and without waiters and sharers. In all other cases Enter returns ErrNotFree, and a
+	// Snapshot shows the reason. The acquisition raises the fence by
 	// 1. To set the fence to the server's time in milliseconds, apply SeedFence.
 	TryPlain
 )
@@ -115,22 +115,21 @@ type Grant struct {
 	Session
 	Process string
 	Fence   int64
-	// Evidence is the reason for the eviction that led to the grant; empty if there was no
-	// eviction.
+	// Evidence is the reason for the eviction that led to the grant; empty if there was no eviction.
 	Evidence string
 }
 
-// GrantStream is an open stream of grants. Next waits for grants and returns them. If ctx is
-// done or the stream has ended, Next returns an error, and the caller must close the stream.
-// The stream contains only grants that are made after its opening. To find earlier grants,
-// call [Queues.HeldOrFree] after opening the stream.
+// GrantStream is an open stream of grants. Next waits for grants and returns them. If ctx is done
+// or the stream has ended, Next returns an error, and the caller must close the stream. The stream
+// contains only grants that are made after its opening. To find earlier grants, call
+// [Queues.HeldOrFree] after opening the stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)
 }
 
-// SnapshotOf returns the snapshot of a lock document. It calls the given function to get the
-// ping of each holder and waiter.
+// SnapshotOf returns the snapshot of a lock document. It calls the given function to get the ping
+// of each holder and waiter.
 func SnapshotOf(lock bson.Raw, ping func(process string) PingState) Snapshot {
 	l, bad := ParseLock(lock)
 	if bad != nil {
@@ -163,8 +162,8 @@ func (l Lock) Shown(ping func(process string) PingState) Snapshot {
 	return snapshot
 }
 
-// A PingState is a process's ping document, or the error of a malformed document. If there
-// is no document, both fields are nil.
+// A PingState is a process's ping document, or the error of a malformed document. If there is no
+// document, both fields are nil.
 type PingState struct {
 	Ping *Ping
 	Err  *MalformedError
@@ -184,8 +183,7 @@ func PingStateOf(raw bson.Raw) PingState {
 
 // Errors of queueing.
 var (
-	// ErrQueueFull is returned by Enter if the queue has no room for the request, see
-	// [Lock.RoomFor].
+	// ErrQueueFull is returned by Enter if the queue has no room for the request, see [Lock.RoomFor].
 	ErrQueueFull = errors.New("the queue is full")
 	// ErrPermitMismatch is matched by *PermitMismatchError.
 	ErrPermitMismatch = errors.New("another limit")
@@ -194,8 +192,8 @@ var (
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError reports that a request does not fit the present use of the lock.
-// Either they have different numbers of permits, or only one of them is for a semaphore.
+// A PermitMismatchError reports that a request does not fit the present use of the lock. Either
+// they have different numbers of permits, or only one of them is for a semaphore.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0 for an exclusive or shared lock
@@ -218,8 +216,8 @@ func limitWords(limit int32) string {
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
 // RoomFor reports whether the queue has room for a request. Usually the queue has room for
-// MaxWaiters waiters. For a request that was queued earlier and returns to its place before
-// another waiter, the queue has room for twice as many.
+// MaxWaiters waiters. For a request that was queued earlier and returns to its place before another
+// waiter, the queue has room for twice as many.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Shown wraps an error of a server or a driver for display. Its text is one line of at most
-// 600 characters, redacted by [Redact]. errors.As finds the original error.
+// Shown wraps an error of a server or a driver for display. Its text is one line of at most 600
+// characters, redacted by [Redact]. errors.As finds the original error.
 func Shown(err error) error { return shown{text: Printable(Redact(err.Error()), 600), cause: err} }
 
 type shown struct {
@@ -22,16 +22,16 @@ var (
 	credential = regexp.MustCompile(
 		`(?i)(\\?["']?(?:password|passwd|pwd|payload|saslpayload|client_secret|access_token)` +
 			`\\?["']?\s*[:=]\s*)(?:\\?"[^"]*"|'[^']*'|\{[^}]*\}|[^\s,&}]+)`)
-	// signed matches the session and signature fields that a driver adds to a command. The
-	// server may quote the command in an error.
+	// signed matches the session and signature fields that a driver adds to a command. The server may
+	// quote the command in an error.
 	signed = regexp.MustCompile(`,?\s*\\?["']?(?:lsid|\$clusterTime|signature)\\?["']?\s*:\s*`)
 )
 
 // RedactUserInfo removes users and passwords from the connection strings in a text.
 func RedactUserInfo(text string) string { return userInfo.ReplaceAllString(text, "${1}xxx@") }
 
-// Redact removes passwords, sessions and signatures from the text of a server or a driver.
-// It also removes harmless text that looks like a password, such as a lock named "pwd:x".
+// Redact removes passwords, sessions and signatures from the text of a server or a driver. It also
+// removes harmless text that looks like a password, such as a lock named "pwd:x".
 func Redact(text string) string {
 	text = RedactUserInfo(text)
 	text = credential.ReplaceAllString(text, "${1}xxx")
@@ -46,8 +46,8 @@ func Redact(text string) string {
 	}
 }
 
-// valueEnd returns the length of the value at the start of a text. The value ends after its
-// closing brace, before the next field, or at the end of the text.
+// valueEnd returns the length of the value at the start of a text. The value ends after its closing
+// brace, before the next field, or at the end of the text.
 func valueEnd(text string) int {
 	depth := 0
 	for i, r := range text {

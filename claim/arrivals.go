@@ -11,12 +11,11 @@ import (
 
 // arrivals stores the ready rows and the due times that a process knows.
 //
-// All processes receive the same events of the change stream. After an event about a ready
-// row, each process waits for a random time. The maximum of this time is called the spread.
-// Then the process claims the row, unless an event has reported a claim by another process.
-// A claim that finds no row makes the spread four times as long. A claim that finds a row
-// makes the spread a little shorter. As a result, about one claim in twenty finds no row, for
-// any number of processes.
+// All processes receive the same events of the change stream. After an event about a ready row,
+// each process waits for a random time. The maximum of this time is called the spread. Then the
+// process claims the row, unless an event has reported a claim by another process. A claim that
+// finds no row makes the spread four times as long. A claim that finds a row makes the spread a
+// little shorter. As a result, about one claim in twenty finds no row, for any number of processes.
 type arrivals struct {
 	clock  clock.Clock
 	poll   time.Duration
@@ -120,8 +119,7 @@ func (a *arrivals) restart(open bool) {
 	signal(a.news)
 }
 
-// next returns the known row with the earliest ready time, and that time. The caller holds
-// mu.
+// next returns the known row with the earliest ready time, and that time. The caller holds mu.
 func (a *arrivals) next() (key string, at time.Duration, is bool) {
 	for id, one := range a.rows {
 		ready := one.at
@@ -142,9 +140,8 @@ func (a *arrivals) knows() bool {
 	return a.open && a.sure
 }
 
-// isWaited reports whether ready rows may wait for a key, and no change stream is open.
-// Without a stream, no event reports that a key is free, so a worker must try to claim
-// again.
+// isWaited reports whether ready rows may wait for a key, and no change stream is open. Without a
+// stream, no event reports that a key is free, so a worker must try to claim again.
 func (a *arrivals) isWaited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,9 +163,9 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the result of a claim. If no row was ready, c is nil. In that case
-// answered forgets the rows that were known and due at the time of the claim. These rows are
-// not ready, belong to another queue, or wait for a key.
+// answered records the result of a claim. If no row was ready, c is nil. In that case answered
+// forgets the rows that were known and due at the time of the claim. These rows are not ready,
+// belong to another queue, or wait for a key.
 func (a *arrivals) answered(q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -225,8 +222,8 @@ func (a *arrivals) learned(why reason, found bool) {
 	}
 }
 
-// turn returns the time of this process's next claim, and the reason for that claim. The
-// caller holds mu.
+// turn returns the time of this process's next claim, and the reason for that claim. The caller
+// holds mu.
 func (a *arrivals) turn() (at time.Duration, why reason) {
 	polls := 1.
 	if a.open {

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// A cancelled row becomes dead when its handler returns or its process dies. No further
-// handler begins.
+// A cancelled row becomes dead when its handler returns or its process dies. No further handler
+// begins.
 func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -62,8 +62,8 @@ func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	})
 }
 
-// The metrics count each outcome of a claim once. Only one process reports the number of
-// rows in each state.
+// The metrics count each outcome of a claim once. Only one process reports the number of rows in
+// each state.
 func TestStats_Outcomes_CountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)

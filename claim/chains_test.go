@@ -14,8 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Several processes handle the rows of a chain in order, one at a time, even if attempts
-// fail.
+// Several processes handle the rows of a chain in order, one at a time, even if attempts fail.
 func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const n, keys = 300, 20
@@ -58,8 +57,8 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// A dead row does not block its chain, even if an operator marks the row as the holder of
-// the chain's key.
+// A dead row does not block its chain, even if an operator marks the row as the holder of the
+// chain's key.
 func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// If the context of Close ends early, Close continues in the background. It gives back all
-// rows even if commands fail.
+// If the context of Close ends early, Close continues in the background. It gives back all rows
+// even if commands fail.
 func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 40)
@@ -80,8 +80,8 @@ func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 	})
 }
 
-// When its context ends, Serve first waits for the handlers for the grace time. Then it ends
-// the contexts of the remaining handlers and closes the queue.
+// When its context ends, Serve first waits for the handlers for the grace time. Then it ends the
+// contexts of the remaining handlers and closes the queue.
 func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 4)
@@ -127,8 +127,7 @@ func TestServe_HandlerIgnoresItsEnd_Returns(t *testing.T) {
 	})
 }
 
-// Serve returns nil if its context ended before the call. The next call of Serve returns
-// ErrClosed.
+// Serve returns nil if its context ended before the call. The next call of Serve returns ErrClosed.
 func TestServe_ContextEnded_ReturnsNil(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ended, cancel := context.WithCancel(t.Context())
@@ -189,8 +188,7 @@ func TestClose_ClaimAppliedLater_DoesNotCount(t *testing.T) {
 	})
 }
 
-// If the process with the rescue lock cannot read rows, another process takes over the
-// rescue.
+// If the process with the rescue lock cannot read rows, another process takes over the rescue.
 func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		first := w.start(Config{})
@@ -207,8 +205,8 @@ func TestRescue_RescuerCannotRead_AnotherRescues(t *testing.T) {
 	})
 }
 
-// OnDead is called once even if a row's own process records the row as dead just before the
-// rescuer does.
+// OnDead is called once even if a row's own process records the row as dead just before the rescuer
+// does.
 func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -238,8 +236,8 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 	})
 }
 
-// If a key becomes free while a claim waits for its reply, the handler of the chain's next
-// row begins soon.
+// If a key becomes free while a claim waits for its reply, the handler of the chain's next row
+// begins soon.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")

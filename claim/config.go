@@ -13,48 +13,47 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Config selects the rows of a queue and configures their handling. If a field is zero, its
-// default applies. A queue logs to the Logger of its Manager.
+// Config selects the rows of a queue and configures their handling. If a field is zero, its default
+// applies. A queue logs to the Logger of its Manager.
 type Config struct {
-	// Queue is the name of the queue in its collection. All processes of a queue must
-	// have the same Queue, Field, Filter, Due and Key. Default "queue".
+	// Queue is the name of the queue in its collection. All processes of a queue must have the same
+	// Queue, Field, Filter, Due and Key. Default "queue".
 	Queue string
-	// Field is the name of the document field in which this package stores the state of a row.
-	// The name must not contain a dot. Default "claim".
+	// Field is the name of the document field in which this package stores the state of a row. The
+	// name must not contain a dot. Default "claim".
 	Field string
-	// Filter selects the documents that are rows. It must not name Field, and must not
-	// use $where or $jsonSchema. Default: all documents.
+	// Filter selects the documents that are rows. It must not name Field, and must not use $where or
+	// $jsonSchema. Default: all documents.
 	Filter bson.D
-	// Due is the name of the field with the due time of a row. The name may be dotted. A row
-	// is due when the clock of the collection's server has reached its due time. The row with
-	// the earliest due time is claimed first. If the field is null or absent, the row is never
-	// due. Default: all rows are due, and roughly the oldest row is claimed first.
+	// Due is the name of the field with the due time of a row. The name may be dotted. A row is due
+	// when the clock of the collection's server has reached its due time. The row with the earliest
+	// due time is claimed first. If the field is null or absent, the row is never due. Default: all
+	// rows are due, and roughly the oldest row is claimed first.
 	Due string
-	// Key is the name of the field that groups rows into chains. Rows with the same value in
-	// this field form a chain. The name may be dotted. Default: no chains.
+	// Key is the name of the field that groups rows into chains. Rows with the same value in this
+	// field form a chain. The name may be dotted. Default: no chains.
 	Key string
 
 	// Workers is the number of handlers that a process runs at a time, at most 1,000. Default 1.
 	Workers int
 	// MaxAttempts is the number of failed attempts after which a row becomes dead. Default 10.
 	MaxAttempts int
-	// Backoff is the pause before the first retry. Each further retry doubles the pause, up to
-	// 16 h or Backoff, whichever is longer. Each pause varies at random by up to a fifth.
-	// Default: a first pause of 1 s, and each further retry multiplies the pause by five. Ten
-	// attempts then take more than a day.
+	// Backoff is the pause before the first retry. Each further retry doubles the pause, up to 16 h or
+	// Backoff, whichever is longer. Each pause varies at random by up to a fifth. Default: a first
+	// pause of 1 s, and each further retry multiplies the pause by five. Ten attempts then take more
+	// than a day.
 	Backoff time.Duration
-	// Timeout is the time after which the context of a handler ends. If the handler then
-	// returns an error, the attempt fails. A handler that does not return keeps its row and
-	// its worker, see OnStuck. Default: no timeout.
+	// Timeout is the time after which the context of a handler ends. If the handler then returns an
+	// error, the attempt fails. A handler that does not return keeps its row and its worker, see
+	// OnStuck. Default: no timeout.
 	Timeout time.Duration
-	// KeepDone is the time after which the document of a done row is removed. Default:
-	// documents are not removed.
+	// KeepDone is the time after which the document of a done row is removed. Default: documents are
+	// not removed.
 	KeepDone time.Duration
 
-	// OnDead is called after this process has made a row dead, at most once for each death of
-	// a row. If the process dies before the call, OnDead is not called. [Admin.List] returns
-	// all dead rows. Calls of OnDead and OnStuck do not overlap, and Close waits for these
-	// calls.
+	// OnDead is called after this process has made a row dead, at most once for each death of a row.
+	// If the process dies before the call, OnDead is not called. [Admin.List] returns all dead rows.
+	// Calls of OnDead and OnStuck do not overlap, and Close waits for these calls.
 	OnDead func(ctx context.Context, row Info)
 	// OnStuck is called once for a handler that has not returned 30 s after its context ended.
 	OnStuck func(ctx context.Context, row Info)
@@ -89,9 +88,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// name returns the part of the lock names that identifies the queue. It is Queue, or
-// Queue/Field if Field differs from the default. If Queue or Field contains a slash or a
-// colon, that text is quoted, so that different queues have different names.
+// name returns the part of the lock names that identifies the queue. It is Queue, or Queue/Field if
+// Field differs from the default. If Queue or Field contains a slash or a colon, that text is
+// quoted, so that different queues have different names.
 func (c Config) name() string {
 	part := func(text string) string {
 		if strings.ContainsAny(text, "/:") {
@@ -140,9 +139,9 @@ func (c Config) problems() (list problems) {
 	return list
 }
 
-// names searches filter for a forbidden name. It returns the name, or an empty string if
-// there is none. The forbidden names are the given field, the field with a leading dollar,
-// and the operators $where and $jsonSchema, which could read the field.
+// names searches filter for a forbidden name. It returns the name, or an empty string if there is
+// none. The forbidden names are the given field, the field with a leading dollar, and the operators
+// $where and $jsonSchema, which could read the field.
 func names(filter bson.D, field string) string {
 	text, err := bson.MarshalExtJSON(filter, false, false)
 	if err != nil {
@@ -158,8 +157,8 @@ func names(filter bson.D, field string) string {
 	return ""
 }
 
-// reason returns the text that the lock document of a slot stores as the reason for the
-// lock. ConfigOf parses Due and Key from this text.
+// reason returns the text that the lock document of a slot stores as the reason for the lock.
+// ConfigOf parses Due and Key from this text.
 func (c Config) reason() string {
 	text := claiming
 	if c.Due != "" {
@@ -177,9 +176,9 @@ const (
 	keyedBy  = ", in chains by "
 )
 
-// ConfigOf returns a Config for [NewAdmin] with the Due and the Key of a queue. A worker
-// records them in the field Why of its slot's lock, and why is this field, see
-// [distlock.LockInfo]. If ConfigOf cannot parse why, it returns a zero Config.
+// ConfigOf returns a Config for [NewAdmin] with the Due and the Key of a queue. A worker records
+// them in the field Why of its slot's lock, and why is this field, see [distlock.LockInfo]. If
+// ConfigOf cannot parse why, it returns a zero Config.
 func ConfigOf(why string) (c Config) {
 	rest, is := strings.CutPrefix(why, claiming)
 	if !is {

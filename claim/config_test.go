@@ -62,8 +62,8 @@ func TestConfig_Contradictions_AreNamed(t *testing.T) {
 	}
 }
 
-// ConfigOf returns the Due and the Key that a process has written into the lock document of
-// its slot.
+// ConfigOf returns the Due and the Key that a process has written into the lock document of its
+// slot.
 func TestConfigOf_Reasons(t *testing.T) {
 	t.Parallel()
 	odd := Config{Due: `a "b", in chains by "c"`, Key: "\n, due by "}
@@ -77,8 +77,8 @@ func TestConfigOf_Reasons(t *testing.T) {
 	}
 }
 
-// Different queues have different lock names. Queue or Field is quoted in a lock name only
-// if it contains a slash or a colon.
+// Different queues have different lock names. Queue or Field is quoted in a lock name only if it
+// contains a slash or a colon.
 func TestConfig_LocksOfTwoQueues_HaveTwoNames(t *testing.T) {
 	t.Parallel()
 	queues := map[string]bool{}

@@ -23,8 +23,8 @@ type ages struct {
 	late []time.Duration
 }
 
-// tenASecond inserts ten rows a second while the processes are idle. It returns the number
-// of commands per row. It also returns the sorted delays with which the handlers begin.
+// tenASecond inserts ten rows a second while the processes are idle. It returns the number of
+// commands per row. It also returns the sorted delays with which the handlers begin.
 func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float64,
 	late []time.Duration) {
 	a := &ages{born: map[int]time.Time{}}
@@ -93,12 +93,12 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	return float64(sent()-before) / float64(n), a.late
 }
 
-// If ten rows a second are inserted, a row costs at most 2.1 commands, or 2.3 with a hundred
-// idle processes. At least 99 % of the handlers begin within a second.
+// If ten rows a second are inserted, a row costs at most 2.1 commands, or 2.3 with a hundred idle
+// processes. At least 99 % of the handlers begin within a second.
 func TestRun_IdleProcesses_CommandsAnItem(t *testing.T) { idleProcesses(t, false) }
 
-// A row with a due time costs no more commands than a row without one. Its handler does not
-// begin before the due time.
+// A row with a due time costs no more commands than a row without one. Its handler does not begin
+// before the due time.
 func TestDue_IdleProcesses_CommandsAnItem(t *testing.T) { idleProcesses(t, true) }
 
 func idleProcesses(t *testing.T, due bool) {
@@ -121,8 +121,8 @@ func idleProcesses(t *testing.T, due bool) {
 	}
 }
 
-// A server is a simulated server that carries out one command at a time, in order. It
-// carries out a command even if the caller has given up.
+// A server is a simulated server that carries out one command at a time, in order. It carries out a
+// command even if the caller has given up.
 type server struct {
 	each time.Duration
 	mu   sync.Mutex
@@ -150,9 +150,9 @@ func (s *server) serve(ctx context.Context, name string, apply func() error) err
 	}
 }
 
-// A hundred processes finish 500 rows although they overload the server. They need at most
-// twice the server time of the claims and ends. If the server also stores the locks, they
-// need at most twelve times the server time of the claims and ends.
+// A hundred processes finish 500 rows although they overload the server. They need at most twice
+// the server time of the claims and ends. If the server also stores the locks, they need at most
+// twelve times the server time of the claims and ends.
 func TestRun_OverloadedServer_FinishesRows(t *testing.T) {
 	t.Parallel()
 	for _, each := range []time.Duration{20, 40, 60} {

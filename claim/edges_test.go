@@ -21,8 +21,8 @@ func (transacting) Transact(ctx context.Context, work func(context.Context) erro
 	return work(ctx)
 }
 
-// If a process repeats the end of a claim after a rescuer has ended that claim, the command
-// changes nothing, and OnDead is not called.
+// If a process repeats the end of a claim after a rescuer has ended that claim, the command changes
+// nothing, and OnDead is not called.
 func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -52,8 +52,7 @@ func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 	})
 }
 
-// If a handler returns and DoneWith still runs in a goroutine of the handler, OnStuck is
-// called.
+// If a handler returns and DoneWith still runs in a goroutine of the handler, OnStuck is called.
 func TestDoneWith_InAGoroutine_DoesNotReturn_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -93,8 +92,8 @@ func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 	})
 }
 
-// Rows with the key null delay no other chain. While these rows wait for their key, a
-// process sends few commands.
+// Rows with the key null delay no other chain. While these rows wait for their key, a process sends
+// few commands.
 func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Keyed("chain")
@@ -128,8 +127,8 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	})
 }
 
-// If a row is cancelled and the reply to its claim is lost, DeadAt is the time at which the
-// process ends the claim.
+// If a row is cancelled and the reply to its claim is lost, DeadAt is the time at which the process
+// ends the claim.
 func TestCancel_ClaimOfALostReply_DeadSinceNow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

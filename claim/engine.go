@@ -19,12 +19,11 @@ import (
 const (
 	// prefix is the first part of all lock names of this package.
 	prefix = "claim:"
-	// patience is the time limit of a command on rows, in units of CommandTimeout. The limit
-	// is long, because a claim that the server carries out after the limit costs two more
-	// commands.
+	// patience is the time limit of a command on rows, in units of CommandTimeout. The limit is long,
+	// because a claim that the server carries out after the limit costs two more commands.
 	patience = 6
-	// rare is the minimum pause after a background command, in units of the time that the
-	// command took. A slow server then has time for the commands of the workers.
+	// rare is the minimum pause after a background command, in units of the time that the command
+	// took. A slow server then has time for the commands of the workers.
 	rare = 20
 	// mostLogged is the maximum number of logged problems that a process remembers.
 	mostLogged = 10_000
@@ -102,8 +101,7 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 	return e
 }
 
-// sent calls the given function with the time limit of a command, and records the result in
-// e.pace.
+// sent calls the given function with the time limit of a command, and records the result in e.pace.
 func sent[T any](e *engine, send func(ctx context.Context) (T, error)) (T, error) {
 	ctx, done := context.WithTimeout(e.base, e.limit) // no caller can cancel the command
 	defer done()
@@ -120,8 +118,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// listen passes the events of the change stream to arrivals until Close. It returns early if
-// the server has no change streams, or if the user may not open one.
+// listen passes the events of the change stream to arrivals until Close. It returns early if the
+// server has no change streams, or if the user may not open one.
 func (e *engine) listen() {
 	for {
 		err := e.store.Watch(e.life, e.arrivals.hear)
@@ -140,8 +138,8 @@ func (e *engine) listen() {
 	}
 }
 
-// isPaused reports whether the queue is paused. It reads the pause switch once a minute, or
-// every five seconds while the queue is paused.
+// isPaused reports whether the queue is paused. It reads the pause switch once a minute, or every
+// five seconds while the queue is paused.
 func (e *engine) isPaused() bool {
 	now := e.clock.Now().Mono
 	e.mu.Lock()
@@ -260,8 +258,7 @@ func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
 	e.observer.Sampled(e.sample(m, value, before...))
 }
 
-// samples returns the metrics of the queue. Only the process with the rescue lock counts
-// the rows.
+// samples returns the metrics of the queue. Only the process with the rescue lock counts the rows.
 func (e *engine) samples(ctx context.Context) []metrics.Sample {
 	all := []metrics.Sample{e.sample(metrics.Oldest, e.oldest().Seconds(), "claimed")}
 	if !e.rescues.Load() {

@@ -32,13 +32,13 @@ var (
 	ErrOver           = errors.New("claim: row is over")
 	ErrCancelled      = errors.New("claim: row was cancelled")
 	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout means that Config.Timeout has ended the context of a handler. The cause of
-	// that context matches ErrTimeout.
+	// ErrTimeout means that Config.Timeout has ended the context of a handler. The cause of that
+	// context matches ErrTimeout.
 	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 
-// A ConfigError lists the problems of a Config, or reports an argument that is not allowed,
-// for example a nil context. It matches ErrConfig.
+// A ConfigError lists the problems of a Config, or reports an argument that is not allowed, for
+// example a nil context. It matches ErrConfig.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -79,8 +79,8 @@ func isDenied(err error) bool { return is[*distlock.PrivilegeError](err) }
 
 func isRefused(err error) bool { return is[*rows.RefusedError](err) }
 
-// answered reports whether err is a reply of the server, so that the outcome of the command
-// is known.
+// answered reports whether err is a reply of the server, so that the outcome of the command is
+// known.
 func answered(err error) bool {
 	return is[*rows.HeldError](err) || isRefused(err) || is[*rows.QueryError](err) || isDenied(err)
 }
@@ -97,8 +97,8 @@ func usable(ctx context.Context) error {
 }
 
 // A LostError reports that a process has lost a row that it had claimed. Either the row was
-// cancelled, or its document is gone, or another command has ended the claim. A LostError
-// matches ErrLost.
+// cancelled, or its document is gone, or another command has ended the claim. A LostError matches
+// ErrLost.
 type LostError struct {
 	ID    string
 	Fence int64  // the fence of the lost claim
@@ -111,8 +111,7 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("claim: row %s (fence %d) is lost: %s", e.ID, e.Fence, e.Now)
 }
 
-// Is reports whether target is ErrLost. If the row was cancelled, target may also be
-// ErrCancelled.
+// Is reports whether target is ErrLost. If the row was cancelled, target may also be ErrCancelled.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }

@@ -28,8 +28,8 @@ func (e busyError) Error() string { return "busy" }
 
 func send(context.Context, Mail) error { return errNoSuchAddress }
 
-// The error that a handler returns determines how its claim ends. After SIGTERM the handlers
-// have half a minute to finish.
+// The error that a handler returns determines how its claim ends. After SIGTERM the handlers have
+// half a minute to finish.
 func ExampleQueue_Serve() {
 	var mails *claim.Queue[Mail] // returned by claim.New
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)

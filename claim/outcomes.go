@@ -27,9 +27,9 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
-// Snooze returns an error that postpones a row. If a handler returns this error, the row is
-// retried after the pause, and the attempt does not count. The pause must be between zero
-// and ten years. Otherwise the attempt fails.
+// Snooze returns an error that postpones a row. If a handler returns this error, the row is retried
+// after the pause, and the attempt does not count. The pause must be between zero and ten years.
+// Otherwise the attempt fails.
 func Snooze(pause time.Duration) error {
 	if bad := badPause("Snooze", pause); bad != nil {
 		return bad
@@ -37,15 +37,15 @@ func Snooze(pause time.Duration) error {
 	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
 }
 
-// Discard returns an error that makes a row dead. If a handler returns this error, the row
-// is not retried.
+// Discard returns an error that makes a row dead. If a handler returns this error, the row is not
+// retried.
 func Discard(err error) error {
 	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
 }
 
-// RetryAfter returns an error that sets the pause before a retry. If a handler returns this
-// error, the attempt fails, and the row is retried after the pause. The pause must be
-// between zero and ten years. Otherwise the pause of Config.Backoff applies.
+// RetryAfter returns an error that sets the pause before a retry. If a handler returns this error,
+// the attempt fails, and the row is retried after the pause. The pause must be between zero and ten
+// years. Otherwise the pause of Config.Backoff applies.
 func RetryAfter(pause time.Duration, err error) error {
 	err = cmp.Or(err, errors.New("failed without a reason"))
 	if bad := badPause("RetryAfter", pause); bad != nil {
@@ -116,8 +116,8 @@ func timedOut(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// record records the end of a claim. It repeats the command until the outcome is known or
-// the slot is lost. If the server refuses the command, record continues in the background.
+// record records the end of a claim. It repeats the command until the outcome is known or the slot
+// is lost. If the server refuses the command, record continues in the background.
 func (e *engine) record(o outcome) {
 	logged, pause := false, time.Duration(0)
 	for !o.recorded {
@@ -166,9 +166,9 @@ func (e *engine) record(o outcome) {
 	}
 }
 
-// shortened returns the outcome with a shorter error text, and without the failure that the
-// outcome adds to the row. A server may refuse the longer outcome, because the document
-// would become too large. If the outcome is already short, the second result is false.
+// shortened returns the outcome with a shorter error text, and without the failure that the outcome
+// adds to the row. A server may refuse the longer outcome, because the document would become too
+// large. If the outcome is already short, the second result is false.
 func (o outcome) shortened() (outcome, bool) {
 	const most = 100
 	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
@@ -180,9 +180,8 @@ func (o outcome) shortened() (outcome, bool) {
 	return o, true
 }
 
-// finish sends the end of a claim. If the command matches no row, finish reads the row. If
-// the row shows this end, finish returns nil. If the row shows another end, finish returns a
-// *LostError.
+// finish sends the end of a claim. If the command matches no row, finish reads the row. If the row
+// shows this end, finish returns nil. If the row shows another end, finish returns a *LostError.
 func (e *engine) finish(o outcome) error {
 	end, c := o.end, o.c
 	c.mu.Lock()
@@ -276,9 +275,9 @@ func cancelled(row rows.Row) rows.Ending {
 	return end
 }
 
-// contradicts reports whether the mark of a row shows that the server did not apply the
-// ending. The batch of the row does not show this, because the batch stays the same if a
-// rescuer ends the claim.
+// contradicts reports whether the mark of a row shows that the server did not apply the ending. The
+// batch of the row does not show this, because the batch stays the same if a rescuer ends the
+// claim.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	switch {
 	case m.State == rows.Done:

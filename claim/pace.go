@@ -9,10 +9,9 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A pace is the pause before this process's next command on rows. A failure or a timeout
-// doubles the pause, to at least the duration of the failed command. A success halves the
-// pause. So fewer processes send commands at the same time to a slow server. A pace is safe
-// for concurrent use.
+// A pace is the pause before this process's next command on rows. A failure or a timeout doubles
+// the pause, to at least the duration of the failed command. A success halves the pause. So fewer
+// processes send commands at the same time to a slow server. A pace is safe for concurrent use.
 type pace struct {
 	clock clock.Clock
 
@@ -26,8 +25,8 @@ const (
 	mostPause  = time.Minute
 )
 
-// note records the result of a command that was sent at the given time. If concurrent
-// commands fail, only the first failure doubles the pause.
+// note records the result of a command that was sent at the given time. If concurrent commands
+// fail, only the first failure doubles the pause.
 func (p *pace) note(at time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,15 +62,14 @@ func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) *
 // jittered returns a random duration from 80 to 120 percent of d.
 func jittered(c clock.Clock, d time.Duration) time.Duration { return d - d/5 + upTo(c, 2*d/5) }
 
-// clockAge is the time after which a process reads the server's clock again. A jump of that
-// clock, or the clock of a new primary, takes effect within this time.
+// clockAge is the time after which a process reads the server's clock again. A jump of that clock,
+// or the clock of a new primary, takes effect within this time.
 const clockAge = time.Minute
 
-// serverNow estimates the time of the server's clock. The estimate is the time in the
-// server's last reply plus the time since that reply. The server's clock shows at least this
-// time, unless it was set back within clockAge. serverNow sends at most one command a
-// minute. Pauses and due times use serverNow, so that the processes' own clocks do not
-// matter.
+// serverNow estimates the time of the server's clock. The estimate is the time in the server's last
+// reply plus the time since that reply. The server's clock shows at least this time, unless it was
+// set back within clockAge. serverNow sends at most one command a minute. Pauses and due times use
+// serverNow, so that the processes' own clocks do not matter.
 func (e *engine) serverNow() (time.Time, error) {
 	now, age := e.lastNow()
 	if age <= clockAge {
@@ -104,8 +102,8 @@ func (e *engine) readClock(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// lastNow estimates the server's time from its last reply, and returns the age of that
-// reply. It does no I/O.
+// lastNow estimates the server's time from its last reply, and returns the age of that reply. It
+// does no I/O.
 func (e *engine) lastNow() (now time.Time, age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,9 +114,8 @@ func (e *engine) lastNow() (now time.Time, age time.Duration) {
 	return e.said.Add(age), age
 }
 
-// wall returns the time that is stored in a row as the end of a claim. It is the estimated
-// time of the server. Before the first reply of the server, it is the time of this process's
-// clock.
+// wall returns the time that is stored in a row as the end of a claim. It is the estimated time of
+// the server. Before the first reply of the server, it is the time of this process's clock.
 func (e *engine) wall() time.Time {
 	now, _ := e.lastNow()
 	if now.IsZero() {
@@ -127,8 +124,8 @@ func (e *engine) wall() time.Time {
 	return now.Truncate(time.Millisecond)
 }
 
-// notBefore returns the time at which a pause ends, in whole milliseconds. The rounding
-// never shortens the pause.
+// notBefore returns the time at which a pause ends, in whole milliseconds. The rounding never
+// shortens the pause.
 func notBefore(now time.Time, pause time.Duration) time.Time {
 	if pause > 0 {
 		pause += 2*time.Millisecond - 1
@@ -136,16 +133,16 @@ func notBefore(now time.Time, pause time.Duration) time.Time {
 	return now.Add(pause).Truncate(time.Millisecond)
 }
 
-// gather is the additional time that a process waits before it wakes a due retry. One
-// command can then wake several retries. If the pause before a retry is longer than
-// ownRetry, the process that holds the rescue lock wakes the retry.
+// gather is the additional time that a process waits before it wakes a due retry. One command can
+// then wake several retries. If the pause before a retry is longer than ownRetry, the process that
+// holds the rescue lock wakes the retry.
 const (
 	gather   = 20 * time.Millisecond
 	ownRetry = time.Minute
 )
 
-// wakeAt makes this process wake due retries at the given time of the server's clock. If
-// that time is more than ownRetry away, wakeAt does nothing.
+// wakeAt makes this process wake due retries at the given time of the server's clock. If that time
+// is more than ownRetry away, wakeAt does nothing.
 func (e *engine) wakeAt(at time.Time) {
 	now, _ := e.lastNow()
 	pause := max(at.Sub(now), 0) + gather

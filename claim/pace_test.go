@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A failure doubles the pause, up to a minute. Concurrent failures double the pause once. A
-// success or a refusal halves the pause.
+// A failure doubles the pause, up to a minute. Concurrent failures double the pause once. A success
+// or a refusal halves the pause.
 func TestPace_Failures_DoubleThePause(t *testing.T) {
 	t.Parallel()
 	p := pace{clock: clock.System()}
@@ -31,8 +31,7 @@ func TestPace_Failures_DoubleThePause(t *testing.T) {
 	assert.Equal(t, p.now(), 0, "the pause is %v, want %v")
 }
 
-// With the default configuration, ten attempts take more than a day. No pause exceeds its
-// limit.
+// With the default configuration, ten attempts take more than a day. No pause exceeds its limit.
 func TestBackoff_Defaults_OutlastAnOutage(t *testing.T) {
 	t.Parallel()
 	e := &engine{cfg: Config{}.withDefaults(), clock: clock.System()}

@@ -210,8 +210,8 @@ var reads = []string{"first", "claimed", "current", "slots", "clock", "odd", "he
 
 func op(command string) fault.Op { return fault.Op("rows: " + command) }
 
-// user runs a queue in a simulated process. At random times it closes the queue and opens a
-// new one.
+// user runs a queue in a simulated process. At random times it closes the queue and opens a new
+// one.
 func (p *play) user(u *simulation.User, i int, streams bool) {
 	m := u.Manager()
 	if i == p.other {

@@ -12,9 +12,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// rescue ends the claims of dead processes, wakes retries and removes old done rows. Only
-// the process with the rescue lock does this work. The other processes try to acquire that
-// lock from time to time.
+// rescue ends the claims of dead processes, wakes retries and removes old done rows. Only the
+// process with the rescue lock does this work. The other processes try to acquire that lock from
+// time to time.
 func (e *engine) rescue() {
 	pause := e.rescueEvery()
 	for {
@@ -43,9 +43,9 @@ func (e *engine) rescue() {
 	}
 }
 
-// rescueEvery returns the time between two rounds of the rescue. In each round, the process
-// tries to acquire the slots that claimed rows name. After enough rounds, it takes over the
-// slot of a dead process.
+// rescueEvery returns the time between two rounds of the rescue. In each round, the process tries
+// to acquire the slots that claimed rows name. After enough rounds, it takes over the slot of a
+// dead process.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }
@@ -56,8 +56,8 @@ func (e *engine) tryEvery() time.Duration {
 	return min(cfg.MaxWatchGap/3, cfg.Takeover/10)
 }
 
-// watch rescues rows until the lock is lost or the queue closes. It returns false if it has
-// failed to read the slots during a whole ping interval.
+// watch rescues rows until the lock is lost or the queue closes. It returns false if it has failed
+// to read the slots during a whole ping interval.
 func (e *engine) watch(guard *distlock.TryGuard) bool {
 	ctx, cancel := context.WithCancel(guard.Context())
 	defer cancel()
@@ -85,9 +85,9 @@ func (e *engine) watch(guard *distlock.TryGuard) bool {
 	return true
 }
 
-// rescueOnce tries to acquire each of the given slots. When it acquires a slot, it ends the
-// claims of the slot's earlier holders. It also logs odd rows, and releases the keys that
-// done, dead or filtered rows hold.
+// rescueOnce tries to acquire each of the given slots. When it acquires a slot, it ends the claims
+// of the slot's earlier holders. It also logs odd rows, and releases the keys that done, dead or
+// filtered rows hold.
 func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	odd, err := sent(e, e.store.Odd)
 	for _, one := range odd {
@@ -111,8 +111,8 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	return err
 }
 
-// mayTry reports whether this process can detect that the holder of a slot is dead. The slot
-// must be the lock of a queue, in the lock database of this process.
+// mayTry reports whether this process can detect that the holder of a slot is dead. The slot must
+// be the lock of a queue, in the lock database of this process.
 func (e *engine) mayTry(slot rows.Slot) bool {
 	problem := ""
 	switch {

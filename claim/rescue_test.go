@@ -16,8 +16,8 @@ import (
 
 func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
 
-// A process does not rescue rows whose slot is in another database, because it cannot
-// detect that their holder is dead.
+// A process does not rescue rows whose slot is in another database, because it cannot detect that
+// their holder is dead.
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -31,8 +31,7 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// A process rescues the rows of a dead process even if the slot has the name of another
-// queue.
+// A process rescues the rows of a dead process even if the slot has the name of another queue.
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
@@ -46,8 +45,8 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	})
 }
 
-// A process does not start a second handler for a row while its first handler works on the
-// row. This also holds if an operator removes the queue's field from the row.
+// A process does not start a second handler for a row while its first handler works on the row.
+// This also holds if an operator removes the queue's field from the row.
 func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []bool{false, true} {
@@ -81,8 +80,7 @@ func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 	}
 }
 
-// Another process wakes the retries that a closed process has left, and removes old done
-// rows.
+// Another process wakes the retries that a closed process has left, and removes old done rows.
 func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -102,8 +100,8 @@ func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	})
 }
 
-// No handler begins before the due time of its row, or much later, although the clocks of
-// the processes are an hour wrong.
+// No handler begins before the due time of its row, or much later, although the clocks of the
+// processes are an hour wrong.
 func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")

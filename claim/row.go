@@ -39,9 +39,8 @@ func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 // Errors returns the last ten failures before this attempt, the oldest first.
 func (r *Row[T]) Errors() []Failure { return failuresOf(r.c.row.Mark) }
 
-// Err returns nil while the handler may work on the row. Afterwards it returns ErrFinished,
-// a *LostError, or the error of the process's slot, such as distlock.ErrLockLost. It does no
-// I/O.
+// Err returns nil while the handler may work on the row. Afterwards it returns ErrFinished, a
+// *LostError, or the error of the process's slot, such as distlock.ErrLockLost. It does no I/O.
 func (r *Row[T]) Err() error {
 	r.c.mu.Lock()
 	over, lost := r.c.returned || r.c.done, r.c.lost
@@ -52,13 +51,12 @@ func (r *Row[T]) Err() error {
 	return cmp.Or(r.c.s.guard.Err(), lost) // without mu: the guard may call the Observer
 }
 
-// DoneWith calls the given function in a transaction that also marks the row done. Either
-// the writes of the function and the mark take effect together, or none of them does. The
-// function must pass its own context to its writes. DoneWith may call the function several
-// times. If DoneWith fails and the handler returns nil, the attempt fails with the error of
-// DoneWith. DoneWith returns ErrFinished if the handler has returned, or if another call of
-// DoneWith runs or has succeeded. Other errors: *LostError, ErrNoTransactions, and the error
-// of the function.
+// DoneWith calls the given function in a transaction that also marks the row done. Either the
+// writes of the function and the mark take effect together, or none of them does. The function must
+// pass its own context to its writes. DoneWith may call the function several times. If DoneWith
+// fails and the handler returns nil, the attempt fails with the error of DoneWith. DoneWith returns
+// ErrFinished if the handler has returned, or if another call of DoneWith runs or has succeeded.
+// Other errors: *LostError, ErrNoTransactions, and the error of the function.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -32,8 +32,8 @@ type run struct {
 	asking int        // the number of permits, which is one while no row is ready
 }
 
-// begin registers a run. Before the first run, it starts the background goroutines. If no
-// run can begin, it returns ErrClosed or ErrRunning. Otherwise the caller must call wait.
+// begin registers a run. Before the first run, it starts the background goroutines. If no run can
+// begin, it returns ErrClosed or ErrRunning. Otherwise the caller must call wait.
 func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,9 +139,9 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives back the permit with which a worker has claimed. If the worker found a row,
-// pass may add a permit. If the worker found no row, pass removes the permit, unless it is
-// the last permit of the run.
+// pass gives back the permit with which a worker has claimed. If the worker found a row, pass may
+// add a permit. If the worker found no row, pass removes the permit, unless it is the last permit
+// of the run.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,8 @@ func (r *run) pass(found bool) {
 	}
 }
 
-// drop removes a worker's permit to claim, unless it is the last permit of the run. It
-// reports whether it removed the permit.
+// drop removes a worker's permit to claim, unless it is the last permit of the run. It reports
+// whether it removed the permit.
 func (r *run) drop() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,8 +170,8 @@ func (r *run) drop() bool {
 }
 
 func (r *run) workOn(c *claimed) {
-	// The Manager must not release the slot before the end is recorded. Otherwise another
-	// process could repeat the work.
+	// The Manager must not release the slot before the end is recorded. Otherwise another process
+	// could repeat the work.
 	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
 	r.e.record(r.handled(c))
 }
@@ -216,8 +216,8 @@ func (r *run) handled(c *claimed) outcome {
 
 var errReturned = errors.New("claim: the handler has returned")
 
-// finishedWork returns the result of DoneWith. If a call of DoneWith still runs in a
-// goroutine, finishedWork ends the context of that call and waits for its end.
+// finishedWork returns the result of DoneWith. If a call of DoneWith still runs in a goroutine,
+// finishedWork ends the context of that call and waits for its end.
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()
 	c.returned = true
@@ -252,14 +252,14 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 	return <-done
 }
 
-// Serve runs the queue like Run until ctx ends, for example by SIGTERM. When ctx ends,
-// Serve does the following:
+// Serve runs the queue like Run until ctx ends, for example by SIGTERM. When ctx ends, Serve does
+// the following:
 //   - It claims no more rows, and waits for the handlers. The argument grace limits this wait.
 //   - It ends the contexts of the remaining handlers, and waits at most 10 s for them.
 //   - It closes the queue. If a handler still runs, Close continues in the background.
 //
-// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve
-// returns the errors of Run and Close. If it returns ErrRunning, the queue stays open.
+// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve returns the
+// errors of Run and Close. If it returns ErrRunning, the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -291,15 +291,14 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	return errors.Join(err, closed)
 }
 
-// closeLimit is the time limit of three waits: for handlers after their contexts end, for
-// Close in Serve, and for hooks.
+// closeLimit is the time limit of three waits: for handlers after their contexts end, for Close in
+// Serve, and for hooks.
 const closeLimit = 10 * time.Second
 
-// Close ends the contexts of the handlers, waits for the handlers, ends their claims, and
-// releases the slot. It also waits for running calls of OnDead and OnStuck. The contexts of
-// these calls end after 10 s. If ctx ends before Close is done, Close returns an error and
-// continues in the background. A handler must not call Close, because Close waits for the
-// handler.
+// Close ends the contexts of the handlers, waits for the handlers, ends their claims, and releases
+// the slot. It also waits for running calls of OnDead and OnStuck. The contexts of these calls end
+// after 10 s. If ctx ends before Close is done, Close returns an error and continues in the
+// background. A handler must not call Close, because Close waits for the handler.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

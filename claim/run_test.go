@@ -87,8 +87,8 @@ func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {
 	})
 }
 
-// If a handler times out, the attempt fails. A handler that ignores its timeout keeps its
-// row and is reported once.
+// If a handler times out, the attempt fails. A handler that ignores its timeout keeps its row and
+// is reported once.
 func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
@@ -139,8 +139,8 @@ func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
 	})
 }
 
-// A row that kills its process at each attempt is dead after MaxAttempts attempts. No other
-// row becomes dead.
+// A row that kills its process at each attempt is dead after MaxAttempts attempts. No other row
+// becomes dead.
 func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -181,8 +181,8 @@ func TestRescue_PoisonRow_DiesAloneAndReported(t *testing.T) {
 	})
 }
 
-// A process gives back a row if the reply to its claim is lost, or if the server carries
-// out the claim late. The attempt does not count.
+// A process gives back a row if the reply to its claim is lost, or if the server carries out the
+// claim late. The attempt does not count.
 func TestRun_LostReplies_AreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 3)
@@ -288,8 +288,7 @@ func TestRun_SlotLost_HandlerEndsFirst(t *testing.T) {
 	})
 }
 
-// A row that the server refuses to change does not delay other rows, and does not occupy a
-// worker.
+// A row that the server refuses to change does not delay other rows, and does not occupy a worker.
 func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 20)
@@ -313,8 +312,8 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
-// If the reply to a claim is lost, and the server then refuses to give the row back, the
-// process still handles the other rows.
+// If the reply to a claim is lost, and the server then refuses to give the row back, the process
+// still handles the other rows.
 func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 5)
@@ -347,8 +346,8 @@ func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	})
 }
 
-// The handler of a rescued row begins in time although the processes are idle, with and
-// without a change stream.
+// The handler of a rescued row begins in time although the processes are idle, with and without a
+// change stream.
 func TestRescue_RowBesideIdleProcesses_BeginsInTime(t *testing.T) {
 	t.Parallel()
 	for _, deaf := range []bool{false, true} {

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A session is the time for which a process holds a slot. Every claim belongs to a
-// session. The mutex of the engine guards all fields except guard and slot.
+// A session is the time for which a process holds a slot. Every claim belongs to a session. The
+// mutex of the engine guards all fields except guard and slot.
 type session struct {
 	guard *distlock.TryGuard
 	slot  rows.Slot
@@ -26,8 +26,8 @@ type session struct {
 	retired bool                       // no more rows are claimed in this session
 }
 
-// doubts is the number of rounds of tend that search for a claim whose reply was lost.
-// The server may carry out such a claim late.
+// doubts is the number of rounds of tend that search for a claim whose reply was lost. The server
+// may carry out such a claim late.
 const doubts = 12
 
 func (e *engine) finished(c *claimed) {
@@ -40,16 +40,16 @@ func (e *engine) finished(c *claimed) {
 	}
 }
 
-// gone removes a claim from its session. If it was the last claim of a retired session,
-// gone releases the slot. The caller holds e.mu.
+// gone removes a claim from its session. If it was the last claim of a retired session, gone
+// releases the slot. The caller holds e.mu.
 func (e *engine) gone(s *session) {
 	if s.rows--; s.retired && s.rows == 0 {
 		e.leave(s)
 	}
 }
 
-// leave releases a session's slot in the background. During Close it does nothing,
-// because Close releases the slots. The caller holds e.mu.
+// leave releases a session's slot in the background. During Close it does nothing, because Close
+// releases the slots. The caller holds e.mu.
 func (e *engine) leave(s *session) {
 	if e.closing == nil {
 		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
@@ -89,9 +89,9 @@ func (e *engine) session() (*session, error) {
 
 func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
 
-// enter acquires a slot with a random number, so that processes that start together
-// rarely try the same slot. It first tries numbers below 256, so that there are few lock
-// documents. If those slots are held, it tries larger numbers.
+// enter acquires a slot with a random number, so that processes that start together rarely try the
+// same slot. It first tries numbers below 256, so that there are few lock documents. If those slots
+// are held, it tries larger numbers.
 func (e *engine) enter() (*distlock.TryGuard, string, error) {
 	const first, most, tries = 256, 65536, 4
 	for among := first; among <= most; among *= 4 {
@@ -119,8 +119,8 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// If the slot of a session is lost, retire stops further claims in the session. The session
-// stays open until its last claim has ended.
+// If the slot of a session is lost, retire stops further claims in the session. The session stays
+// open until its last claim has ended.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	first := !s.retired
@@ -241,8 +241,8 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	return one, nil
 }
 
-// ask returns the conditions for the next claim. If Config.Due is set, it reads the server's
-// clock. If Config.Key is set, it reads the held keys.
+// ask returns the conditions for the next claim. If Config.Due is set, it reads the server's clock.
+// If Config.Key is set, it reads the held keys.
 func (e *engine) ask() (ask rows.Ask, err error) {
 	ask.Without = e.without()
 	if e.cfg.Due != "" {
@@ -257,24 +257,24 @@ func (e *engine) ask() (ask rows.Ask, err error) {
 	return ask, err
 }
 
-// An aside is a row that the server refuses to change. This process does not claim the
-// row until a given time.
+// An aside is a row that the server refuses to change. This process does not claim the row until a
+// given time.
 type aside struct {
 	id    bson.RawValue
 	until time.Duration // monotonic
 	pause time.Duration
 }
 
-// A process claims a refused row again after a pause. The pause doubles from refusedPause
-// to refusedMost. A process sets at most mostAsides rows aside.
+// A process claims a refused row again after a pause. The pause doubles from refusedPause to
+// refusedMost. A process sets at most mostAsides rows aside.
 const (
 	refusedPause = time.Minute
 	refusedMost  = time.Hour
 	mostAsides   = 1000
 )
 
-// findRefused finds the row whose claim the server has refused, and sets the row aside.
-// If the server accepts the claim now, findRefused returns the claimed row.
+// findRefused finds the row whose claim the server has refused, and sets the row aside. If the
+// server accepts the claim now, findRefused returns the claimed row.
 func (e *engine) findRefused(s *session) (*claimed, error) {
 	ask, err := e.ask()
 	if err != nil {
@@ -329,9 +329,9 @@ func (e *engine) refused() int64 {
 	return int64(len(e.asides)) + e.owed.Load()
 }
 
-// isCompany reports whether this process already has another claim of the row. This happens
-// if an operator or the handler has removed the field of this package, for example by a
-// replacement of the document.
+// isCompany reports whether this process already has another claim of the row. This happens if an
+// operator or the handler has removed the field of this package, for example by a replacement of
+// the document.
 func (e *engine) isCompany(c *claimed) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

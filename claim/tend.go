@@ -14,13 +14,13 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// seldom is the number of rounds after which even an idle process reads its claims and
-// wakes due retries.
+// seldom is the number of rounds after which even an idle process reads its claims and wakes due
+// retries.
 const seldom = 60
 
-// tend checks the claims of this process every few seconds. A round sends one command if
-// there are claims, or if a reply was lost recently. An idle process sends at most three
-// commands every five minutes.
+// tend checks the claims of this process every few seconds. A round sends one command if there are
+// claims, or if a reply was lost recently. An idle process sends at most three commands every five
+// minutes.
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
@@ -56,8 +56,8 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under the slot of a session, with one
-// command. Then it does the following, with further commands if necessary:
+// tendClaims reads the rows that are claimed under the slot of a session, with one command. Then it
+// does the following, with further commands if necessary:
 //   - It gives back rows if the replies to their claims were lost.
 //   - It ends claims of earlier holders of the slot.
 //   - It ends the contexts of handlers whose rows are lost or cancelled.
@@ -130,8 +130,8 @@ func (e *engine) flyingOf(s *session) map[string]*claimed {
 	return all
 }
 
-// If a row was cancelled, or this process has lost the row, findLost ends the context of the
-// row's handler.
+// If a row was cancelled, or this process has lost the row, findLost ends the context of the row's
+// handler.
 func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
 	for id, c := range before {
 		row, is := there[id]
@@ -170,8 +170,8 @@ func (e *engine) wake() error {
 	return e.unlessRefused("wake", err)
 }
 
-// unlessRefused returns nil if the server only refuses to change some rows. Otherwise it
-// returns err. It logs the first refusal.
+// unlessRefused returns nil if the server only refuses to change some rows. Otherwise it returns
+// err. It logs the first refusal.
 func (e *engine) unlessRefused(what string, err error) error {
 	if !isRefused(err) {
 		return err
@@ -182,11 +182,11 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows ends the claims that earlier holders of a slot have left, and returns the number
-// of changed rows. The guard holds the slot. If an earlier holder died, its attempts fail.
-// If an earlier holder released the slot, the server has carried out the claim after the
-// release. Then no handler began, and failRows gives the row back. Rows that the server
-// refuses to change stay claimed.
+// failRows ends the claims that earlier holders of a slot have left, and returns the number of
+// changed rows. The guard holds the slot. If an earlier holder died, its attempts fail. If an
+// earlier holder released the slot, the server has carried out the claim after the release. Then no
+// handler began, and failRows gives the row back. Rows that the server refuses to change stay
+// claimed.
 func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
 	if len(died) == 0 {
 		return 0, nil
@@ -236,8 +236,8 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 	return n, err
 }
 
-// makeDead records that a row is dead, and calls OnDead. If the row's own process has
-// recorded this first, makeDead does not call OnDead.
+// makeDead records that a row is dead, and calls OnDead. If the row's own process has recorded this
+// first, makeDead does not call OnDead.
 func (e *engine) makeDead(end rows.Ending) (int, error) {
 	n, err := e.sendEnds(end)
 	if n == 0 || err != nil || e.cfg.OnDead == nil {
@@ -252,8 +252,8 @@ func (e *engine) makeDead(end rows.Ending) (int, error) {
 	return n, nil
 }
 
-// stuckAfter is the time from the end of a handler's context to the report that the
-// handler is stuck.
+// stuckAfter is the time from the end of a handler's context to the report that the handler is
+// stuck.
 const stuckAfter = 30 * time.Second
 
 // findStuck reports handlers that have not returned although their contexts have ended.
@@ -281,8 +281,8 @@ func (e *engine) findStuck() {
 	}
 }
 
-// sleep waits for a pause. During the pause it wakes the retries of this process that become
-// due. It returns false if the queue closes.
+// sleep waits for a pause. During the pause it wakes the retries of this process that become due.
+// It returns false if the queue closes.
 func (e *engine) sleep(pause time.Duration) bool {
 	t := e.clock.NewTimer(pause)
 	defer t.Stop()

@@ -22,13 +22,13 @@ var (
 	walkOn    = flag.Bool("simulation.on", false, "go on after a violation")
 )
 
-// rowOps are the commands on rows that can have faults. A command that occurs several times
-// in this list has more faults.
+// rowOps are the commands on rows that can have faults. A command that occurs several times in this
+// list has more faults.
 var rowOps = []string{"claim", "claim", "claim", "end", "end", "end", "current", "claimed", "claimed",
 	"wake", "slots", "first", "held", "settle"}
 
-// walk returns a random schedule of the simulation, and the queue that runs in it. Some
-// faults of the schedule affect the commands on locks, and some affect the commands on rows.
+// walk returns a random schedule of the simulation, and the queue that runs in it. Some faults of
+// the schedule affect the commands on locks, and some affect the commands on rows.
 func walk(seed uint64) (simulation.Schedule, *play) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 21))
@@ -126,8 +126,8 @@ func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 	t.Error("no walk detected the mistake")
 }
 
-// At least two of four plays of a seed have the same timeline. The timelines may differ,
-// because Go's scheduler chooses between goroutines that are ready at the same time.
+// At least two of four plays of a seed have the same timeline. The timelines may differ, because
+// Go's scheduler chooses between goroutines that are ready at the same time.
 func TestWalk_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 4

@@ -15,12 +15,12 @@ const (
 	ruleOrder = "order within a key"
 )
 
-// slowest is the longest time between two rows of a chain. It includes the work of a
-// handler and the wait for an event.
+// slowest is the longest time between two rows of a chain. It includes the work of a handler and
+// the wait for an event.
 const slowest = 80 * time.Second
 
-// chain puts the rows of some walks into chains. Such a walk lasts longer, because the
-// rows of a chain are handled one after the other.
+// chain puts the rows of some walks into chains. Such a walk lasts longer, because the rows of a
+// chain are handled one after the other.
 func (p *play) chain(s *simulation.Schedule) {
 	r := rand.New(rand.NewPCG(p.seed, 23))
 	if r.IntN(2) == 0 {
@@ -51,8 +51,8 @@ func (p *play) key(id int) string {
 	return p.keys[id%p.n]
 }
 
-// first reports a violation if an earlier row of the chain is neither done nor dead. It
-// ignores rows that the server refuses to change.
+// first reports a violation if an earlier row of the chain is neither done nor dead. It ignores
+// rows that the server refuses to change.
 func (p *play) first(id int, fence int64) {
 	if p.key(id) == "" {
 		return

@@ -95,8 +95,8 @@ type proc struct {
 // start starts a process that runs until the end of the test.
 func (w *world) start(cfg Config) *proc { return w.startAt(w.World, 0, "", cfg) }
 
-// startAt starts a process whose clock is wrong by the given duration. Its locks are on
-// the given server, in the given database.
+// startAt starts a process whose clock is wrong by the given duration. Its locks are on the given
+// server, in the given database.
 func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
 	cfg Config) *proc {
 	w.t.Helper()
@@ -126,8 +126,8 @@ type handler = func(context.Context, *Row[item]) error
 
 func finish(context.Context, *Row[item]) error { return nil }
 
-// run calls Run in the background until the end of the test. The returned function ends Run
-// earlier and waits for its return.
+// run calls Run in the background until the end of the test. The returned function ends Run earlier
+// and waits for its return.
 func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -140,8 +140,8 @@ func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 	return stop
 }
 
-// cut separates a process from the locks and the rows for good. Other processes cannot
-// distinguish this from SIGKILL.
+// cut separates a process from the locks and the rows for good. Other processes cannot distinguish
+// this from SIGKILL.
 func (p *proc) cut() {
 	p.lock.Set(refused)
 	p.gate.set(func(context.Context, string, func() error) error { return errCut })
@@ -158,8 +158,8 @@ func (w *world) counts() Counts {
 	return Counts(d.Counts)
 }
 
-// settle waits until the given function accepts the counts of the rows. After the time limit
-// it fails the test.
+// settle waits until the given function accepts the counts of the rows. After the time limit it
+// fails the test.
 func (w *world) settle(limit time.Duration, done func(Counts) bool) {
 	w.t.Helper()
 	for end := time.Now().Add(limit); !done(w.counts()); {

@@ -16,8 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// making serializes the calls of ferretdb.New, because ferretdb.New writes to global
-// variables.
+// making serializes the calls of ferretdb.New, because ferretdb.New writes to global variables.
 var making sync.Mutex
 
 // A backend is a FerretDB that runs in this process and listens on a Unix socket.
@@ -27,11 +26,11 @@ type backend struct {
 	stopped chan struct{} // closed when FerretDB has returned
 }
 
-// startBackend runs a FerretDB on the SQLite files in dir, and waits until FerretDB
-// replies. If volatile is set, FerretDB does not sync to the disk.
+// startBackend runs a FerretDB on the SQLite files in dir, and waits until FerretDB replies. If
+// volatile is set, FerretDB does not sync to the disk.
 //
-// The embedded FerretDB contains no telemetry reporter and writes no state file. The log
-// shows its errors as warnings.
+// The embedded FerretDB contains no telemetry reporter and writes no state file. The log shows its
+// errors as warnings.
 func startBackend(
 	ctx context.Context, dir string, volatile bool, log zerolog.Logger,
 ) (*backend, error) {
@@ -93,16 +92,16 @@ func (b *backend) ping(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// close stops FerretDB and waits until it has ended. If no connection is open, FerretDB
-// ends immediately. Otherwise it ends after its timeout of three seconds.
+// close stops FerretDB and waits until it has ended. If no connection is open, FerretDB ends
+// immediately. Otherwise it ends after its timeout of three seconds.
 func (b *backend) close() error {
 	b.stop()
 	<-b.stopped
 	return os.RemoveAll(b.private)
 }
 
-// errorsOnly drops the log lines of FerretDB below level error. It logs errors as
-// warnings, because the client also receives them in its reply.
+// errorsOnly drops the log lines of FerretDB below level error. It logs errors as warnings, because
+// the client also receives them in its reply.
 type errorsOnly struct{ slog.Handler }
 
 func (h errorsOnly) Enabled(_ context.Context, level slog.Level) bool {

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// BenchmarkFront_16Clients measures the commands per second of 16 clients. Reads run in
-// parallel. Writes run one after another.
+// BenchmarkFront_16Clients measures the commands per second of 16 clients. Reads run in parallel.
+// Writes run one after another.
 func BenchmarkFront_16Clients(b *testing.B) {
 	locks := connect(b, start(b, configserver.Config{}).URI()).Database("config").Collection("locks")
 	document := bson.D{{Key: "_id", Value: "balancer"}, {Key: "fence", Value: int64(0)}}

@@ -18,29 +18,28 @@ import (
 const (
 	maxContenders = 256
 	maxRounds     = 10_000
-	// commandTimeout bounds each command of a contender. The end of the caller's context
-	// does not stop the command.
+	// commandTimeout bounds each command of a contender. The end of the caller's context does not stop
+	// the command.
 	commandTimeout = 10 * time.Second
 	dropTimeout    = 10 * time.Second
 )
 
-// CheckOptions are the settings of [Check]. The zero value means 50 rounds of 16
-// contenders in the database named config.
+// CheckOptions are the settings of [Check]. The zero value means 50 rounds of 16 contenders in the
+// database named config.
 type CheckOptions struct {
-	// Database is the name of the database for the scratch collection; default "config".
-	// Use the database of the locks, because a config server refuses to create other
-	// databases.
+	// Database is the name of the database for the scratch collection; default "config". Use the
+	// database of the locks, because a config server refuses to create other databases.
 	Database string
-	// Contenders is the number of concurrent contenders; 2 to 256, default 16. If the
-	// client's pool allows fewer connections, fewer contenders race.
+	// Contenders is the number of concurrent contenders; 2 to 256, default 16. If the client's pool
+	// allows fewer connections, fewer contenders race.
 	Contenders int
-	// Rounds is the number of rounds of each of the two races, acquire and
-	// compare-and-set; 1 to 10,000, default 50.
+	// Rounds is the number of rounds of each of the two races, acquire and compare-and-set; 1 to
+	// 10,000, default 50.
 	Rounds int
 }
 
-// A Tally counts the rounds of one race by the number of winners. A contender wins if the
-// server's reply reports success.
+// A Tally counts the rounds of one race by the number of winners. A contender wins if the server's
+// reply reports success.
 type Tally struct {
 	Rounds  int
 	One     int // exactly one winner, with its write in the document
@@ -51,16 +50,14 @@ type Tally struct {
 // A Report is the result of a check.
 type Report struct {
 	Contenders int
-	// Acquire counts the rounds in which the contenders try to acquire a lock by
-	// findAndModify. In half of the rounds the lock document is missing. In the other
-	// half the lock is free.
+	// Acquire counts the rounds in which the contenders try to acquire a lock by findAndModify. In
+	// half of the rounds the lock document is missing. In the other half the lock is free.
 	Acquire Tally
-	// CompareAndSet counts the rounds in which the contenders send an update with the
-	// expected value in its filter.
+	// CompareAndSet counts the rounds in which the contenders send an update with the expected value
+	// in its filter.
 	CompareAndSet Tally
-	// Atomic reports whether every round of both races had exactly one winner. If Atomic
-	// is false, the server must not keep locks. If it is true, more rounds give more
-	// confidence.
+	// Atomic reports whether every round of both races had exactly one winner. If Atomic is false, the
+	// server must not keep locks. If it is true, more rounds give more confidence.
 	Atomic bool
 }
 
@@ -80,17 +77,15 @@ func (t Tally) String() string {
 		t.One, t.Rounds, t.Several, t.None)
 }
 
-// Check lets contenders race on scratch documents of a server and counts the winners.
-// Keep locks only on a server for which the Report has Atomic set. A bare FerretDB v1 is
-// not atomic: of 100 measured rounds of compare-and-set, 97 had several winners. Races
-// for a released lock had several winners about as often. Races for a new lock had one
-// winner, because an _id is unique.
+// Check lets contenders race on scratch documents of a server and counts the winners. Keep locks
+// only on a server for which the Report has Atomic set. A bare FerretDB v1 is not atomic: of 100
+// measured rounds of compare-and-set, 97 had several winners. Races for a released lock had several
+// winners about as often. Races for a new lock had one winner, because an _id is unique.
 //
-// Check creates a collection distlock_check_<random> and drops it afterwards, even after
-// an error or the end of ctx. If the check fails, the report is empty. If only the drop
-// fails, Check returns the complete report and an error. When ctx ends, Check waits at
-// most 10 s for the commands of the current round. Each round sends one command for each
-// contender, and at most three more.
+// Check creates a collection distlock_check_<random> and drops it afterwards, even after an error
+// or the end of ctx. If the check fails, the report is empty. If only the drop fails, Check returns
+// the complete report and an error. When ctx ends, Check waits at most 10 s for the commands of the
+// current round. Each round sends one command for each contender, and at most three more.
 func Check(ctx context.Context, client *mongo.Client, opts CheckOptions) (Report, error) {
 	c, err := newContest(client, opts)
 	if err != nil {

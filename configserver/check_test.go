@@ -120,8 +120,8 @@ func TestCheck_ContextEnds_ScratchIsDropped(t *testing.T) {
 	noScratchLeft(t, client.Database("config"))
 }
 
-// While writers run, a reader gets only whole documents, and never an older state after a
-// newer one.
+// While writers run, a reader gets only whole documents, and never an older state after a newer
+// one.
 func TestFront_ReadsBesideWrites_SeeWholeDocumentsInOrder(t *testing.T) {
 	t.Parallel()
 	client := connect(t, start(t, configserver.Config{}).URI())

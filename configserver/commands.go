@@ -7,8 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// frontField is a field in the reply to buildInfo. It distinguishes the front from a bare
-// FerretDB.
+// frontField is a field in the reply to buildInfo. It distinguishes the front from a bare FerretDB.
 const frontField = "mongodlmFront"
 
 // A request is a client's message and the parsed fields that the front needs.
@@ -21,13 +20,11 @@ type request struct {
 	silent bool
 }
 
-// parseRequest parses a client's message. After an error the caller must close the
-// connection.
+// parseRequest parses a client's message. After an error the caller must close the connection.
 //
-// parseRequest clears the flags of the message. Without the flag moreToCome, the backend
-// also replies to an unacknowledged write, so the front knows when the write is complete.
-// Checksums and exhaust replies are optional in the protocol, so their flags are cleared
-// too.
+// parseRequest clears the flags of the message. Without the flag moreToCome, the backend also
+// replies to an unacknowledged write, so the front knows when the write is complete. Checksums and
+// exhaust replies are optional in the protocol, so their flags are cleared too.
 func parseRequest(f frame) (request, error) {
 	switch f.opCode() {
 	case opMsg:
@@ -73,8 +70,8 @@ func commandName(document bson.Raw) (string, error) {
 	return first.Key(), nil
 }
 
-// isRead reports whether a command is known to change no document. The front treats every
-// other command as a write.
+// isRead reports whether a command is known to change no document. The front treats every other
+// command as a write.
 func isRead(command string) bool {
 	switch command {
 	case "hello", "isMaster", "ismaster", "ping", "buildInfo", "buildinfo", "connectionStatus",
@@ -90,9 +87,9 @@ func isRead(command string) bool {
 	return false
 }
 
-// onlyReads reports whether no stage of an aggregate command writes. A pipeline that is
-// not an array of documents counts as a write. The errors of Elements are ignored,
-// because checkDocument has already checked the documents.
+// onlyReads reports whether no stage of an aggregate command writes. A pipeline that is not an
+// array of documents counts as a write. The errors of Elements are ignored, because checkDocument
+// has already checked the documents.
 func onlyReads(aggregate bson.Raw) bool {
 	elements, _ := aggregate.Elements()
 	for _, e := range elements {

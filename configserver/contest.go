@@ -18,8 +18,8 @@ type contest struct {
 
 const casID = "compare-and-set"
 
-// A scratchLock is the document of a race. Only this package writes it, so it is decoded
-// without checks.
+// A scratchLock is the document of a race. Only this package writes it, so it is decoded without
+// checks.
 type scratchLock struct {
 	TS    bson.ObjectID `bson:"ts"`
 	Fence int64         `bson:"fence"`
@@ -47,8 +47,8 @@ func (c *contest) run(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// connect makes the client open a connection for each contender. So the first race does
-// not include handshakes.
+// connect makes the client open a connection for each contender. So the first race does not include
+// handshakes.
 func (c *contest) connect(ctx context.Context) error {
 	_, err := c.race(ctx, func(ctx context.Context, _ bson.ObjectID) (bool, error) {
 		return false, c.scratch.Database().RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
@@ -57,9 +57,9 @@ func (c *contest) connect(ctx context.Context) error {
 }
 
 // race starts all contenders at the same time and returns the sessions of the winners. Each
-// contender calls the given function. The function sends one command, and reports whether
-// the contender has won according to the reply of the server. After an error, the contender
-// has neither won nor lost.
+// contender calls the given function. The function sends one command, and reports whether the
+// contender has won according to the reply of the server. After an error, the contender has neither
+// won nor lost.
 func (c *contest) race(ctx context.Context,
 	try func(ctx context.Context, session bson.ObjectID) (won bool, err error),
 ) ([]bson.ObjectID, error) {
@@ -77,8 +77,8 @@ func (c *contest) race(ctx context.Context,
 		ended.Go(func() {
 			ready.Done()
 			<-start
-			// The end of ctx does not stop the command. A command that runs after the
-			// drop of the scratch collection would create the collection again.
+			// The end of ctx does not stop the command. A command that runs after the drop of the scratch
+			// collection would create the collection again.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
 			won, err := try(ctx, session)
@@ -98,9 +98,9 @@ func (c *contest) race(ctx context.Context,
 	return winners, failed
 }
 
-// acquireRound runs one race for a lock. In even rounds the lock document is missing, in
-// odd rounds the lock is free. acquireRound deletes the document afterwards, because each
-// document slows FerretDB down.
+// acquireRound runs one race for a lock. In even rounds the lock document is missing, in odd rounds
+// the lock is free. acquireRound deletes the document afterwards, because each document slows
+// FerretDB down.
 func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 	id := fmt.Sprintf("acquire-%d", round)
 	byID := bson.D{{Key: "_id", Value: id}}
@@ -168,8 +168,8 @@ func (c *contest) setRound(ctx context.Context, t *Tally) error {
 	return nil
 }
 
-// count adds a round to the tally. The argument last is the document after the round. If the
-// round has exactly one winner, the fence of that document must equal the argument fence.
+// count adds a round to the tally. The argument last is the document after the round. If the round
+// has exactly one winner, the fence of that document must equal the argument fence.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

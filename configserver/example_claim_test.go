@@ -21,8 +21,8 @@ type Mail struct {
 	To string `bson:"to"`
 }
 
-// The workers of several processes handle the rows of a collection. Each row goes to one
-// worker. Here one row fails permanently.
+// The workers of several processes handle the rows of a collection. Each row goes to one worker.
+// Here one row fails permanently.
 func Example_claim() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -22,10 +22,9 @@ type Event struct {
 	ExecuteAt time.Time `bson:"execute_at"`
 }
 
-// A row is handled when the server's clock has passed the time in its field execute_at.
-// Rows are handled in the order of this field. Rows with locked = true are skipped. In
-// SQL this is the query "where locked = false and execute_at < NOW() order by execute_at
-// for update skip locked".
+// A row is handled when the server's clock has passed the time in its field execute_at. Rows are
+// handled in the order of this field. Rows with locked = true are skipped. In SQL this is the query
+// "where locked = false and execute_at < NOW() order by execute_at for update skip locked".
 func Example_dueRows() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

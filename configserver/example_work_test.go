@@ -12,8 +12,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Many processes run this code. Each round of the loop runs in one process, and one
-// process is the leader.
+// Many processes run this code. Each round of the loop runs in one process, and one process is the
+// leader.
 func Example_leaderAndLoop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

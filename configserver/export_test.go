@@ -22,8 +22,8 @@ func StartBare(ctx context.Context, dir string) (socket string, stop func() erro
 // A Front is a front that connects to the backend of a test.
 type Front struct{ *front }
 
-// NewFront returns a Front that serves the clients of listener. The Front connects to the
-// backend with the function dial.
+// NewFront returns a Front that serves the clients of listener. The Front connects to the backend
+// with the function dial.
 func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) Front {
 	return Front{newFront(listener, dial, limit, log)}
 }
@@ -54,8 +54,8 @@ func NewMsg(id int32, document []byte) []byte { return newMsg(id, document) }
 // ReadFrame reads a message.
 func ReadFrame(r io.Reader) ([]byte, error) { return readFrame(r) }
 
-// Parse parses a client's message. The result forwarded is the message that the front sends
-// to the backend.
+// Parse parses a client's message. The result forwarded is the message that the front sends to the
+// backend.
 func Parse(message []byte) (command string, write, silent bool, forwarded []byte, err error) {
 	r, err := parseRequest(message)
 	return r.command, r.write, r.silent, r.frame, err

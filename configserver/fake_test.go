@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A stage is a front with simulated clients and a simulated backend. Its connections are
-// pipes in a synctest bubble.
+// A stage is a front with simulated clients and a simulated backend. Its connections are pipes in a
+// synctest bubble.
 type stage struct {
 	t        *testing.T
 	front    configserver.Front
@@ -128,8 +128,7 @@ func (c *client) reply() []byte {
 	}
 }
 
-// gone reports whether the front has closed the connection. Call it after reading all
-// replies.
+// gone reports whether the front has closed the connection. Call it after reading all replies.
 func (c *client) gone() bool {
 	synctest.Wait()
 	select {
@@ -189,8 +188,8 @@ func (s *stage) serves(c *client, command bson.D) {
 	}
 }
 
-// close closes the front in the background. The returned channel is closed when the front
-// is closed.
+// close closes the front in the background. The returned channel is closed when the front is
+// closed.
 func (s *stage) close() (ended <-chan struct{}) {
 	done := make(chan struct{})
 	go func() {
@@ -201,8 +200,8 @@ func (s *stage) close() (ended <-chan struct{}) {
 	return done
 }
 
-// message returns an OP_MSG. If flags contains the checksum flag, the message ends with a
-// valid checksum.
+// message returns an OP_MSG. If flags contains the checksum flag, the message ends with a valid
+// checksum.
 func message(t testing.TB, id int32, command bson.D, flags uint32) []byte {
 	t.Helper()
 	document := assert.Value(bson.Marshal(command))(t)

@@ -16,8 +16,8 @@ func insert(t *testing.T, c *mongo.Collection, documents ...bson.D) {
 	assert.Value(c.InsertMany(t.Context(), documents))(t)
 }
 
-// FerretDB returns two wrong results without an error. The test fails if a newer version
-// corrects one of them.
+// FerretDB returns two wrong results without an error. The test fails if a newer version corrects
+// one of them.
 func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, configserver.Config{}).URI()).Database("config").Collection("locks")
@@ -30,8 +30,7 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 		}
 		return got[0]
 	}
-	// The first accumulator of $group receives all documents. The second one receives no
-	// document.
+	// The first accumulator of $group receives all documents. The second one receives no document.
 	got := one(d("$group", bson.D{
 		{Key: "_id", Value: nil},
 		{Key: "count", Value: d("$sum", 1)},
@@ -46,8 +45,8 @@ func TestFront_WhatFerretDBGetsWrong_IsStillSo(t *testing.T) {
 	}
 }
 
-// FerretDB returns an error for each unsupported feature. The test fails if a newer
-// version supports one of these features.
+// FerretDB returns an error for each unsupported feature. The test fails if a newer version
+// supports one of these features.
 func TestFront_WhatFerretDBCannot_Fails(t *testing.T) {
 	t.Parallel()
 	client := connect(t, start(t, configserver.Config{}).URI())

@@ -14,13 +14,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrDirInUse is returned by [Start] if another server uses Config.Dir. The other server
-// may be in this process or in another one.
+// ErrDirInUse is returned by [Start] if another server uses Config.Dir. The other server may be in
+// this process or in another one.
 var ErrDirInUse = errors.New("configserver: folder is in use by another config server")
 
-// lockFile is the name of a SQLite file. The server that uses the folder holds the
-// exclusive lock of this file. FerretDB ignores the file, because its name does not end
-// in .sqlite.
+// lockFile is the name of a SQLite file. The server that uses the folder holds the exclusive lock
+// of this file. FerretDB ignores the file, because its name does not end in .sqlite.
 const lockFile = "configserver.lock"
 
 type folder struct {
@@ -55,9 +54,9 @@ func openFolder(ctx context.Context, path string) (*folder, error) {
 	return &folder{path: absolute, lock: lock}, nil
 }
 
-// lockFolder acquires the exclusive lock of the SQLite file in dir. On every operating
-// system the lock excludes other servers of this process and of other processes. The lock
-// ends with the process, even after a crash.
+// lockFolder acquires the exclusive lock of the SQLite file in dir. On every operating system the
+// lock excludes other servers of this process and of other processes. The lock ends with the
+// process, even after a crash.
 func lockFolder(ctx context.Context, dir string) (*sql.DB, error) {
 	file := url.URL{
 		Scheme: "file", OmitHost: true, Path: filepath.ToSlash(filepath.Join(dir, lockFile)),

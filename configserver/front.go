@@ -16,29 +16,25 @@ import (
 )
 
 const (
-	// maxClients is the maximum number of clients. The front closes further connections
-	// immediately.
+	// maxClients is the maximum number of clients. The front closes further connections immediately.
 	maxClients = 2000
 	// dialTimeout is the timeout for connecting a new client to the backend.
 	dialTimeout = 10 * time.Second
-	// acceptPause is the pause after a failed accept, for example without free file
-	// descriptors.
+	// acceptPause is the pause after a failed accept, for example without free file descriptors.
 	acceptPause = 50 * time.Millisecond
 )
 
-// errFrontClosed is the error of a request that the front does not send because it is
-// closing.
+// errFrontClosed is the error of a request that the front does not send because it is closing.
 var errFrontClosed = errors.New("the front is closed")
 
 type dialer func(ctx context.Context) (net.Conn, error)
 
-// A front serves each client over its own backend connection, and passes one write at a
-// time to each database.
+// A front serves each client over its own backend connection, and passes one write at a time to
+// each database.
 //
-// Each client has one goroutine. The goroutine repeatedly reads a message, sends it to
-// the backend, reads the reply and sends the reply to the client. If the client
-// disconnects during a write, the goroutine still waits for the reply of the backend.
-// Only then does the next write pass.
+// Each client has one goroutine. The goroutine repeatedly reads a message, sends it to the backend,
+// reads the reply and sends the reply to the client. If the client disconnects during a write, the
+// goroutine still waits for the reply of the backend. Only then does the next write pass.
 type front struct {
 	listener net.Listener
 	dial     dialer
@@ -129,9 +125,8 @@ func (f *front) leave(s *session) {
 	f.full = false
 }
 
-// serve handles the messages of one client until the client disconnects or violates the
-// protocol, or until the front closes. ctx bounds only the connection attempt to the
-// backend.
+// serve handles the messages of one client until the client disconnects or violates the protocol,
+// or until the front closes. ctx bounds only the connection attempt to the backend.
 func (f *front) serve(ctx context.Context, s *session) {
 	conn, err := f.dial(ctx)
 	if err != nil {
@@ -167,8 +162,7 @@ func (f *front) serve(ctx context.Context, s *session) {
 	}
 }
 
-// If a session ends with an error, this method logs the error. A normal end is not
-// logged.
+// If a session ends with an error, this method logs the error. A normal end is not logged.
 func (f *front) ended(s *session, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errFrontClosed) {
 		return
@@ -176,11 +170,10 @@ func (f *front) ended(s *session, err error) {
 	f.log.Debug().Err(err).Stringer("client", s.client.RemoteAddr()).Msg("connection closed")
 }
 
-// exchange sends a request to the backend and returns its reply. A write waits for the
-// gate of its database, and holds the gate until the backend has replied or closed the
-// connection. FerretDB closes the connection only after the command has returned.
-// exchange does not use the client's connection. So a client that does not read its
-// replies cannot delay other clients.
+// exchange sends a request to the backend and returns its reply. A write waits for the gate of its
+// database, and holds the gate until the backend has replied or closed the connection. FerretDB
+// closes the connection only after the command has returned. exchange does not use the client's
+// connection. So a client that does not read its replies cannot delay other clients.
 func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error) {
 	if !r.write {
 		f.reads.Add(1)
@@ -214,9 +207,9 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 	return reply, nil
 }
 
-// close stops accepting clients, waits for the replies of running commands, and ends all
-// sessions. If ctx ends first, close closes the connections of the sessions. It returns
-// when all goroutines have ended.
+// close stops accepting clients, waits for the replies of running commands, and ends all sessions.
+// If ctx ends first, close closes the connections of the sessions. It returns when all goroutines
+// have ended.
 func (f *front) close(ctx context.Context) {
 	f.mu.Lock()
 	if !f.closing {
@@ -246,8 +239,8 @@ func (f *front) close(ctx context.Context) {
 	<-ended
 }
 
-// attach makes conn the backend connection of the session. If the session was killed,
-// attach closes conn and returns false.
+// attach makes conn the backend connection of the session. If the session was killed, attach closes
+// conn and returns false.
 func (s *session) attach(conn net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,9 +45,8 @@ func TestFront_Writes_OneAtATime_ReadsBeside(t *testing.T) {
 	})
 }
 
-// Writes to different databases do not wait for each other. The command renameCollection
-// is sent to the database admin. It waits for a write to the database of the renamed
-// collection.
+// Writes to different databases do not wait for each other. The command renameCollection is sent to
+// the database admin. It waits for a write to the database of the renamed collection.
 func TestFront_Writes_OfTwoDatabases_PassBeside(t *testing.T) {
 	elsewhere := bson.D{{Key: "insert", Value: "locks"}, {Key: "$db", Value: "other"}}
 	rename := bson.D{{Key: "renameCollection", Value: "Config.locks"},
@@ -93,8 +92,8 @@ func TestFront_ClientReadsNoReply_HoldsUpNobody(t *testing.T) {
 	})
 }
 
-// The front sends the next write only after the backend has replied to an unacknowledged
-// write. The client of the unacknowledged write gets no reply.
+// The front sends the next write only after the backend has replied to an unacknowledged write. The
+// client of the unacknowledged write gets no reply.
 func TestFront_MoreToCome_HoldsTheGateAndStaysSilent(t *testing.T) {
 	play(t, 10, func(s *stage) {
 		a, b := s.connect(false), s.connect(false)

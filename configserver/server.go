@@ -18,16 +18,15 @@ const closeTimeout = 10 * time.Second
 // no passwords, so it accepts no clients from other machines.
 var ErrNotLoopback = errors.New("configserver: address is not loopback")
 
-// Config configures a server. The zero value means a temporary folder and a port that the
-// system chooses.
+// Config configures a server. The zero value means a temporary folder and a port that the system
+// chooses.
 type Config struct {
-	// Dir is the folder of the documents. Start creates a missing folder, with access
-	// only for its owner. Only one server at a time may use a folder. If Dir is empty,
-	// the server uses a temporary folder without disk syncs, and Close removes this
-	// folder.
+	// Dir is the folder of the documents. Start creates a missing folder, with access only for its
+	// owner. Only one server at a time may use a folder. If Dir is empty, the server uses a temporary
+	// folder without disk syncs, and Close removes this folder.
 	Dir string
-	// Addr is the TCP address to listen on: a loopback address or localhost, with a port;
-	// default "127.0.0.1:0". If the port is 0, the system chooses a port.
+	// Addr is the TCP address to listen on: a loopback address or localhost, with a port; default
+	// "127.0.0.1:0". If the port is 0, the system chooses a port.
 	Addr string
 	// Logger gets the warnings for an operator; silent by default.
 	Logger zerolog.Logger
@@ -44,12 +43,12 @@ type Server struct {
 	err     error
 }
 
-// Start runs a config server until [Server.Close]; see the package comment for its
-// limits. When Start returns, the server accepts commands. ctx bounds only the start.
+// Start runs a config server until [Server.Close]; see the package comment for its limits. When
+// Start returns, the server accepts commands. ctx bounds only the start.
 //
-// If Addr is not a loopback address, the error matches [ErrNotLoopback]. If another
-// server uses Dir, the error matches [ErrDirInUse]. Other errors mean that the folder,
-// the port or FerretDB is not available.
+// If Addr is not a loopback address, the error matches [ErrNotLoopback]. If another server uses
+// Dir, the error matches [ErrDirInUse]. Other errors mean that the folder, the port or FerretDB is
+// not available.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, listener, err := start(ctx, cfg)
 	if err != nil {
@@ -82,8 +81,8 @@ func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err erro
 	return s, listener, nil
 }
 
-// loopback returns the address with a numeric host. It returns an error if the address is
-// not loopback.
+// loopback returns the address with a numeric host. It returns an error if the address is not
+// loopback.
 func loopback(ctx context.Context, addr string) (string, error) {
 	addr = cmp.Or(addr, "127.0.0.1:0")
 	host, port, err := net.SplitHostPort(addr)
@@ -117,8 +116,7 @@ func (s *Server) Addr() string { return s.front.listener.Addr().String() }
 // Dir returns the folder of the documents, even if it is temporary.
 func (s *Server) Dir() string { return s.folder.path }
 
-// Stats are the numbers of clients and commands of a server. All totals count from its
-// start.
+// Stats are the numbers of clients and commands of a server. All totals count from its start.
 type Stats struct {
 	Clients       int   // connected now
 	Refused       int64 // clients refused because of too many connections
@@ -135,13 +133,13 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Close stops the server and waits for all its goroutines. Running commands have 10 s to
-// complete. Then Close closes their connections. Close removes a temporary folder. A
-// second call waits for the first call and returns the same result.
+// Close stops the server and waits for all its goroutines. Running commands have 10 s to complete.
+// Then Close closes their connections. Close removes a temporary folder. A second call waits for
+// the first call and returns the same result.
 //
-// If ctx ends first, Close returns an error with the cause, and the shutdown continues in
-// the background. When the ctx of the first call ends, the server also closes the
-// connections of running commands.
+// If ctx ends first, Close returns an error with the cause, and the shutdown continues in the
+// background. When the ctx of the first call ends, the server also closes the connections of
+// running commands.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		go s.shutdown(ctx) // Close waits for it
@@ -159,8 +157,8 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 }
 
-// shutdown closes the front, FerretDB and the folder in this order. So FerretDB has no
-// open connection when it closes.
+// shutdown closes the front, FerretDB and the folder in this order. So FerretDB has no open
+// connection when it closes.
 func (s *Server) shutdown(ctx context.Context) {
 	defer close(s.closed)
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)

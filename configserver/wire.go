@@ -11,19 +11,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Constants of the MongoDB wire protocol. Every number is little endian. A message has a
-// header and a body. The header has four int32: the length of the whole message, the id
-// of the message, the id of the message that it replies to, and the opcode.
+// Constants of the MongoDB wire protocol. Every number is little endian. A message has a header and
+// a body. The header has four int32: the length of the whole message, the id of the message, the id
+// of the message that it replies to, and the opcode.
 const (
 	headerSize = 16
-	// maxMessageSize is the value of maxMessageSizeBytes in the reply to hello. MongoDB
-	// and FerretDB reply with the same value.
+	// maxMessageSize is the value of maxMessageSizeBytes in the reply to hello. MongoDB and FerretDB
+	// reply with the same value.
 	maxMessageSize = 48_000_000
-	// maxNesting is the maximum depth of nested documents and arrays, as in MongoDB.
-	// FerretDB has no maximum, and its time is quadratic in the depth.
+	// maxNesting is the maximum depth of nested documents and arrays, as in MongoDB. FerretDB has no
+	// maximum, and its time is quadratic in the depth.
 	maxNesting = 200
-	// minDocumentSize is the size of the empty document in bytes: a length and a closing
-	// zero.
+	// minDocumentSize is the size of the empty document in bytes: a length and a closing zero.
 	minDocumentSize = 5
 
 	opQuery = 2004 // used only in handshakes
@@ -38,8 +37,8 @@ const (
 	flagsRequired  = 0xffff
 )
 
-// errDamaged matches the error of a message that violates the protocol. The front closes
-// the connection, because it cannot find the start of the next message.
+// errDamaged matches the error of a message that violates the protocol. The front closes the
+// connection, because it cannot find the start of the next message.
 var errDamaged = errors.New("damaged wire message")
 
 func damaged(format string, args ...any) error {
@@ -54,9 +53,8 @@ func (f frame) requestID() int32         { return f.int32At(4) }
 func (f frame) responseTo() int32        { return f.int32At(8) }
 func (f frame) opCode() int32            { return f.int32At(12) }
 
-// readFrame reads one message. It returns exactly io.EOF when r ends between two
-// messages. It allocates memory as the bytes arrive, because the length in the header may
-// be wrong.
+// readFrame reads one message. It returns exactly io.EOF when r ends between two messages. It
+// allocates memory as the bytes arrive, because the length in the header may be wrong.
 func readFrame(r io.Reader) (frame, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -86,9 +84,8 @@ type body struct {
 	sequences int
 }
 
-// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0.
-// With two such sections, the backend could execute a command that the front did not
-// read.
+// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0. With two
+// such sections, the backend could execute a command that the front did not read.
 func parseMsg(f frame) (body, error) {
 	var b body
 	for at := headerSize + 4; at < len(f); {
@@ -182,8 +179,8 @@ func sequenceSize(b []byte) (int, error) {
 	return int(size), nil
 }
 
-// stripFlags checks the flags of an opMsg, verifies and removes its checksum, and clears the
-// flags. It returns the shorter message, which shares f's memory, and the original flags.
+// stripFlags checks the flags of an opMsg, verifies and removes its checksum, and clears the flags.
+// It returns the shorter message, which shares f's memory, and the original flags.
 func stripFlags(f frame) (frame, uint32, error) {
 	if len(f) < headerSize+4 {
 		return nil, 0, damaged("message of %d bytes", len(f))
@@ -208,8 +205,8 @@ func stripFlags(f frame) (frame, uint32, error) {
 	return f, flags, nil
 }
 
-// parseQuery returns the document of an opQuery. The document follows the flags, a
-// collection name and two int32. parseQuery ignores a second document.
+// parseQuery returns the document of an opQuery. The document follows the flags, a collection name
+// and two int32. parseQuery ignores a second document.
 func parseQuery(f frame) (bson.Raw, error) {
 	rest := f[headerSize:]
 	if len(rest) < 4 {

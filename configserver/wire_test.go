@@ -167,8 +167,8 @@ func TestReadFrame_Ends(t *testing.T) {
 	}
 }
 
-// Parse does not panic on any bytes from a client. If Parse forwards a message, the
-// forwarded message parses to the same command.
+// Parse does not panic on any bytes from a client. If Parse forwards a message, the forwarded
+// message parses to the same command.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 1, insertOne, 0))
 	f.Add(message(f, 1, findOne, flagChecksum|flagMoreToCome|flagExhaust))

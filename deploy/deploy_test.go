@@ -104,8 +104,8 @@ func (all *objects) add(t *testing.T, file string, doc []byte) {
 	}
 }
 
-// Each object that a manifest refers to exists: the pods of a selector, the service of a
-// set, the configuration of a container, and the hosts of the connection string.
+// Each object that a manifest refers to exists: the pods of a selector, the service of a set, the
+// configuration of a container, and the hosts of the connection string.
 func TestKubernetes_WhatIsNamedIsThere(t *testing.T) {
 	all := read(t)
 	picks := func(who string, selector map[string]string) {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Each pod meets the Pod Security Standard "restricted", checked with the code of
-// Kubernetes. Each container has a memory limit, and no probe starts a program.
+// Each pod meets the Pod Security Standard "restricted", checked with the code of Kubernetes. Each
+// container has a memory limit, and no probe starts a program.
 func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	rule, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -45,8 +45,8 @@ func TestKubernetes_Pods_AreRestrictedAndBounded(t *testing.T) {
 	}
 }
 
-// Each image of MongoDB has a tested version. The cache of a mongod is at most half of
-// the container's memory. Each balancer serves its metrics at an exposed port.
+// Each image of MongoDB has a tested version. The cache of a mongod is at most half of the
+// container's memory. Each balancer serves its metrics at an exposed port.
 func TestDeployments_MongodIsOneThatWasTried_BalancersShowMetrics(t *testing.T) {
 	tried := triedVersions(t)
 	look := func(where, image string, command []string, memory int64, ports []string) {

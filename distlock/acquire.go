@@ -16,16 +16,15 @@ import (
 	"mongodlm/pinger"
 )
 
-// unseeded is the smallest fence that a guard may have. If the fence is smaller, as in a new
-// lock document, the Manager replaces it by the time of the acquisition in Unix
-// milliseconds. So fences rise even after an operator deleted the document.
+// unseeded is the smallest fence that a guard may have. If the fence is smaller, as in a new lock
+// document, the Manager replaces it by the time of the acquisition in Unix milliseconds. So fences
+// rise even after an operator deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces limits the retries of a call after the lock document changed between two commands.
 const maxRaces = 3
 
-// A session is one acquisition of a lock. It belongs to a try or to a queue entry of an
-// agent.
+// A session is one acquisition of a lock. It belongs to a try or to a queue entry of an agent.
 type session struct {
 	want     want
 	term     *pinger.Term
@@ -48,8 +47,8 @@ type eviction struct {
 	fence    int64 // of the lock before the eviction
 }
 
-// begin makes a session and adds it to the owned sessions before any command is sent. The
-// caller must end the session by [Manager.giveBack] or attemptEnded. Errors: [ErrClosed];
+// begin makes a session and adds it to the owned sessions before any command is sent. The caller
+// must end the session by [Manager.giveBack] or attemptEnded. Errors: [ErrClosed];
 // [ErrNoHeartbeat].
 func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, error) {
 	if clock.Over(m.closed) {
@@ -76,16 +75,15 @@ func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, e
 	return s, nil
 }
 
-// giveBack removes a session from its lock in the background. The session may hold the
-// lock or wait for it.
+// giveBack removes a session from its lock in the background. The session may hold the lock or wait
+// for it.
 func (m *Manager) giveBack(s *session) {
 	m.pinger.ReleaseSoon(s.request.Session, s.term)
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a TryLock call, without a queue entry. If the call ends
-// before the server answers, the session goes to another call, or is removed from the
-// lock.
+// try acquires the lock for a TryLock call, without a queue entry. If the call ends before the
+// server answers, the session goes to another call, or is removed from the lock.
 func (a *agent) try(c *call) {
 	defer a.m.recovered(a, nil, c)
 	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
@@ -109,8 +107,8 @@ func (a *agent) try(c *call) {
 	a.granted(s, nil, c)
 }
 
-// recovered recovers from a panic in a try or an entry, for example in a logger, an
-// observer or a store. The calls that the try or the entry serves get an error.
+// recovered recovers from a panic in a try or an entry, for example in a logger, an observer or a
+// store. The calls that the try or the entry serves get an error.
 func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
@@ -118,8 +116,8 @@ func (m *Manager) recovered(a *agent, e *entry, c *call) {
 	}
 }
 
-// tryWith acquires the lock for a session. If dead processes hold the lock, tryWith evicts
-// them and tries again. Errors: *HeldError; *PermitMismatchError; errors of the store.
+// tryWith acquires the lock for a session. If dead processes hold the lock, tryWith evicts them and
+// tries again. Errors: *HeldError; *PermitMismatchError; errors of the store.
 func (a *agent) tryWith(s *session, c *call) error {
 	for race := 0; ; race++ {
 		lock, err := a.take(s, race == 0)
@@ -154,10 +152,10 @@ func refused(err error) bool {
 		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
-// take sends the command that acquires the lock for a session. If the parameter plainly is
-// set, an exclusive session is sent with [catalog.TryPlain]. TryPlain refuses some free
-// locks, for example a lock in which a foreign lock manager left shared holders. If plainly
-// is false, the command also acquires these locks.
+// take sends the command that acquires the lock for a session. If the parameter plainly is set, an
+// exclusive session is sent with [catalog.TryPlain]. TryPlain refuses some free locks, for example
+// a lock in which a foreign lock manager left shared holders. If plainly is false, the command also
+// acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
 	if plainly && s.want.mode == catalog.Exclusive {
@@ -167,13 +165,12 @@ func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	return lock, err
 }
 
-// errFree reports that the lock, or a place in its queue, may be free. The caller tries
-// again.
+// errFree reports that the lock, or a place in its queue, may be free. The caller tries again.
 var errFree = errors.New("free")
 
-// contend reads the lock after the server refused the session, and evicts dead processes.
-// It returns the view of the lock and an error. The error is errFree if the session may
-// be sent again, else the reason for the refusal.
+// contend reads the lock after the server refused the session, and evicts dead processes. It
+// returns the view of the lock and an error. The error is errFree if the session may be sent again,
+// else the reason for the refusal.
 func (a *agent) contend(s *session) (view watch.View, err error) {
 	for range maxRaces + 1 {
 		if view, err = a.m.judge.Read(a.m.life, a.name); err != nil {
@@ -207,9 +204,9 @@ func (a *agent) contend(s *session) (view watch.View, err error) {
 	return view, a.m.heldError(view)
 }
 
-// grantNext grants a free lock to its first waiter. This is necessary after a release by a
-// foreign lock manager, which grants nothing. The error is errFree if the session may be
-// sent again, else the reason for the refusal.
+// grantNext grants a free lock to its first waiter. This is necessary after a release by a foreign
+// lock manager, which grants nothing. The error is errFree if the session may be sent again, else
+// the reason for the refusal.
 func (a *agent) grantNext(s *session, view watch.View) error {
 	if view.Lock == nil || len(view.Lock.Waiters) == 0 {
 		return errFree
@@ -222,9 +219,9 @@ func (a *agent) grantNext(s *session, view watch.View) error {
 	return fmt.Errorf("distlock: acquire %s: grant it to the next waiter: %w", quoted(a.name), err)
 }
 
-// answer returns errFree if a repeated acquisition can succeed, because the document
-// contains the session or the queue has room. If the lock is used with another limit, answer
-// returns a *PermitMismatchError. In all other cases it returns a *HeldError.
+// answer returns errFree if a repeated acquisition can succeed, because the document contains the
+// session or the queue has room. If the lock is used with another limit, answer returns a
+// *PermitMismatchError. In all other cases it returns a *HeldError.
 func (a *agent) answer(s *session, view watch.View) error {
 	_, waits := view.Lock.WaitedBy(s.request.TS) // true after a lost reply
 	_, holds := view.Lock.HeldBy(s.request.TS)
@@ -239,10 +236,10 @@ func (a *agent) answer(s *session, view watch.View) error {
 	return held
 }
 
-// confirm handles the error of a command that acquires the lock. If the outcome is
-// unknown, confirm sends a write that searches the lock document for the session. If the
-// session holds the lock, confirm returns nil. Otherwise the session may appear in the
-// document later. It is then removed in the background.
+// confirm handles the error of a command that acquires the lock. If the outcome is unknown, confirm
+// sends a write that searches the lock document for the session. If the session holds the lock,
+// confirm returns nil. Otherwise the session may appear in the document later. It is then removed
+// in the background.
 func (a *agent) confirm(s *session, err error) error {
 	failed := acquiring(a.name, err)
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {
@@ -269,9 +266,9 @@ func (a *agent) confirm(s *session, err error) error {
 	return failed
 }
 
-// acquired sets the fence and the evidence of a session that holds the lock. If the fence
-// is below unseeded, acquired raises the fence. If that fails, the session is removed
-// from the lock in the background.
+// acquired sets the fence and the evidence of a session that holds the lock. If the fence is below
+// unseeded, acquired raises the fence. If that fails, the session is removed from the lock in the
+// background.
 func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	if p, ok := lock.HeldBy(s.request.TS); ok { // the lock may have several holders
 		lock.Fence, lock.When = p.Fence, p.Since
@@ -303,10 +300,9 @@ func (m *Manager) acquired(s *session, lock catalog.Lock) error {
 	return acquiring(s.request.Name, err)
 }
 
-// newGuard makes a guard for a session that holds the lock, and begins its lease. After
-// an error the session is removed from the lock. Errors: *LostError if the term or the
-// lease has ended, or if an operator has broken the lock; [ErrClosed]; errors of
-// beginLease.
+// newGuard makes a guard for a session that holds the lock, and begins its lease. After an error
+// the session is removed from the lock. Errors: *LostError if the term or the lease has ended, or
+// if an operator has broken the lock; [ErrClosed]; errors of beginLease.
 func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	defer c.m.owned.attemptEnded(s.request.TS)
 	fail := func(err error) (*TryGuard, error) {
@@ -390,8 +386,8 @@ func (c *call) report(h *holding, s *session) {
 	c.m.events.emit(c.o.parent, event)
 }
 
-// heldError describes the first living holder. If all holders are dead, it describes the
-// first holder. If the lock is free, it describes the first waiter.
+// heldError describes the first living holder. If all holders are dead, it describes the first
+// holder. If the lock is free, it describes the first waiter.
 func (m *Manager) heldError(s watch.View) *HeldError {
 	e := &HeldError{Name: s.Name, PingAge: -1, Holders: len(s.Holders())}
 	if s.Lock != nil {

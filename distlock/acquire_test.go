@@ -67,8 +67,8 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	})
 }
 
-// The fence rises even if the lock document was deleted. The first fence of a new document
-// comes from the clock of the server.
+// The fence rises even if the lock document was deleted. The first fence of a new document comes
+// from the clock of the server.
 func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -86,8 +86,8 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 	})
 }
 
-// An acquisition sends one command, or two commands if the lock has no document yet. A
-// release sends one command. A TryLock that is refused sends two commands.
+// An acquisition sends one command, or two commands if the lock has no document yet. A release
+// sends one command. A TryLock that is refused sends two commands.
 func TestCommands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -116,8 +116,8 @@ func TestCommands_Counted(t *testing.T) {
 	})
 }
 
-// A HeldError contains the process, the reason and the fence of the holder, the age of its
-// ping, and whether the holder is the process of the caller.
+// A HeldError contains the process, the reason and the fence of the holder, the age of its ping,
+// and whether the holder is the process of the caller.
 func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -202,8 +202,7 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	})
 }
 
-// loseReply returns a hook that loses the replies to one kind of command. The commands are
-// applied.
+// loseReply returns a hook that loses the replies to one kind of command. The commands are applied.
 func loseReply(op fault.Op) fault.Hook {
 	return func(_ context.Context, call fault.Call, apply func() error) error {
 		if call.Op != op {
@@ -214,8 +213,8 @@ func loseReply(op fault.Op) fault.Hook {
 	}
 }
 
-// If the server applies an acquire command after TryLock has returned an error, the
-// process releases the lock within 1.1 ping intervals.
+// If the server applies an acquire command after TryLock has returned an error, the process
+// releases the lock within 1.1 ping intervals.
 func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -243,8 +242,8 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 	})
 }
 
-// If TryLock can read neither the reply to its acquire command nor the lock, it returns an
-// error. The process releases the lock after its next ping.
+// If TryLock can read neither the reply to its acquire command nor the lock, it returns an error.
+// The process releases the lock after its next ping.
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -266,8 +265,8 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	})
 }
 
-// If the reply to an acquire command arrives after the deadline of the new guard, TryLock
-// returns ErrLockLost, and the process releases the lock (see etcd 11408).
+// If the reply to an acquire command arrives after the deadline of the new guard, TryLock returns
+// ErrLockLost, and the process releases the lock (see etcd 11408).
 func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -289,8 +288,7 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 		}
 		wantErr(t, err, distlock.ErrLockLost)
 		p.store.Set(nil)
-		// The process releases the lock after its next ping, which comes within 1.1 ping
-		// intervals.
+		// The process releases the lock after its next ping, which comes within 1.1 ping intervals.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
 		w.wantFree("a")
@@ -304,8 +302,7 @@ func (w *world) breaking(p *proc, name string) {
 	time.Sleep(2 * pingTime)
 }
 
-// If a guard is lost or its Manager is closed, every call of its Release returns the same
-// error.
+// If a guard is lost or its Manager is closed, every call of its Release returns the same error.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -340,8 +337,8 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	})
 }
 
-// Do returns an error if the lock is lost or the Manager is closed while the given
-// function runs. Otherwise Do returns the error of that function.
+// Do returns an error if the lock is lost or the Manager is closed while the given function runs.
+// Otherwise Do returns the error of that function.
 func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.start(nil)

@@ -13,17 +13,16 @@ import (
 )
 
 const (
-	// maxEntries limits the entries of a process in the queue of one lock. With two
-	// entries, the second is already queued when the first is granted the lock.
+	// maxEntries limits the entries of a process in the queue of one lock. With two entries, the
+	// second is already queued when the first is granted the lock.
 	maxEntries = 2
-	// crowded is a limit for the queue length. If a queue is at least this long, a process
-	// adds no second entry.
+	// crowded is a limit for the queue length. If a queue is at least this long, a process adds no
+	// second entry.
 	crowded = catalog.MaxWaiters / 2
-	// maxOrphans limits the tries that still run for one lock after their calls have ended.
-	// At the limit, a further TryLock waits until one of these tries ends.
+	// maxOrphans limits the tries that still run for one lock after their calls have ended. At the
+	// limit, a further TryLock waits until one of these tries ends.
 	maxOrphans = 2
-	// leastSpare is the minimum time for which an entry stays queued although no call needs
-	// it.
+	// leastSpare is the minimum time for which an entry stays queued although no call needs it.
 	leastSpare = 10 * time.Millisecond
 )
 
@@ -38,15 +37,14 @@ type agents struct {
 // maxAgents is the number of agents at which sweep starts to remove idle agents.
 const maxAgents = 256
 
-// An agent acquires one lock for all callers of a process. The callers form a queue
-// inside the process, first come, first served. Each call of TryLock starts a try, which
-// sends a session without a queue entry. The other calls share the agent's entries in the
-// queue of the lock document. An agent has at most maxEntries entries, or more for calls
-// that can hold the lock together (see run).
+// An agent acquires one lock for all callers of a process. The callers form a queue inside the
+// process, first come, first served. Each call of TryLock starts a try, which sends a session
+// without a queue entry. The other calls share the agent's entries in the queue of the lock
+// document. An agent has at most maxEntries entries, or more for calls that can hold the lock
+// together (see run).
 //
-// A session that is granted the lock serves the first call with equal options. If no call
-// has these options, the session is removed from the lock. A call that times out does not
-// cancel a command.
+// A session that is granted the lock serves the first call with equal options. If no call has these
+// options, the session is removed from the lock. A call that times out does not cancel a command.
 type agent struct {
 	in      *agents
 	m       *Manager
@@ -61,15 +59,14 @@ type agent struct {
 	resume time.Duration // monotonic time before which no entry is sent after a failure
 }
 
-// A want holds the options of a call that the lock document records, and the field
-// standby. A session can serve every call with an equal want.
+// A want holds the options of a call that the lock document records, and the field standby. A
+// session can serve every call with an equal want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
 	why   string
 	label string
-	// standby is set for a call of [internals.Standby]. Its entry is not kept for later
-	// calls.
+	// standby is set for a call of [internals.Standby]. Its entry is not kept for later calls.
 	standby bool
 }
 
@@ -82,8 +79,7 @@ func (in *agents) join(c *call) {
 	a.adjust()
 }
 
-// This method returns the agent of the named lock, and makes it if necessary. The caller
-// holds mu.
+// This method returns the agent of the named lock, and makes it if necessary. The caller holds mu.
 func (in *agents) of(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
@@ -107,10 +103,9 @@ func (in *agents) sweep() {
 // idle reports whether the agent has no call, entry or try. The caller holds mu.
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
-// leave removes a call from the queue of callers. It returns false if the call already
-// has an answer. The result why is the reason for the wait, or nil. It comes from an
-// entry, preferably from one with equal options. If no entry has a reason, why is the
-// agent's last failure.
+// leave removes a call from the queue of callers. It returns false if the call already has an
+// answer. The result why is the reason for the wait, or nil. It comes from an entry, preferably
+// from one with equal options. If no entry has a reason, why is the agent's last failure.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -141,8 +136,8 @@ func (a *agent) remove(c *call) bool {
 	return i >= 0
 }
 
-// adjust starts the tries and entries that the calls need. It also marks each entry as spare
-// or as needed. The caller holds mu.
+// adjust starts the tries and entries that the calls need. It also marks each entry as spare or as
+// needed. The caller holds mu.
 func (a *agent) adjust() {
 	spare := slices.Clone(a.entries)
 	run := a.run()
@@ -176,9 +171,9 @@ func (a *agent) adjust() {
 	}
 }
 
-// run returns the number of calls, from the head of the queue of callers, that can hold the
-// lock together. These are shared calls, or as many calls as there are permits. Each of
-// these calls gets its own entry. The caller holds mu.
+// run returns the number of calls, from the head of the queue of callers, that can hold the lock
+// together. These are shared calls, or as many calls as there are permits. Each of these calls gets
+// its own entry. The caller holds mu.
 func (a *agent) run() int {
 	if len(a.calls) == 0 || a.calls[0].o.mode == catalog.Exclusive {
 		return 0
@@ -196,9 +191,9 @@ func (a *agent) run() int {
 	return n
 }
 
-// hasRoom reports whether the agent may add an entry with the given limit. At most
-// maxEntries entries have the same limit. If inRun is set, the call can hold the lock
-// together with earlier calls, and this maximum does not apply. The caller holds mu.
+// hasRoom reports whether the agent may add an entry with the given limit. At most maxEntries
+// entries have the same limit. If inRun is set, the call can hold the lock together with earlier
+// calls, and this maximum does not apply. The caller holds mu.
 func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	n := 0
 	for _, e := range a.entries {
@@ -209,9 +204,9 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// granted ends an entry or a try whose session holds the lock. The session goes to the
-// preferred call if possible, else to the first call with equal options. If no call can
-// use the session, it is removed from the lock.
+// granted ends an entry or a try whose session holds the lock. The session goes to the preferred
+// call if possible, else to the first call with equal options. If no call can use the session, it
+// is removed from the lock.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
@@ -223,8 +218,8 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to the preferred call, or else to the first call that can use the
-// session. If there is no such call, serve returns false. The caller holds mu.
+// serve gives a session to the preferred call, or else to the first call that can use the session.
+// If there is no such call, serve returns false. The caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
@@ -243,8 +238,8 @@ func (a *agent) serve(s *session, prefer *call) bool {
 	return true
 }
 
-// passOn gives the session of a call that has ended to another call. If no call can use
-// the session, it is removed from the lock.
+// passOn gives the session of a call that has ended to another call. If no call can use the
+// session, it is removed from the lock.
 func (in *agents) passOn(s *session) {
 	in.mu.Lock()
 	a := in.byName[s.request.Name]
@@ -256,10 +251,9 @@ func (in *agents) passOn(s *session) {
 	a.granted(s, nil, nil)
 }
 
-// failed ends an entry, or the try of a call. The error of a try goes to its call. The
-// error of an entry goes to all calls that wait for an entry. A *PermitMismatchError of
-// an entry goes only to the calls with the same limit. If err is nil, no call gets an
-// answer.
+// failed ends an entry, or the try of a call. The error of a try goes to its call. The error of an
+// entry goes to all calls that wait for an entry. A *PermitMismatchError of an entry goes only to
+// the calls with the same limit. If err is nil, no call gets an answer.
 func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -334,9 +328,8 @@ func (a *agent) timeLeft(w want) (left time.Duration) {
 	return left
 }
 
-// answered records the reply to a command that queued an entry: the number of queued
-// entries of other processes, and the round trip. The reply ends the pause after a
-// failure.
+// answered records the reply to a command that queued an entry: the number of queued entries of
+// other processes, and the round trip. The reply ends the pause after a failure.
 func (a *agent) answered(lock catalog.Lock, process string, took time.Duration) {
 	others := 0
 	for _, p := range lock.Waiters {
@@ -364,16 +357,16 @@ func (in *agents) backOff(name string, failure error) {
 	a.resume = a.m.cfg.Clock.Now().Mono + a.m.pinger.Jitter(a.pause, 0.2)
 }
 
-// backedOff returns the remaining pause after a failure. If no pause remains, the result
-// is zero or negative.
+// backedOff returns the remaining pause after a failure. If no pause remains, the result is zero or
+// negative.
 func (a *agent) backedOff() time.Duration {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	return a.resume - a.m.cfg.Clock.Now().Mono
 }
 
-// waiting returns the number of calls that wait, and the longest wait of a call. The
-// longest wait does not include calls with the option standby.
+// waiting returns the number of calls that wait, and the longest wait of a call. The longest wait
+// does not include calls with the option standby.
 func (in *agents) waiting() (n int, oldest time.Duration) {
 	now := in.m.cfg.Clock.Now().Mono
 	in.mu.Lock()
@@ -392,9 +385,9 @@ func (in *agents) waiting() (n int, oldest time.Duration) {
 	return n, oldest
 }
 
-// An entry is one place of an agent in the queue of the lock document. Its sessions are
-// queued one after the other, until one of them is granted the lock. The entry can serve
-// every call with equal options.
+// An entry is one place of an agent in the queue of the lock document. Its sessions are queued one
+// after the other, until one of them is granted the lock. The entry can serve every call with equal
+// options.
 type entry struct {
 	a       *agent
 	m       *Manager
@@ -420,8 +413,8 @@ func (e *entry) setSpare(spare bool) {
 	}
 }
 
-// reason returns the reason why the entry waits: its failure, else a *HeldError for the last
-// view, else nil. The caller holds mu.
+// reason returns the reason why the entry waits: its failure, else a *HeldError for the last view,
+// else nil. The caller holds mu.
 func (e *entry) reason() error {
 	if e.failure != nil || e.waiter == nil {
 		return e.failure

@@ -70,8 +70,8 @@ func TestLock_CommandsForOneLockFail_OthersAreNotDelayed(t *testing.T) {
 	})
 }
 
-// A process has at most two queue entries. Even if callers with a short WaitAtMost use both
-// of them again and again, a caller that waits longer gets a place in the queue.
+// A process has at most two queue entries. Even if callers with a short WaitAtMost use both of them
+// again and again, a caller that waits longer gets a place in the queue.
 func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p, other := w.start(nil), w.start(nil), w.start(nil)
@@ -105,8 +105,7 @@ func TestLock_BesideImpatientLoops_PatientCallerIsQueued(t *testing.T) {
 	})
 }
 
-// If two acquire commands of a process never get a reply, a later call still acquires the
-// lock.
+// If two acquire commands of a process never get a reply, a later call still acquires the lock.
 func TestAcquire_CommandsSwallowed_LaterCallsGoOn(t *testing.T) {
 	for name, call := range map[string]func(*distlock.DistributedLock, context.Context,
 		...distlock.Option) (*distlock.TryGuard, error){
@@ -143,8 +142,8 @@ func TestAcquire_CommandsSwallowed_LaterCallsGoOn(t *testing.T) {
 	}
 }
 
-// If a lease cannot begin because commands fail, the process does not repeat them in a
-// busy loop. After the call has ended, the lock is free.
+// If a lease cannot begin because commands fail, the process does not repeat them in a busy loop.
+// After the call has ended, the lock is free.
 func TestLease_CannotBegin_NoBusyLoop(t *testing.T) {
 	for name, hook := range map[string]fault.Hook{
 		"unknown":     fault.On(fault.Renew, func(func() error) error { return fault.Lost(fault.Renew) }),
@@ -168,8 +167,8 @@ func TestLease_CannotBegin_NoBusyLoop(t *testing.T) {
 	}
 }
 
-// While the pings of a process fail, its waiters send few commands. When the pings succeed
-// again, the waiters acquire their locks.
+// While the pings of a process fail, its waiters send few commands. When the pings succeed again,
+// the waiters acquire their locks.
 func TestLock_HeartbeatAway_NoBusyLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The commands of the process take a random time, mostly less than d. A quarter of the
-// commands ignore the end of their context.
+// The commands of the process take a random time, mostly less than d. A quarter of the commands
+// ignore the end of their context.
 func (p *proc) slow(d time.Duration, chance *rand.Rand) {
 	var mu sync.Mutex
 	p.store.Set(func(ctx context.Context, _ fault.Call, apply func() error) error {
@@ -116,8 +116,8 @@ func TestWaitAtMost_EndsAtAnyInstant_ErrorIsAPromisedOne(t *testing.T) {
 	}
 }
 
-// At whatever step the context of a call ends, the error matches context.DeadlineExceeded
-// and the cause of the context.
+// At whatever step the context of a call ends, the error matches context.DeadlineExceeded and the
+// cause of the context.
 func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 	errWhy := errors.New("why it ended")
 	lease := distlock.Lease(time.Minute)

@@ -28,9 +28,9 @@ func (p *proc) seen(name string) distlock.LockInfo {
 	return distlock.LockInfo{}
 }
 
-// An operator reads a lock, and then MongoDB's lock manager acquires it under the same
-// fence. If the operator calls Break with the fence or the session that it read, Break
-// changes nothing. If the operator passes the new session, Break breaks the lock.
+// An operator reads a lock, and then MongoDB's lock manager acquires it under the same fence. If
+// the operator calls Break with the fence or the session that it read, Break changes nothing. If
+// the operator passes the new session, Break breaks the lock.
 func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -67,8 +67,8 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	}
 }
 
-// If a process breaks its own lock, the guard is lost before the process sends the
-// command, so two guards are never valid together.
+// If a process breaks its own lock, the guard is lost before the process sends the command, so two
+// guards are never valid together.
 func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -97,8 +97,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	}
 }
 
-// If a process breaks a lock while its own TryLock for that lock waits for a reply,
-// TryLock returns ErrLockLost.
+// If a process breaks a lock while its own TryLock for that lock waits for a reply, TryLock returns
+// ErrLockLost.
 func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	for name, named := range map[string]bool{"by its fence": false, "by its session": true} {
 		for _, waits := range []bool{false, true} {
@@ -141,8 +141,8 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 	}
 }
 
-// If Break frees a lock, it also removes dead waiters from the front of the queue. The
-// first living waiter gets the lock.
+// If Break frees a lock, it also removes dead waiters from the front of the queue. The first living
+// waiter gets the lock.
 func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	for name, lives := range map[string]bool{
 		"only dead waiters": false, "one lives": true, "their ping was removed": false,

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A call is one acquisition by a caller. It waits in the queue of its agent for a session
-// that holds the lock.
+// A call is one acquisition by a caller. It waits in the queue of its agent for a session that
+// holds the lock.
 type call struct {
 	m    *Manager
 	name string
@@ -71,8 +71,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	}
 }
 
-// receive queues the call until its agent answers, the call times out or the Manager is
-// closed.
+// receive queues the call until its agent answers, the call times out or the Manager is closed.
 func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*session, error) {
 	if err := c.m.mayAcquire(c.name, c.once); err != nil {
 		return nil, err
@@ -108,8 +107,8 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	}
 }
 
-// mayAcquire returns [ErrClosed] if the Manager is closed. If the Manager has no heartbeat
-// and the call does not wait, mayAcquire returns [ErrNoHeartbeat].
+// mayAcquire returns [ErrClosed] if the Manager is closed. If the Manager has no heartbeat and the
+// call does not wait, mayAcquire returns [ErrNoHeartbeat].
 func (m *Manager) mayAcquire(name string, once bool) error {
 	err := m.Err()
 	switch {
@@ -121,9 +120,9 @@ func (m *Manager) mayAcquire(name string, once bool) error {
 	return nil
 }
 
-// stopped returns the error of a call that gave up. The parameter why is the last reason
-// to wait, or nil. The error matches both cause and why. If the time of WaitAtMost is up,
-// stopped returns why alone, or [ErrUnavailable] if why is nil.
+// stopped returns the error of a call that gave up. The parameter why is the last reason to wait,
+// or nil. The error matches both cause and why. If the time of WaitAtMost is up, stopped returns
+// why alone, or [ErrUnavailable] if why is nil.
 func (c *call) stopped(ctx context.Context, cause, why error) error {
 	text := acquirePrefix(c.name) + plain(cause)
 	causes := []error{cause}

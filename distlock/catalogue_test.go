@@ -23,8 +23,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// The tests in this file use wrong clocks, long outages, and replies that contradict the
-// documents.
+// The tests in this file use wrong clocks, long outages, and replies that contradict the documents.
 
 // A steppedClock has a wall clock that tests can step. Its monotonic clock does not step.
 type steppedClock struct {
@@ -46,8 +45,8 @@ func (c *steppedClock) step(d time.Duration) {
 	c.wall += d
 }
 
-// If the wall clock steps past a guard's deadline, for example after the machine was
-// suspended, the guard is lost at once. A step back has no effect.
+// If the wall clock steps past a guard's deadline, for example after the machine was suspended, the
+// guard is lost at once. A step back has no effect.
 func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) { // A6, A7, A10
 	for name, c := range map[string]struct {
 		by   time.Duration
@@ -80,8 +79,8 @@ func TestGuard_WallClockSteps_LargerElapsedCounts(t *testing.T) { // A6, A7, A10
 	}
 }
 
-// If a holder pings again just before a contender condemns it, the contender's write
-// matches nothing. The lock document does not change.
+// If a holder pings again just before a contender condemns it, the contender's write matches
+// nothing. The lock document does not change.
 func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) { // B5
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -136,9 +135,9 @@ func TestGuard_PingHangs_EndsAtTheDeadline(t *testing.T) { // B10
 	})
 }
 
-// A hundred processes reconnect at the same instant, after an outage that is longer than
-// the takeover time. One process acquires the lock. In the next 30 s each process sends at
-// most 60 commands.
+// A hundred processes reconnect at the same instant, after an outage that is longer than the
+// takeover time. One process acquires the lock. In the next 30 s each process sends at most 60
+// commands.
 func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) { // D13
 	inBubble(t, func(t *testing.T, w *world) {
 		const many, after = 100, 30 * time.Second
@@ -177,8 +176,7 @@ func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) { // D13
 	})
 }
 
-// New returns an error if the client or the context is missing, or if the context has
-// expired.
+// New returns an error if the client or the context is missing, or if the context has expired.
 func TestNew_NothingToWorkWith_IsAnError(t *testing.T) { // G8
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := distlock.New(t.Context(), distlock.Config{})
@@ -208,8 +206,8 @@ func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) { // H5
 	})
 }
 
-// If the server's reply to a write contradicts the lock document, TryLock repeats the
-// write. It gives up after a bounded number of tries.
+// If the server's reply to a write contradicts the lock document, TryLock repeats the write. It
+// gives up after a bounded number of tries.
 func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) { // I10, I11, F22
 	for name, c := range map[string]struct {
 		op    fault.Op
@@ -243,8 +241,8 @@ func TestTryLock_AnswerDoesNotFitTheDocument_TriesAgain(t *testing.T) { // I10, 
 	}
 }
 
-// Even if a document contains extreme values, log lines are valid JSON, and error texts
-// are short and have one line.
+// Even if a document contains extreme values, log lines are valid JSON, and error texts are short
+// and have one line.
 func TestLog_ExtremeDocuments_LinesStayJSON(t *testing.T) { // A15, F7
 	inBubble(t, func(t *testing.T, w *world) {
 		var lines assert.Log

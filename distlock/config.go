@@ -17,52 +17,50 @@ const (
 	defaultDatabase = "config"
 	defaultTakeover = 15 * time.Minute // also of a foreign holder
 	defaultPoll     = 500 * time.Millisecond
-	// pruneAge is the age from which on an unused document is deleted. pruneEvery is the
-	// mean time between two prunings.
+	// pruneAge is the age from which on an unused document is deleted. pruneEvery is the mean time
+	// between two prunings.
 	pruneAge, pruneEvery = 4 * 24 * time.Hour, time.Hour
 )
 
-// configServerTakeover is the takeover time of MongoDB's own lock manager on a config
-// server. MongoDB's lock manager ignores the takeover times that this package writes.
+// configServerTakeover is the takeover time of MongoDB's own lock manager on a config server.
+// MongoDB's lock manager ignores the takeover times that this package writes.
 const configServerTakeover = 15 * time.Minute
 
-// Config is the configuration of a Manager. Only the connection must be set. For any
-// other field, the zero value selects the default, which is the value of mongos where
-// possible. If fields contradict each other, New returns an error.
+// Config is the configuration of a Manager. Only the connection must be set. For any other field,
+// the zero value selects the default, which is the value of mongos where possible. If fields
+// contradict each other, New returns an error.
 type Config struct {
-	// Set URI, ClientOptions, Client or Catalog. If Catalog is set, the other three must
-	// not be set. URI and ClientOptions must not be set together.
+	// Set URI, ClientOptions, Client or Catalog. If Catalog is set, the other three must not be set.
+	// URI and ClientOptions must not be set together.
 
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
 	Client        *mongo.Client          // the application's, to acquire and release; not closed
-	// PingClient is the client of the heartbeat if Client is set. If PingClient is nil, New
-	// makes that client from URI or ClientOptions. If neither is set, the heartbeat shares
-	// Client. An application that uses up the connection pool of Client can then lose its
-	// locks.
+	// PingClient is the client of the heartbeat if Client is set. If PingClient is nil, New makes that
+	// client from URI or ClientOptions. If neither is set, the heartbeat shares Client. An application
+	// that uses up the connection pool of Client can then lose its locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
 	Database string // of locks and lockpings; default "config", which only clusters should use
 
 	Ping time.Duration // time between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is the time for which a holder must be silent before its locks may be taken.
-	// If the holder and the contender have different values, the longer one counts. Default
-	// 15 min; at most 7 days, or 15 min in the database named config of a config server.
+	// Takeover is the time for which a holder must be silent before its locks may be taken. If the
+	// holder and the contender have different values, the longer one counts. Default 15 min; at most 7
+	// days, or 15 min in the database named config of a config server.
 	Takeover time.Duration
 	Margin   time.Duration // guards are lost this long before Takeover is over; default Takeover/4
 
-	// Poll is the pause of a waiting call after its first failed command. Further failures
-	// lengthen the pause, up to PollMax. Without change streams, a process polls for its
-	// grants at intervals of Poll/100 to PollMax. Defaults 500 ms and 5 s, or Takeover/30
-	// if that is less.
+	// Poll is the pause of a waiting call after its first failed command. Further failures lengthen
+	// the pause, up to PollMax. Without change streams, a process polls for its grants at intervals of
+	// Poll/100 to PollMax. Defaults 500 ms and 5 s, or Takeover/30 if that is less.
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // limit of one command; default 5 s
-	// PruneLocks makes the Manager delete the documents of unused locks, up to 10,000 an hour.
-	// A lock is unused if it is free and was not acquired for 4 days, or for Takeover if that
-	// is longer. Set PruneLocks if names are generated, such as one for each order. Fences
-	// still rise, unless the server's clock is set back by 4 days or more. The connection's
-	// user needs the privilege to remove.
+	// PruneLocks makes the Manager delete the documents of unused locks, up to 10,000 an hour. A lock
+	// is unused if it is free and was not acquired for 4 days, or for Takeover if that is longer. Set
+	// PruneLocks if names are generated, such as one for each order. Fences still rise, unless the
+	// server's clock is set back by 4 days or more. The connection's user needs the privilege to
+	// remove.
 	PruneLocks bool
 
 	Tuning
@@ -74,9 +72,9 @@ type Config struct {
 
 // Tuning holds the settings for tests and for unusual deployments.
 type Tuning struct {
-	// MaxClockSkew is the largest tolerated difference between the server's and the
-	// contender's clock. With takeover.Witnesses it is at most Margin. Default Takeover/30
-	// (mongos), or Margin if that is less.
+	// MaxClockSkew is the largest tolerated difference between the server's and the contender's clock.
+	// With takeover.Witnesses it is at most Margin. Default Takeover/30 (mongos), or Margin if that is
+	// less.
 	MaxClockSkew    time.Duration
 	MaxWatchGap     time.Duration // a longer gap between reads restarts a watch; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly

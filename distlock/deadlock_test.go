@@ -22,8 +22,8 @@ func wantDeadlock(t *testing.T, err error) {
 	}
 }
 
-// If Lock would wait for the guard whose context it gets, Lock returns a DeadlockError and
-// sends no command.
+// If Lock would wait for the guard whose context it gets, Lock returns a DeadlockError and sends no
+// command.
 func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -81,8 +81,8 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	})
 }
 
-// Lock does not detect a deadlock between two processes. The deadlock ends when one
-// process stops waiting and releases the lock that it holds.
+// Lock does not detect a deadlock between two processes. The deadlock ends when one process stops
+// waiting and releases the lock that it holds.
 func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

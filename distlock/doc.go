@@ -1,19 +1,19 @@
 // Package distlock is a distributed lock on MongoDB. It uses the same documents as the lock of
-// mongos, in config.locks and config.lockpings, but does not have the known defects of that lock.
-// A [Manager] is one process with its heartbeat. A [DistributedLock] is a named lock. A [TryGuard]
-// is a held lock.
+// mongos, in config.locks and config.lockpings, but does not have the known defects of that lock. A
+// [Manager] is one process with its heartbeat. A [DistributedLock] is a named lock. A [TryGuard] is
+// a held lock.
 //
-// Use a separate database (Config.Database: "distlock") unless the locks must exclude a
-// cluster's own operations. In the database named config, servers refuse change streams,
-// and most servers refuse transactions. Defer the release. Pass the guard's context to
-// the work. Test errors with [errors.Is]. [ErrHeld] is not a failure.
+// Use a separate database (Config.Database: "distlock") unless the locks must exclude a cluster's
+// own operations. In the database named config, servers refuse change streams, and most servers
+// refuse transactions. Defer the release. Pass the guard's context to the work. Test errors with
+// [errors.Is]. [ErrHeld] is not a failure.
 //
 // # Guarantees
 //
-// At most one guard of a name is trusted at any instant. This guarantee holds for any number
-// of processes, under crashes, pauses, partitions, lost replies and elections. It also holds
-// if the VALUE of one clock is wrong by any amount. The guarantee assumes that the clock
-// RATES of two processes, measured over a takeover time, differ by less than the factor
+// At most one guard of a name is trusted at any instant. This guarantee holds for any number of
+// processes, under crashes, pauses, partitions, lost replies and elections. It also holds if the
+// VALUE of one clock is wrong by any amount. The guarantee assumes that the clock RATES of two
+// processes, measured over a takeover time, differ by less than the factor
 //
 //	Takeover : (Takeover - Margin)        default 15 min : 11 min 15 s = 1.33
 //
@@ -30,19 +30,19 @@
 // A heartbeat shows that a process lives, not that its work proceeds. A job that hangs loses its
 // lock only if the lock has a [Lease], which the work itself renews.
 //
-// If an operator edits the document of a held lock, or breaks the lock with
-// [Inspector.Break], a second holder is possible until the first holder's next ping.
-// MongoDB's own lock manager, on a config server of 3.2 to 6.0, decides by one clock. If
-// that clock steps by more than 15 minutes, a second holder is possible too.
+// If an operator edits the document of a held lock, or breaks the lock with [Inspector.Break], a
+// second holder is possible until the first holder's next ping. MongoDB's own lock manager, on a
+// config server of 3.2 to 6.0, decides by one clock. If that clock steps by more than 15 minutes, a
+// second holder is possible too.
 //
-// By default the takeover rule also uses clock values, if all clocks agree (see package
-// takeover). With this rule, two holders are possible if the clocks of the server and the
-// contender jump together while the holder is cut off for two or three ping intervals.
-// The rule takeover.WatchOnly uses no clock value.
+// By default the takeover rule also uses clock values, if all clocks agree (see package takeover).
+// With this rule, two holders are possible if the clocks of the server and the contender jump
+// together while the holder is cut off for two or three ping intervals. The rule takeover.WatchOnly
+// uses no clock value.
 //
-// The lock is as durable as the store. On a replica set, writes use the write concern
-// majority, and last as long as a majority of the members keeps its data. A standalone
-// server and the embedded server keep one copy of the data.
+// The lock is as durable as the store. On a replica set, writes use the write concern majority, and
+// last as long as a majority of the members keeps its data. A standalone server and the embedded
+// server keep one copy of the data.
 //
 // # Terms
 //
@@ -98,8 +98,8 @@ package distlock
 // answer is the lock, a place in the queue, or a refusal. After a refusal, acquire.go reads the
 // lock and evicts dead processes.
 //
-// A queued session sends no command. Package internal/queue receives the grants for the
-// whole process. It also evicts dead processes that are ahead of the session. A session
-// that holds the lock serves the first matching call, which makes a guard (acquire.go,
-// guard.go). release.go applies one more transition, which grants the lock to the next
-// waiter. Package pinger keeps all guards trusted, and events.go notifies the observer.
+// A queued session sends no command. Package internal/queue receives the grants for the whole
+// process. It also evicts dead processes that are ahead of the session. A session that holds the
+// lock serves the first matching call, which makes a guard (acquire.go, guard.go). release.go
+// applies one more transition, which grants the lock to the next waiter. Package pinger keeps all
+// guards trusted, and events.go notifies the observer.

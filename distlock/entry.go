@@ -13,8 +13,8 @@ import (
 
 var errDismissed = errors.New("no caller waits for the entry")
 
-// run queues sessions, one after the other. It ends when a session is granted the lock, when
-// an error ends the wait, or when no call needs the entry.
+// run queues sessions, one after the other. It ends when a session is granted the lock, when an
+// error ends the wait, or when no call needs the entry.
 func (e *entry) run() {
 	defer e.m.recovered(e.a, e, nil)
 	for {
@@ -36,8 +36,8 @@ func (e *entry) run() {
 	}
 }
 
-// acquire queues one session, and returns it when it holds the lock. After an error, a
-// session that may be in the document is removed in the background.
+// acquire queues one session, and returns it when it holds the lock. After an error, a session that
+// may be in the document is removed in the background.
 func (e *entry) acquire() (_ *session, err error) {
 	if pause := e.a.backedOff(); pause > 0 {
 		if _, err := e.wait(nil, nil, pause); err != nil {
@@ -100,17 +100,17 @@ func (e *entry) acquire() (_ *session, err error) {
 	return s, err
 }
 
-// watch stores the waiter of the current session. Calls read the reason for their wait
-// from the waiter. Without a session, w is nil.
+// watch stores the waiter of the current session. Calls read the reason for their wait from the
+// waiter. Without a session, w is nil.
 func (e *entry) watch(w *queue.Waiter) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
 	e.waiter = w
 }
 
-// enter sends the session until the server accepts it, and returns the lock that the session
-// holds or waits for. If the outcome of a command is unknown, enter sends the session again.
-// That is harmless, because the session stays the same.
+// enter sends the session until the server accepts it, and returns the lock that the session holds
+// or waits for. If the outcome of a command is unknown, enter sends the session again. That is
+// harmless, because the session stays the same.
 func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
 	for again := false; ; {
@@ -134,9 +134,9 @@ func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	}
 }
 
-// failed pauses after an error of the command that queues the session. If the session is
-// granted the lock during the pause, failed returns the lock. If the command must not be
-// repeated, failed returns an error.
+// failed pauses after an error of the command that queues the session. If the session is granted
+// the lock during the pause, failed returns the lock. If the command must not be repeated, failed
+// returns an error.
 func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, error) {
 	s.doubtful = s.doubtful || errors.Is(err, catalog.ErrUnknownOutcome)
 	if s.doubtful {
@@ -152,11 +152,11 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 	return e.pause(s, w, max(0, e.a.backedOff()))
 }
 
-// findRoom waits while the queue is full, or while silent processes use the lock with
-// another limit. It reads the lock, evicts dead processes and pauses, until a repeated
-// acquisition can succeed. If the parameter again is set, the server has refused the session
-// before, and findRoom pauses at least once. Errors: the errors of the pause and of the
-// read; a *PermitMismatchError if a living process uses another limit.
+// findRoom waits while the queue is full, or while silent processes use the lock with another
+// limit. It reads the lock, evicts dead processes and pauses, until a repeated acquisition can
+// succeed. If the parameter again is set, the server has refused the session before, and findRoom
+// pauses at least once. Errors: the errors of the pause and of the read; a *PermitMismatchError if
+// a living process uses another limit.
 func (e *entry) findRoom(
 	s *session, w *queue.Waiter, pauses *backoff, refusal error, again bool,
 ) (catalog.Lock, error) {
@@ -204,10 +204,10 @@ func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.L
 
 var errRemoved = errors.New("its queue entry was removed")
 
-// wait waits for a grant of the session until the pause is over. A negative pause never
-// ends. If the pause ends without a grant, wait returns nil, nil. Errors: errDismissed if
-// no call has needed the entry for the time that keptFor returns; errRemoved;
-// [ErrClosed]; [ErrNoHeartbeat]; an error from package queue.
+// wait waits for a grant of the session until the pause is over. A negative pause never ends. If
+// the pause ends without a grant, wait returns nil, nil. Errors: errDismissed if no call has needed
+// the entry for the time that keptFor returns; errRemoved; [ErrClosed]; [ErrNoHeartbeat]; an error
+// from package queue.
 func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
@@ -264,8 +264,8 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 	}
 }
 
-// keptFor returns the time for which an entry stays queued after its last call has left.
-// The result spare reports whether no call needs the entry now.
+// keptFor returns the time for which an entry stays queued after its last call has left. The result
+// spare reports whether no call needs the entry now.
 func (e *entry) keptFor() (d time.Duration, spare bool) {
 	e.a.in.mu.Lock()
 	defer e.a.in.mu.Unlock()
@@ -288,8 +288,8 @@ func grantedLock(g catalog.Grant) catalog.Lock {
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 
-// A backoff makes pauses with jitter. The first pause is the field least. Each further pause
-// is longer by half, up to the field most.
+// A backoff makes pauses with jitter. The first pause is the field least. Each further pause is
+// longer by half, up to the field most.
 type backoff struct{ least, most, last time.Duration }
 
 func (b *backoff) next(m *Manager) time.Duration {

@@ -17,15 +17,14 @@ var (
 	ErrDeadlock       = errors.New("distlock: deadlock")     // matched by *DeadlockError
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // matched by *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // matched by *MalformedError
-	// ErrUnavailable means that no document was changed. Either no server was reached, or
-	// the server refuses commands or writes for now. For example, there is no primary, the
-	// server is overloaded (error codes 462 and 463), there are too many open transactions
-	// (MongoDB 9.0), or an operator has blocked writes (error code 371). Try again later,
-	// and less often.
+	// ErrUnavailable means that no document was changed. Either no server was reached, or the server
+	// refuses commands or writes for now. For example, there is no primary, the server is overloaded
+	// (error codes 462 and 463), there are too many open transactions (MongoDB 9.0), or an operator
+	// has blocked writes (error code 371). Try again later, and less often.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrOutcomeUnknown means that the server may or may not have carried out the command,
-	// for example when its disk is full (error code 14031). If the command acquired a lock,
-	// the lock is released in the background within a ping interval and one CommandTimeout.
+	// ErrOutcomeUnknown means that the server may or may not have carried out the command, for example
+	// when its disk is full (error code 14031). If the command acquired a lock, the lock is released
+	// in the background within a ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping was acknowledged in time
 	ErrBadName        = errors.New("distlock: bad lock name") // empty, >1,024 bytes, not UTF-8, or NUL
@@ -40,15 +39,15 @@ var (
 	ErrClosed        = errors.New("distlock: closed")                  // the Manager is closed
 	ErrConfig        = errors.New("distlock: bad configuration")       // matched by *ConfigError
 	ErrFenceMismatch = errors.New("distlock: fence mismatch")          // returned by Break
-	// ErrNoTransactions means that the server or the database has no transactions. There
-	// are no transactions on a standalone server, on the embedded server, and in the
-	// database named config of a replica set. LockInTransaction also returns
-	// ErrNoTransactions if its context carries no transaction.
+	// ErrNoTransactions means that the server or the database has no transactions. There are no
+	// transactions on a standalone server, on the embedded server, and in the database named config of
+	// a replica set. LockInTransaction also returns ErrNoTransactions if its context carries no
+	// transaction.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
-// A MalformedError names a document that cannot be parsed, and its bad field. The lock of
-// that document is never treated as free and never taken over.
+// A MalformedError names a document that cannot be parsed, and its bad field. The lock of that
+// document is never treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
 // A PrivilegeError names the privilege that the connection's user lacks, or reports that there is
@@ -59,8 +58,8 @@ type PrivilegeError = catalog.PrivilegeError
 // permits, or without [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError reports a caller that would wait for a lock that the same caller holds.
-// The field Why is the reason with which the caller acquired that lock.
+// A DeadlockError reports a caller that would wait for a lock that the same caller holds. The field
+// Why is the reason with which the caller acquired that lock.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
@@ -73,9 +72,9 @@ func (e *DeadlockError) Error() string {
 
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// A HeldError describes the holder that keeps the caller out, or the first waiter if the
-// lock is free. If the call waited, the values may be two ping intervals old. The times
-// are those of the server's clock.
+// A HeldError describes the holder that keeps the caller out, or the first waiter if the lock is
+// free. If the call waited, the values may be two ping intervals old. The times are those of the
+// server's clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown
@@ -144,10 +143,10 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// A ReleaseError reports that every try to release a lock failed. The release is tried
-// again in the background, immediately and after every ping. If the error matches
-// [ErrClosed], there are no further tries, and the lock stays held until a takeover. A
-// ReleaseError matches [ErrReleaseFailed] and its cause.
+// A ReleaseError reports that every try to release a lock failed. The release is tried again in the
+// background, immediately and after every ping. If the error matches [ErrClosed], there are no
+// further tries, and the lock stays held until a takeover. A ReleaseError matches
+// [ErrReleaseFailed] and its cause.
 type ReleaseError struct {
 	Name  string
 	Fence int64
@@ -177,8 +176,7 @@ func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 func quoted(s string) string { return `"` + catalog.Printable(s, 200) + `"` }
 
-// acquiring adds the name of the lock to err. A *PermitMismatchError already contains the
-// name.
+// acquiring adds the name of the lock to err. A *PermitMismatchError already contains the name.
 func acquiring(name string, err error) error {
 	var limit *PermitMismatchError
 	if errors.As(err, &limit) {
@@ -187,8 +185,8 @@ func acquiring(name string, err error) error {
 	return &acquireError{text: acquirePrefix(name) + reasonText(name, err), causes: []error{err}}
 }
 
-// An acquireError is an error of an operation on a lock. The text contains the prefix of
-// this package only once.
+// An acquireError is an error of an operation on a lock. The text contains the prefix of this
+// package only once.
 type acquireError struct {
 	text   string
 	causes []error
@@ -219,8 +217,7 @@ func failedTo(do, name string, err error) error {
 	return &acquireError{text: text, causes: []error{err}}
 }
 
-// doubtful makes err also match ErrOutcomeUnknown. The text mentions the unknown outcome
-// only once.
+// doubtful makes err also match ErrOutcomeUnknown. The text mentions the unknown outcome only once.
 func doubtful(err error) error {
 	text := err.Error()
 	if !errors.Is(err, catalog.ErrUnknownOutcome) {

@@ -76,8 +76,8 @@ func ruleOf(evidence string) string {
 	return ""
 }
 
-// subjectOf returns the id of the dead process from the evidence. If the evidence does not
-// contain the full id, subjectOf returns "".
+// subjectOf returns the id of the dead process from the evidence. If the evidence does not contain
+// the full id, subjectOf returns "".
 func subjectOf(evidence string) string {
 	at := strings.IndexByte(evidence, '"')
 	if at < 0 || !strings.HasSuffix(evidence[:at], " of ") && !strings.HasSuffix(evidence[:at], ": ") {
@@ -134,20 +134,17 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 	})
 }
 
-// An Observer receives the events of a Manager, for metrics, spans and histories. If the
-// Observer has a method ObserveContext(context.Context, Event), the Manager calls that
-// method instead. For an event of an acquisition or a guard, the context derives from the
-// context of the acquisition.
+// An Observer receives the events of a Manager, for metrics, spans and histories. If the Observer
+// has a method ObserveContext(context.Context, Event), the Manager calls that method instead. For
+// an event of an acquisition or a guard, the context derives from the context of the acquisition.
 //
-// Several goroutines call Observe at the same time. Observe must return fast, because it can
-// delay pings. It must not call the Manager or its guards. The Manager recovers from a panic
-// of Observe.
+// Several goroutines call Observe at the same time. Observe must return fast, because it can delay
+// pings. It must not call the Manager or its guards. The Manager recovers from a panic of Observe.
 //
-// The events of a lock session are its acquisition, then its loss, if any, then its release
-// or drop. If a guard is lost before the caller gets it, the event is a failed acquisition.
-// These have no events: [TryGuard.Reenter], the release of a guard while another guard of
-// the same acquisition remains, [DistributedLock.LockInTransaction], and calls with a bad
-// name, option or context.
+// The events of a lock session are its acquisition, then its loss, if any, then its release or
+// drop. If a guard is lost before the caller gets it, the event is a failed acquisition. These have
+// no events: [TryGuard.Reenter], the release of a guard while another guard of the same acquisition
+// remains, [DistributedLock.LockInTransaction], and calls with a bad name, option or context.
 type Observer interface {
 	Observe(e Event)
 }
@@ -156,8 +153,8 @@ type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that calls the given Observers in order. If all of them are
-// nil, it returns nil.
+// Observers returns an Observer that calls the given Observers in order. If all of them are nil, it
+// returns nil.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -175,8 +172,8 @@ func Observers(all ...Observer) Observer {
 	return list
 }
 
-// observers holds several Observers. A Manager calls each Observer separately. So if one
-// panics, the others still receive the event.
+// observers holds several Observers. A Manager calls each Observer separately. So if one panics,
+// the others still receive the event.
 type observers []Observer
 
 func (all observers) Observe(e Event) {
@@ -208,8 +205,7 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock. Each comment describes the event, then lists the fields of Event that
-// are set.
+// Events of a lock. Each comment describes the event, then lists the fields of Event that are set.
 const (
 	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
 	EventGranted                        // granted from the queue; Waited, Evidence after a break
@@ -217,8 +213,8 @@ const (
 	EventRefused                        // one try failed; Waited, Err
 	EventGaveUp                         // a call that waited failed; Waited, Err
 	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
-	// EventReleasedLate is a release in the background, after a failed release, an unknown
-	// outcome or a dropped guard.
+	// EventReleasedLate is a release in the background, after a failed release, an unknown outcome or
+	// a dropped guard.
 	EventReleasedLate
 	EventLost    // the guard is lost; EventReleased follows its release; Held, Err
 	EventDropped // the garbage collector found a guard that was never released; Held
@@ -251,8 +247,8 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
-// An Event is one event. Its Kind determines the fields that are set. The texts are not
-// escaped: escape them before display.
+// An Event is one event. Its Kind determines the fields that are set. The texts are not escaped:
+// escape them before display.
 type Event struct {
 	Kind     EventKind
 	At       time.Time     // time of the event, by this machine's clock
@@ -325,8 +321,8 @@ func (e Event) Cause() string {
 	return "other"
 }
 
-// endOfContext reports whether an acquisition failed only because its context ended or the
-// Manager was closed. The error then contains no information about the lock or the server.
+// endOfContext reports whether an acquisition failed only because its context ended or the Manager
+// was closed. The error then contains no information about the lock or the server.
 func endOfContext(err error) bool {
 	cause := Event{Err: err}.Cause()
 	return (cause == canceled || cause == closed) && !errors.Is(err, ErrHeld)

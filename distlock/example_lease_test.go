@@ -13,9 +13,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Twenty processes start at the same time. One process runs the migrations and renews its
-// lease before each migration. If it dies or hangs, the next process in the queue runs the
-// migrations.
+// Twenty processes start at the same time. One process runs the migrations and renews its lease
+// before each migration. If it dies or hangs, the next process in the queue runs the migrations.
 func ExampleLease() {
 	ctx := context.Background()
 	store := memcatalog.New(memcatalog.Options{})

@@ -19,8 +19,7 @@ func exampleManager(ctx context.Context) *distlock.Manager {
 	return m
 }
 
-// The second caller is queued. The first caller's release grants the lock to the second
-// caller.
+// The second caller is queued. The first caller's release grants the lock to the second caller.
 func ExampleDistributedLock_Lock() {
 	ctx := context.Background()
 	manager := exampleManager(ctx)

@@ -11,8 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// Do acquires a lock, calls a function and releases the lock. If the lock is lost meanwhile,
-// Do returns an error.
+// Do acquires a lock, calls a function and releases the lock. If the lock is lost meanwhile, Do
+// returns an error.
 func ExampleManager_Do() {
 	ctx := context.Background()
 	manager, err := distlock.New(ctx, distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})

@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// ErrNotHeld and ErrNotQueued, and the methods RequestYield and PutFirst, are part of the
-// internal API for elections.
+// ErrNotHeld and ErrNotQueued, and the methods RequestYield and PutFirst, are part of the internal
+// API for elections.
 var (
 	ErrNotHeld   = leading.ErrNotHeld
 	ErrNotQueued = leading.ErrNotQueued
@@ -23,8 +23,8 @@ func (g *TryGuard) PutFirst(ctx context.Context, waiter bson.ObjectID) error {
 	return internals{}.PutFirst(ctx, g, waiter)
 }
 
-// Grace is the time that a call may take after the end of its context, if the store
-// ignores that context.
+// Grace is the time that a call may take after the end of its context, if the store ignores that
+// context.
 const Grace = grace
 
 // KindsOfCommands is the number of keys in the field Commands of [Stats].

@@ -19,8 +19,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// rewrite changes fields of a lock document as an operator could. The value nil removes a
-// field.
+// rewrite changes fields of a lock document as an operator could. The value nil removes a field.
 func (w *world) rewrite(name string, fields map[string]any) {
 	w.t.Helper()
 	var doc bson.D
@@ -52,8 +51,8 @@ func (p *proc) deny(ops ...fault.Op) {
 // A waiter reads its lock again and returns within this time.
 const noticed = pingTime + pingTime/6 + slack
 
-// If a waiter can no longer acquire its lock, Lock returns an error with the reason. A new
-// call of Lock returns the same error.
+// If a waiter can no longer acquire its lock, Lock returns an error with the reason. A new call of
+// Lock returns the same error.
 func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts  []distlock.Option
@@ -130,8 +129,8 @@ func denied(err error) bool {
 	return errors.As(err, &e)
 }
 
-// If a failure may be temporary, the wait continues. The process logs a warning when the
-// failure begins, and a message when it ends.
+// If a failure may be temporary, the wait continues. The process logs a warning when the failure
+// begins, and a message when it ends.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 	for name, ops := range map[string][]fault.Op{
 		"reads": {fault.Look}, "polls": {fault.HeldOrFree}, "entering": {fault.Enter},

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fenced adds the fence to a filter and to an update. If it cannot add the fence to an
-// update, it returns an error.
+// Fenced adds the fence to a filter and to an update. If it cannot add the fence to an update, it
+// returns an error.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -67,8 +67,8 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// If another process takes the lock over during a transaction of the holder, InTransaction
-// returns ErrLockLost, and the guard is lost.
+// If another process takes the lock over during a transaction of the holder, InTransaction returns
+// ErrLockLost, and the guard is lost.
 func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) { // B2
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -88,8 +88,8 @@ func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) { // B2
 	})
 }
 
-// If the given function fails, the outcome is unknown, or the context ends, InTransaction
-// returns an error with the reason. The guard stays valid.
+// If the given function fails, the outcome is unknown, or the context ends, InTransaction returns
+// an error with the reason. The guard stays valid.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -119,8 +119,7 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
-// The context that InTransaction passes to the given function ends at the guard's
-// deadline.
+// The context that InTransaction passes to the given function ends at the guard's deadline.
 func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -137,8 +136,8 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	})
 }
 
-// A second transaction of the same guard waits for the first. The wait ends when the
-// context of the second call ends or the guard is released.
+// A second transaction of the same guard waits for the first. The wait ends when the context of the
+// second call ends or the guard is released.
 func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -165,9 +164,9 @@ func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
 	})
 }
 
-// A transaction must not contain another transaction of the same lock. If the inner call
-// of InTransaction gets the context of the outer transaction, it returns ErrBadOption at
-// once. With another context, it waits until that context ends.
+// A transaction must not contain another transaction of the same lock. If the inner call of
+// InTransaction gets the context of the outer transaction, it returns ErrBadOption at once. With
+// another context, it waits until that context ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -199,8 +198,8 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// Fenced returns an error if the lock may have several holders. It accepts a semaphore
-// with one permit.
+// Fenced returns an error if the lock may have several holders. It accepts a semaphore with one
+// permit.
 func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -217,8 +216,8 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	})
 }
 
-// If a reader loses its shared lock, its transaction fails. The transaction of another
-// reader succeeds.
+// If a reader loses its shared lock, its transaction fails. The transaction of another reader
+// succeeds.
 func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -229,8 +228,8 @@ func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	})
 }
 
-// If the transaction of LockInTransaction commits, the next holder gets a larger fence. If
-// the transaction aborts, the lock document does not change.
+// If the transaction of LockInTransaction commits, the next holder gets a larger fence. If the
+// transaction aborts, the lock document does not change.
 func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

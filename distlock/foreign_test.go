@@ -51,8 +51,8 @@ func (m manager) ping() {
 
 func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
 
-// aMinute sets a takeover time of a minute. For a holder of MongoDB's lock manager, a
-// contender still waits 15 minutes.
+// aMinute sets a takeover time of a minute. For a holder of MongoDB's lock manager, a contender
+// still waits 15 minutes.
 func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second }
 
 // The process calls TryLock every ten seconds. Each call must return ErrHeld.
@@ -63,8 +63,8 @@ func (p *proc) refused(name string, during time.Duration) {
 	}
 }
 
-// A contender watches a holder of MongoDB's lock manager for ForeignTakeover before it takes
-// the lock over. The contender does not write to the holder's ping.
+// A contender watches a holder of MongoDB's lock manager for ForeignTakeover before it takes the
+// lock over. The contender does not write to the holder's ping.
 func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours  bool // the document has fields of this package
@@ -99,8 +99,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
-			// No contender condemned the manager, so it can hold the lock again under the
-			// same process id.
+			// No contender condemned the manager, so it can hold the lock again under the same process id.
 			assert.Must(t, g.Release())
 			own.take("a")
 			own.ping()
@@ -112,17 +111,17 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 	}
 }
 
-// mark condemns the ping document of MongoDB's lock manager. Contenders of this version
-// never do this.
+// mark condemns the ping document of MongoDB's lock manager. Contenders of this version never do
+// this.
 func (m manager) mark() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) {
 		doc["condemned"] = bson.M{"by": "a contender", "at": time.Now(), "evidence": "no ping document"}
 	})
 }
 
-// If a dead holder of this package has no ping document, a contender inserts a condemned
-// ping document after the takeover time of the holder. Then a third process takes over the
-// other locks of the dead holder at once.
+// If a dead holder of this package has no ping document, a contender inserts a condemned ping
+// document after the takeover time of the holder. Then a third process takes over the other locks
+// of the dead holder at once.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
@@ -142,8 +141,8 @@ func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	})
 }
 
-// Before a contender takes over a lock of MongoDB's lock manager, it reads the lock two
-// more times. If a read shows a change, the contender does not take the lock over.
+// Before a contender takes over a lock of MongoDB's lock manager, it reads the lock two more times.
+// If a read shows a change, the contender does not take the lock over.
 func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	for name, c := range map[string]struct {
 		before fault.Op // the step that the change precedes
@@ -182,8 +181,8 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 	}
 }
 
-// If a waiter has no ping document, other processes evict it after the takeover time that
-// is stored in its queue entry.
+// If a waiter has no ping document, other processes evict it after the takeover time that is stored
+// in its queue entry.
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

@@ -20,8 +20,8 @@ import (
 // quick sets a takeover time of two minutes, because tests with a full queue are slow.
 func quick(c *distlock.Config) { c.Takeover, c.Ping = 2*time.Minute, 10*time.Second }
 
-// fill starts as many processes as the queue has places, and queues one waiter in each. If p
-// is killed, these processes are killed too. The returned function ends the waits.
+// fill starts as many processes as the queue has places, and queues one waiter in each. If p is
+// killed, these processes are killed too. The returned function ends the waits.
 func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()) {
 	w.t.Helper()
 	var leave []func()
@@ -41,8 +41,8 @@ func (w *world) fill(p *proc, name string, opts ...distlock.Option) (left func()
 	}
 }
 
-// While a queue is full of living waiters, a contender that waits for a place only reads.
-// It does not try to enter the queue and condemns no process.
+// While a queue is full of living waiters, a contender that waits for a place only reads. It does
+// not try to enter the queue and condemns no process.
 func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -65,8 +65,8 @@ func TestLock_FullLineOfTheLiving_IsReadAndNotWritten(t *testing.T) {
 	})
 }
 
-// A process that waits for a place in a full queue rarely reads the lock, even if the
-// document changes often.
+// A process that waits for a place in a full queue rarely reads the lock, even if the document
+// changes often.
 func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,8 +87,8 @@ func TestLock_FullLineThatTurns_IsReadSeldom(t *testing.T) {
 	})
 }
 
-// Callers whose number of permits differs from the lock's number must wait. Meanwhile a
-// caller of the same process with the right number can acquire a free permit.
+// Callers whose number of permits differs from the lock's number must wait. Meanwhile a caller of
+// the same process with the right number can acquire a free permit.
 func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		dead, b := w.start(nil), w.start(nil)
@@ -110,8 +110,8 @@ func TestLock_AnotherLimitWaited_OthersOfTheProcessEnter(t *testing.T) {
 // span is the time for which a caller held the lock.
 type span struct{ from, to time.Time }
 
-// crowd lets each caller of each process hold the lock once. It returns the spans in the
-// order of their ends.
+// crowd lets each caller of each process hold the lock once. It returns the spans in the order of
+// their ends.
 func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -138,9 +138,8 @@ func (w *world) crowd(hold time.Duration, counts map[*proc]int) []span {
 	return spans
 }
 
-// With more than a hundred waiters, a hand-over is fast. With a grant stream, the lock is
-// never free between two holders. With polling, it is free for at most 100 ms, and for 12
-// ms on average.
+// With more than a hundred waiters, a hand-over is fast. With a grant stream, the lock is never
+// free between two holders. With polling, it is free for at most 100 ms, and for 12 ms on average.
 func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	const hold = 10 * time.Millisecond
 	for name, counts := range map[string][]int{
@@ -179,8 +178,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 						enters, looks = enters+p.store.Count(fault.Enter), looks+p.store.Count(fault.Look)
 					}
 					t.Logf("entered %d times, read %d times", enters, looks)
-					// At each hand-over, the process of the old holder and the process of
-					// the new holder may both try to enter the queue.
+					// At each hand-over, the process of the old holder and the process of the new holder may both
+					// try to enter the queue.
 					if most := total + total*min(2, len(counts))/2; enters > most {
 						t.Errorf("%d times entered for %d turns", enters, total)
 					}
@@ -190,8 +189,8 @@ func TestLock_MoreThanHundredWaiters_LockDoesNotStandFree(t *testing.T) {
 	}
 }
 
-// If a place in a full queue becomes free, a process that waits for a place takes it
-// within 1.25 PollMax.
+// If a place in a full queue becomes free, a process that waits for a place takes it within 1.25
+// PollMax.
 func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -210,8 +209,8 @@ func TestLock_QueueGivesUp_TheNextFindsRoom(t *testing.T) {
 	})
 }
 
-// If a caller is refused and the lock document does not show why, the caller pauses before
-// each new try.
+// If a caller is refused and the lock document does not show why, the caller pauses before each new
+// try.
 func TestLock_RefusedWithoutAReasonThatShows_Pauses(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"full": catalog.ErrQueueFull, "limit": &catalog.PermitMismatchError{Name: "a", Recorded: 3},

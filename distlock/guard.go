@@ -17,13 +17,12 @@ import (
 	"mongodlm/pinger"
 )
 
-// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its
-// [TryGuard.Deadline]. Every acknowledged ping of the process extends the deadline. A lost
-// guard stays lost.
+// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline].
+// Every acknowledged ping of the process extends the deadline. A lost guard stays lost.
 //
-// A TryGuard is safe for concurrent use and must not be copied. Any goroutine may release it.
-// If an unreleased guard and its contexts become unreachable, the lock is released after the
-// next ping, with a warning in the log.
+// A TryGuard is safe for concurrent use and must not be copied. Any goroutine may release it. If an
+// unreleased guard and its contexts become unreachable, the lock is released after the next ping,
+// with a warning in the log.
 type TryGuard struct {
 	h        *holding
 	ctx      *guardContext
@@ -68,22 +67,21 @@ type holding struct {
 	outcome  error         // of the release, once freed is closed
 }
 
-// The lineage of a context lists the guards from whose contexts the context derives. A
-// caller with that context holds these guards.
+// The lineage of a context lists the guards from whose contexts the context derives. A caller with
+// that context holds these guards.
 
 type lineageKey struct{}
 
-// A lineage is a linked list: the guard that was acquired last, and the lineage of the
-// earlier guards.
+// A lineage is a linked list: the guard that was acquired last, and the lineage of the earlier
+// guards.
 type lineage struct {
 	h     *holding
 	above *lineage
 }
 
-// A guardContext is the context that [TryGuard.Context] and [Guards.Context] return. It
-// refers to the guards, so that the guards stay reachable while a caller has the context
-// or a derived one. If a derived context is never cancelled, the lock stays held, which
-// is safe.
+// A guardContext is the context that [TryGuard.Context] and [Guards.Context] return. It refers to
+// the guards, so that the guards stay reachable while a caller has the context or a derived one. If
+// a derived context is never cancelled, the lock stays held, which is safe.
 type guardContext struct {
 	context.Context     // the holding's context
 	keeps           any // the guard or the guards
@@ -98,27 +96,26 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
 // Process returns the process id under which the lock is held.
 func (g *TryGuard) Process() string { return g.h.process }
 
-// Fence returns the fencing token. It is larger than the token of every earlier guard of
-// the same lock name, also after releases, takeovers, breaks and deletions. The protected
-// resource should refuse a write whose fence is smaller than the largest one that it has
-// seen. With [Shared] and [Permits] several fences are valid at the same time. Other
-// programs, such as MongoDB's own lock manager, hold locks without a fence. Fence does no
-// I/O.
+// Fence returns the fencing token. It is larger than the token of every earlier guard of the same
+// lock name, also after releases, takeovers, breaks and deletions. The protected resource should
+// refuse a write whose fence is smaller than the largest one that it has seen. With [Shared] and
+// [Permits] several fences are valid at the same time. Other programs, such as MongoDB's own lock
+// manager, hold locks without a fence. Fence does no I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence that the previous holder was dead. If an operator
-// broke the lock, it returns "broken: " and the reason. Otherwise it returns "".
+// TakeoverEvidence returns the evidence that the previous holder was dead. If an operator broke the
+// lock, it returns "broken: " and the reason. Otherwise it returns "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
-// Context returns a context that ends when the guard is lost or released, or when the Manager
-// is closed. It also ends with the context of the acquisition, but then the lock stays held.
-// Its [context.Cause] matches ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
+// Context returns a context that ends when the guard is lost or released, or when the Manager is
+// closed. It also ends with the context of the acquisition, but then the lock stays held. Its
+// [context.Cause] matches ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
-// Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the
-// guard was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
-// [ErrBadOption] for a nil guard. Every call reads the clock, so a paused process detects the
-// loss before a timer runs. No I/O.
+// Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the guard
+// was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
+// [ErrBadOption] for a nil guard. Every call reads the clock, so a paused process detects the loss
+// before a timer runs. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -130,9 +127,9 @@ func (g *TryGuard) Err() error {
 	return err
 }
 
-// Deadline returns the time, by the local wall clock, until which the guard is trusted if
-// no further ping is acknowledged. If the guard's [Lease] ends earlier, Deadline returns
-// the end of the lease. Use Err to decide whether to trust the guard. No I/O.
+// Deadline returns the time, by the local wall clock, until which the guard is trusted if no
+// further ping is acknowledged. If the guard's [Lease] ends earlier, Deadline returns the end of
+// the lease. Use Err to decide whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -142,9 +139,9 @@ func (g *TryGuard) Deadline() time.Time {
 }
 
 // Verify asks the server whether this guard holds the lock. It sends one read, which is
-// linearizable on a replica set. Nil means that the guard held the lock at some instant
-// during the call. A *LostError means that the guard is lost. Errors: as Err; any other
-// error means that the server did not answer.
+// linearizable on a replica set. Nil means that the guard held the lock at some instant during the
+// call. A *LostError means that the guard is lost. Errors: as Err; any other error means that the
+// server did not answer.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -157,9 +154,9 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Reenter acquires the lock once more for a caller that holds this guard, and returns
-// another guard. Each guard must be released. All guards have the same session, fence and
-// deadline. The contexts of all guards end with the last release. No I/O. Errors: as Err.
+// Reenter acquires the lock once more for a caller that holds this guard, and returns another
+// guard. Each guard must be released. All guards have the same session, fence and deadline. The
+// contexts of all guards end with the last release. No I/O. Errors: as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
@@ -224,15 +221,14 @@ func (h *holding) lose(cause error) {
 	}
 }
 
-// endLost does the same as lose, but without the report. It returns false if the guard had
-// already ended.
+// endLost does the same as lose, but without the report. It returns false if the guard had already
+// ended.
 func (h *holding) endLost(cause error) bool {
 	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
 }
 
-// reportLoss reports a loss once, after the acquisition and before the release. If the guard
-// is not lost, it does nothing. It waits while another goroutine reports the acquisition or
-// the same loss.
+// reportLoss reports a loss once, after the acquisition and before the release. If the guard is not
+// lost, it does nothing. It waits while another goroutine reports the acquisition or the same loss.
 func (h *holding) reportLoss() {
 	var lost *LostError
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
@@ -247,8 +243,8 @@ func (h *holding) reportLoss() {
 	h.report(EventLost, 0, lost)
 }
 
-// report sends an event of a guard to the Observer. The parameter took is the duration of
-// a release, else 0.
+// report sends an event of a guard to the Observer. The parameter took is the duration of a
+// release, else 0.
 func (h *holding) report(kind EventKind, took time.Duration, err error) {
 	if h.m.events == nil {
 		return
@@ -309,8 +305,8 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// newGuard returns a guard of a holding. If the guard becomes unreachable without a release,
-// the garbage collector calls dropped.
+// newGuard returns a guard of a holding. If the guard becomes unreachable without a release, the
+// garbage collector calls dropped.
 func newGuard(h *holding) *TryGuard {
 	g := &TryGuard{h: h}
 	g.cleanup = runtime.AddCleanup(g, dropped, h)
@@ -338,9 +334,9 @@ func (h *holding) transaction(ctx context.Context) *transaction {
 	return t
 }
 
-// apart prevents transactions of the guard until the returned function is called. First
-// it waits for a running transaction, for at most Config.CommandTimeout. If ctx belongs
-// to the running transaction, apart does nothing.
+// apart prevents transactions of the guard until the returned function is called. First it waits
+// for a running transaction, for at most Config.CommandTimeout. If ctx belongs to the running
+// transaction, apart does nothing.
 func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	if h.transaction(ctx) != nil {
 		return func() {}, nil
@@ -356,8 +352,8 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// owned returns the unreleased guards of a lock in the lineage of ctx. Lost guards are
-// included, because their lock is held until a release or a takeover.
+// owned returns the unreleased guards of a lock in the lineage of ctx. Lost guards are included,
+// because their lock is held until a release or a takeover.
 func owned(ctx context.Context, name string) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {
@@ -368,8 +364,8 @@ func owned(ctx context.Context, name string) (own []*holding) {
 	return own
 }
 
-// heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller
-// holds. It sends no command.
+// heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller holds.
+// It sends no command.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
 	if o.checked || o.bounded && o.wait == 0 {
 		return nil // checked before, or the call does not wait
@@ -378,9 +374,9 @@ func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOption
 	for _, h := range owned(ctx, name) {
 		switch {
 		case h.m != m || h.limit != o.limit || h.err() != nil:
-			// The new call does not wait for this guard. The guard may belong to another Manager,
-			// and so to another store. It may be lost. If it has another limit, the server refuses
-			// the call immediately.
+			// The new call does not wait for this guard. The guard may belong to another Manager, and so to
+			// another store. It may be lost. If it has another limit, the server refuses the call
+			// immediately.
 			continue
 		case o.mode == catalog.Permit:
 			if permits++; permits < int(o.limit) {

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// collected returns a Manager and a function that reports whether a lock is held. The
-// Manager uses the real clock, because the garbage collector does not use virtual time.
+// collected returns a Manager and a function that reports whether a lock is held. The Manager uses
+// the real clock, because the garbage collector does not use virtual time.
 func collected(t *testing.T) (*distlock.Manager, func(name string) bool) {
 	t.Helper()
 	mem := memcatalog.New(memcatalog.Options{})
@@ -37,8 +37,8 @@ func collect(m *distlock.Manager) {
 	}
 }
 
-// If the program no longer references an unreleased guard, its context or a derived
-// context, the process releases the lock.
+// If the program no longer references an unreleased guard, its context or a derived context, the
+// process releases the lock.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -79,8 +79,8 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 
 type key struct{}
 
-// If a goroutine keeps only the Done channel of an unreleased guard, the process releases
-// the lock and closes the channel.
+// If a goroutine keeps only the Done channel of an unreleased guard, the process releases the lock
+// and closes the channel.
 func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -101,8 +101,8 @@ func TestGuardContext_DoneAlone_IsToldOfTheEnd(t *testing.T) {
 	<-told // the test's time limit bounds this wait
 }
 
-// If context.AfterFunc has registered a function on the context of an unreleased guard,
-// the lock stays held.
+// If context.AfterFunc has registered a function on the context of an unreleased guard, the lock
+// stays held.
 func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -119,8 +119,8 @@ func TestGuardContext_AfterFunc_KeepsTheLock(t *testing.T) {
 	<-ended
 }
 
-// If the program no longer references any guard of one LockAll, the process releases all
-// their locks together.
+// If the program no longer references any guard of one LockAll, the process releases all their
+// locks together.
 func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	t.Parallel()
 	m, held := collected(t)
@@ -143,8 +143,8 @@ func TestGuardContext_LockAllDropped_AllAtOnce(t *testing.T) {
 	runtime.KeepAlive(last)
 }
 
-// If the context of an acquisition ends, the guard's context and the contexts derived from
-// it end with the same error.
+// If the context of an acquisition ends, the guard's context and the contexts derived from it end
+// with the same error.
 func TestGuardContext_Err_IsThatOfTheAcquisition(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

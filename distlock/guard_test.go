@@ -19,9 +19,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A holder that is cut off from the server loses its guard at the deadline. Err and the
-// context of the guard report the loss. The guard stays lost when the server can be
-// reached again.
+// A holder that is cut off from the server loses its guard at the deadline. Err and the context of
+// the guard report the loss. The guard stays lost when the server can be reached again.
 func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) { // D2, I4, R4
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -44,8 +43,8 @@ func TestGuard_CutOff_LostAtTheDeadline(t *testing.T) { // D2, I4, R4
 	})
 }
 
-// If the deadline passes while Verify waits for a reply, the guard is lost, even if the
-// reply shows that its session still holds the lock.
+// If the deadline passes while Verify waits for a reply, the guard is lost, even if the reply shows
+// that its session still holds the lock.
 func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) { // R4
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) { c.CommandTimeout = 3 * pingTime })
@@ -71,8 +70,8 @@ func TestGuard_Verify_AnsweredAfterTheDeadline_IsLost(t *testing.T) { // R4
 	})
 }
 
-// If the context of the acquisition ends, the guard's context ends too, but the lock is held
-// until Release.
+// If the context of the acquisition ends, the guard's context ends too, but the lock is held until
+// Release.
 func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) { // K5, K6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -90,8 +89,8 @@ func TestGuard_ParentContextEnds_StillHeldUntilRelease(t *testing.T) { // K5, K6
 	})
 }
 
-// Release tries three times, with pauses of 2 s and 4 s. If all tries fail, the process
-// releases the lock after its next ping.
+// Release tries three times, with pauses of 2 s and 4 s. If all tries fail, the process releases
+// the lock after its next ping.
 func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -116,8 +115,8 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	})
 }
 
-// The process repeats a failed release after each ping, even if it cannot read the list of
-// its sessions.
+// The process repeats a failed release after each ping, even if it cannot read the list of its
+// sessions.
 func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -132,8 +131,8 @@ func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
 	})
 }
 
-// If the reply to a release is lost, Release tries again and returns nil. The second try
-// does not release the lock of the next holder.
+// If the reply to a release is lost, Release tries again and returns nil. The second try does not
+// release the lock of the next holder.
 func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -217,8 +216,8 @@ func TestDo_Panic_Releases(t *testing.T) { // C6
 	})
 }
 
-// If several goroutines release one guard, the process sends one release, and all calls
-// return its result. If the context of Do ends first, Do returns without that result.
+// If several goroutines release one guard, the process sends one release, and all calls return its
+// result. If the context of Do ends first, Do returns without that result.
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -247,8 +246,8 @@ func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	})
 }
 
-// If Release hangs because the server does not answer, it returns soon after a concurrent
-// Close. The error reports that the lock may still be held.
+// If Release hangs because the server does not answer, it returns soon after a concurrent Close.
+// The error reports that the lock may still be held.
 func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -272,9 +271,9 @@ func TestRelease_DuringClose_ServerHangs_SaysSo(t *testing.T) {
 	})
 }
 
-// Err, Verify, Renew, Fenced, InTransaction, PutFirst and Reenter of a released guard
-// return ErrReleased, even if another guard of the same acquisition still holds the lock.
-// The same methods of a nil guard return ErrBadOption.
+// Err, Verify, Renew, Fenced, InTransaction, PutFirst and Reenter of a released guard return
+// ErrReleased, even if another guard of the same acquisition still holds the lock. The same methods
+// of a nil guard return ErrBadOption.
 func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -306,8 +305,8 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 	})
 }
 
-// If the logger panics during TryLock, the panic reaches the caller, and the lock is
-// released later. If the logger panics during Close, Close still releases all locks.
+// If the logger panics during TryLock, the panic reaches the caller, and the lock is released
+// later. If the logger panics during Close, Close still releases all locks.
 func TestLogger_Panics_LocksAreGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var panics atomic.Bool

@@ -113,8 +113,8 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 	return ctx, done, nil
 }
 
-// A LockInfo is one holder or waiter of a lock. The texts are not escaped: escape them
-// before display. Times and ages are those of the server's clock.
+// A LockInfo is one holder or waiter of a lock. The texts are not escaped: escape them before
+// display. Times and ages are those of the server's clock.
 type LockInfo struct {
 	Name     string        // name of the lock
 	Place    int           // place in the queue: 1 for the next; 0 for a holder
@@ -145,9 +145,9 @@ type LockInfo struct {
 	Self      bool            // true for the process of the Inspector's Manager
 }
 
-// Gone reports whether the process of a waiter is condemned or has missed two pings. The
-// lock is then granted to another waiter. If the process has no ping document, or if the
-// document contains no ping interval, Gone reports true after the takeover time.
+// Gone reports whether the process of a waiter is condemned or has missed two pings. The lock is
+// then granted to another waiter. If the process has no ping document, or if the document contains
+// no ping interval, Gone reports true after the takeover time.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -155,11 +155,11 @@ func (i LockInfo) Gone() bool {
 	return i.Condemned || i.HasPing && i.PingAge > cmp.Or(2*i.PingEvery, i.Takeover, defaultTakeover)
 }
 
-// Locks lists all locks by name, held or not. It yields a row for each holder. For a free
-// lock it yields a row for the last holder. For a document that cannot be parsed it yields a
+// Locks lists all locks by name, held or not. It yields a row for each holder. For a free lock it
+// yields a row for the last holder. For a document that cannot be parsed it yields a
 // *MalformedError and continues. Any other error ends the listing: [ErrUnavailable],
-// *PrivilegeError, [ErrClosed], the cause of ctx. Locks sends one command for each page of
-// the reply.
+// *PrivilegeError, [ErrClosed], the cause of ctx. Locks sends one command for each page of the
+// reply.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
@@ -170,9 +170,9 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock. It returns the same rows as Locks and Waiters. A lock without a
-// document has no rows. Holder sends one command, or three on the embedded server. Errors: as
-// Locks; [ErrBadName].
+// Holder reads one lock. It returns the same rows as Locks and Waiters. A lock without a document
+// has no rows. Holder sends one command, or three on the embedded server. Errors: as Locks;
+// [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
@@ -277,32 +277,30 @@ func pulseOf(seen catalog.Snapshot, p catalog.Participant) catalog.PingState {
 	return seen.Pings[p.Process]
 }
 
-// fenced reports whether a holder raised the fence when it acquired the lock. A foreign
-// holder does not raise the fence. A holder is not foreign if its mode is shared or
-// permit, or if its ping contains the fields of this package.
+// fenced reports whether a holder raised the fence when it acquired the lock. A foreign holder does
+// not raise the fence. A holder is not foreign if its mode is shared or permit, or if its ping
+// contains the fields of this package.
 func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
 
-// Break frees a lock by force if the lock is still held with the given fence. If a
-// session (LockInfo.Session) is given, the holder must also have that session. The
-// session is required for a foreign holder and for a holder without a ping
-// (LockInfo.BySession). Break writes the reason why into the document, raises the fence,
-// changes the session, and grants the lock to the next waiter. Break passes over waiters
-// that are dead or have missed two pings. If the lock has several holders, Break removes
-// only the holder with the given fence.
+// Break frees a lock by force if the lock is still held with the given fence. If a session
+// (LockInfo.Session) is given, the holder must also have that session. The session is required for
+// a foreign holder and for a holder without a ping (LockInfo.BySession). Break writes the reason
+// why into the document, raises the fence, changes the session, and grants the lock to the next
+// waiter. Break passes over waiters that are dead or have missed two pings. If the lock has several
+// holders, Break removes only the holder with the given fence.
 //
-// Break can let two holders in. A living holder trusts its guard until its next ping, for
-// at most Config.Ping and one command. Make sure that the holder is dead or stopped, or
-// that the protected resource checks the fence. A guard of the Inspector's own Manager is
-// lost immediately.
+// Break can let two holders in. A living holder trusts its guard until its next ping, for at most
+// Config.Ping and one command. Make sure that the holder is dead or stopped, or that the protected
+// resource checks the fence. A guard of the Inspector's own Manager is lost immediately.
 //
-// Break returns a row for each process that was granted the lock. Without a grant it returns
-// one row whose field Held is false, or no row if other holders remain.
+// Break returns a row for each process that was granted the lock. Without a grant it returns one
+// row whose field Held is false, or no row if other holders remain.
 //
 // Errors: as Locks; those of [New] for an unfit server; [ErrFenceMismatch]; [ErrBadName];
-// [ErrBadOption] for two sessions, and for a reason that is empty or longer than 1,016
-// bytes; [ErrOutcomeUnknown]; *MalformedError.
+// [ErrBadOption] for two sessions, and for a reason that is empty or longer than 1,016 bytes;
+// [ErrOutcomeUnknown]; *MalformedError.
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {
@@ -360,10 +358,10 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 var errForeign = errors.New(
 	"its holder is foreign, and raises no fence; give the session of the holder")
 
-// breakLock frees a lock with one holder and no waiters. From any other lock it removes one
-// holder, and grants the lock to the next waiter in the same command. Before the command is
-// sent, breakLock calls the function end with the holder's session. It returns the removed
-// holder, and the rows for Break to return.
+// breakLock frees a lock with one holder and no waiters. From any other lock it removes one holder,
+// and grants the lock to the next waiter in the same command. Before the command is sent, breakLock
+// calls the function end with the holder's session. It returns the removed holder, and the rows for
+// Break to return.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
 	read, err := catalog.LookAt(ctx, i.store, name)
@@ -406,12 +404,12 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 	return seen, now, err
 }
 
-// removeSilent removes the waiters that are gone, with one command each, so that the break
-// does not grant them the lock. If the parameter alone is false, other holders remain after
-// the break. Exclusive waiters then stay, because the break does not grant them the lock.
+// removeSilent removes the waiters that are gone, with one command each, so that the break does not
+// grant them the lock. If the parameter alone is false, other holders remain after the break.
+// Exclusive waiters then stay, because the break does not grant them the lock.
 //
-// removeSilent returns the number of remaining waiters, and the processes that were granted
-// the lock. It ignores errors: the break that follows reports its own.
+// removeSilent returns the number of remaining waiters, and the processes that were granted the
+// lock. It ignores errors: the break that follows reports its own.
 func (i *Inspector) removeSilent(ctx context.Context, read catalog.Snapshot, alone bool) (
 	waiters int, now []LockInfo) {
 	for _, w := range i.waiters(read) {

@@ -57,8 +57,8 @@ func TestInspector_Reads_PingsNothing(t *testing.T) {
 	})
 }
 
-// Holder returns a holder of the lock. It returns nil if the lock is free or was never
-// acquired, and ErrBadName for an invalid name.
+// Holder returns a holder of the lock. It returns nil if the lock is free or was never acquired,
+// and ErrBadName for an invalid name.
 func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -87,9 +87,8 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 	})
 }
 
-// For a missing lock, the method Holder of an Inspector returns no holders. For a
-// malformed lock, it returns an error. After Close, the methods of an Inspector return
-// ErrClosed.
+// For a missing lock, the method Holder of an Inspector returns no holders. For a malformed lock,
+// it returns an error. After Close, the methods of an Inspector return ErrClosed.
 func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		i, _ := w.inspector()
@@ -128,8 +127,8 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 	})
 }
 
-// PutFirst returns an error for a shared, lost, released or nil guard, and if the given
-// waiter is not queued. The lock does not change.
+// PutFirst returns an error for a shared, lost, released or nil guard, and if the given waiter is
+// not queued. The lock does not change.
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

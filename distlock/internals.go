@@ -22,14 +22,14 @@ func (m *Manager) Internal(leading.Key) internals { return internals{m} }
 // elections, loops, schedules and queues.
 type internals struct{ m *Manager }
 
-// Standby returns the lock for a candidate or a follower, which waits as long as the
-// holder lives. Stats.OldestWait does not include this wait. No I/O.
+// Standby returns the lock for a candidate or a follower, which waits as long as the holder lives.
+// Stats.OldestWait does not include this wait. No I/O.
 func (in internals) Standby(name string) *DistributedLock {
 	return &DistributedLock{in.m, name, true}
 }
 
-// Database returns the database of the locks, with the client of the locks. If Config.Catalog
-// is set, Database returns nil.
+// Database returns the database of the locks, with the client of the locks. If Config.Catalog is
+// set, Database returns nil.
 func (in internals) Database() *mongo.Database {
 	if in.m.client == nil {
 		return nil
@@ -38,23 +38,22 @@ func (in internals) Database() *mongo.Database {
 }
 
 // Use marks a guard as in use by a function, until the returned function done is called.
-// Manager.Close ends the guard, but releases the lock only after this call. The caller of
-// Use must then check the guard's Err, and must not start the function after an error. No
-// I/O.
+// Manager.Close ends the guard, but releases the lock only after this call. The caller of Use must
+// then check the guard's Err, and must not start the function after an error. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
-// Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx
-// ends. If a lock has several holders, Watch yields the first. A request to release the lock
+// Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
+// If a lock has several holders, Watch yields the first. A request to release the lock
 // (LockInfo.YieldBy) is also a change.
 //
-// About every Config.PollMax, the process reads all names that it watches, with one
-// command for each hundred names, or three commands on the embedded server. Between two
-// reads, or while the caller handles a value, several changes can occur. Watch then
-// yields only the last change. The fences show the number of acquisitions in between.
+// About every Config.PollMax, the process reads all names that it watches, with one command for
+// each hundred names, or three commands on the embedded server. Between two reads, or while the
+// caller handles a value, several changes can occur. Watch then yields only the last change. The
+// fences show the number of acquisitions in between.
 //
-// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError.
-// After that, the watch continues with the next successful read. The last value is the error
-// that ends the watch: the cause of ctx, ErrClosed, ErrBadName.
+// A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. After
+// that, the watch continues with the next successful read. The last value is the error that ends
+// the watch: the cause of ctx, ErrClosed, ErrBadName.
 func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo, error] {
 	m := in.m
 	return func(yield func(*LockInfo, error) bool) {
@@ -95,14 +94,14 @@ func (in internals) Watch(ctx context.Context, name string) iter.Seq2[*LockInfo,
 	}
 }
 
-// RequestYield asks the holder to release the lock: see LockInfo.YieldBy and YieldWhy. The
-// request in the lock document names the holder's session, so a later holder does not receive
-// it. A request replaces an earlier request. The parameter why is at most 1 KiB of valid
-// UTF-8 without NUL. RequestYield sends a read and a compare-and-set.
+// RequestYield asks the holder to release the lock: see LockInfo.YieldBy and YieldWhy. The request
+// in the lock document names the holder's session, so a later holder does not receive it. A request
+// replaces an earlier request. The parameter why is at most 1 KiB of valid UTF-8 without NUL.
+// RequestYield sends a read and a compare-and-set.
 //
-// Errors: ErrNotHeld if the lock is free, shared or held by permits; ErrBadName;
-// ErrBadOption; ErrOutcomeUnknown, after which the caller may ask again; ErrUnavailable;
-// ErrClosed; *MalformedError.
+// Errors: ErrNotHeld if the lock is free, shared or held by permits; ErrBadName; ErrBadOption;
+// ErrOutcomeUnknown, after which the caller may ask again; ErrUnavailable; ErrClosed;
+// *MalformedError.
 func (in internals) RequestYield(ctx context.Context, name, why string) error {
 	m := in.m
 	if err := checkName(name); err != nil {
@@ -123,15 +122,15 @@ func (in internals) RequestYield(ctx context.Context, name, why string) error {
 	return changing("request the yield of", name, err, leading.ErrNotHeld)
 }
 
-// PutFirst moves a waiter to the front of the queue, so that the release of this guard
-// grants the lock to that waiter. The parameter waiter is the session of that waiter, as in
-// LockInfo. If PutFirst is called several times, the last call counts. If the waiter has
-// left the queue, the release grants the lock to the next waiter. PutFirst sends a read and
-// a compare-and-set. If ctx comes from InTransaction, both are part of the transaction.
+// PutFirst moves a waiter to the front of the queue, so that the release of this guard grants the
+// lock to that waiter. The parameter waiter is the session of that waiter, as in LockInfo. If
+// PutFirst is called several times, the last call counts. If the waiter has left the queue, the
+// release grants the lock to the next waiter. PutFirst sends a read and a compare-and-set. If ctx
+// comes from InTransaction, both are part of the transaction.
 //
-// Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a
-// permit; ErrOutcomeUnknown, after which PutFirst may be called again; ErrUnavailable;
-// *MalformedError; *LostError.
+// Errors: as the guard's Err; ErrNotQueued; ErrBadOption for a guard that is shared or a permit;
+// ErrOutcomeUnknown, after which PutFirst may be called again; ErrUnavailable; *MalformedError;
+// *LostError.
 func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.ObjectID) error {
 	if err := g.Err(); err != nil {
 		return err
@@ -159,8 +158,8 @@ func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.Objec
 	return changing("put a waiter first in the queue of", name, err, leading.ErrNotQueued)
 }
 
-// changing adds the operation and the lock's name to err. It replaces an error that
-// matches [catalog.ErrNoMatch] by the error mismatch.
+// changing adds the operation and the lock's name to err. It replaces an error that matches
+// [catalog.ErrNoMatch] by the error mismatch.
 func changing(verb, name string, err, mismatch error) error {
 	switch {
 	case err == nil:

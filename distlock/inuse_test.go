@@ -17,8 +17,8 @@ import (
 
 // whileClosing closes a process that runs Do, while another process waits for the lock. The
 // parameter within is the time limit of Close. The parameter work is the time for which the
-// function given to Do runs after its context has ended. The returned durations count from
-// the start of Do.
+// function given to Do runs after its context has ended. The returned durations count from the
+// start of Do.
 func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	p *proc, ended, closed, did, next time.Duration, closing, doing error,
 ) {
@@ -71,8 +71,8 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 	return p, ended, closed, did, next, closing, doing
 }
 
-// Close waits until the function given to Do returns, and the process pings meanwhile.
-// Then Close releases the lock, and the next waiter acquires it.
+// Close waits until the function given to Do returns, and the process pings meanwhile. Then Close
+// releases the lock, and the next waiter acquires it.
 func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const work = 40 * time.Minute
@@ -90,9 +90,8 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// If the function given to Do runs on, Close returns when the context of Close ends. The
-// error names the lock that stays held. Another process acquires that lock after the
-// takeover time.
+// If the function given to Do runs on, Close returns when the context of Close ends. The error
+// names the lock that stays held. Another process acquires that lock after the takeover time.
 func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	for name, work := range map[string]time.Duration{"returns": time.Minute, "runs on": time.Hour} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
@@ -113,8 +112,7 @@ func TestClose_FunctionRunsOn_IsLeftToTheTakeover(t *testing.T) {
 	}
 }
 
-// If Close releases the lock before Do has called the given function, Do never calls the
-// function.
+// If Close releases the lock before Do has called the given function, Do never calls the function.
 func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(func(c *distlock.Config) {
@@ -194,8 +192,8 @@ func TestClose_ByTheFunction_DoesNotHang(t *testing.T) {
 	}
 }
 
-// If a function holds two nested locks and passes its own context to Close, Close does not
-// wait for that function. Close waits for another function that uses the outer guard.
+// If a function holds two nested locks and passes its own context to Close, Close does not wait for
+// that function. Close waits for another function that uses the outer guard.
 func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)

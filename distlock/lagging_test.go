@@ -63,9 +63,8 @@ func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Durati
 	return took
 }
 
-// If the grant stream is late, waiters find their grants by polling, and the process logs
-// one warning. On a replica set, the first hand-overs may take as long as the delay of the
-// stream.
+// If the grant stream is late, waiters find their grants by polling, and the process logs one
+// warning. On a replica set, the first hand-overs may take as long as the delay of the stream.
 func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	for kind, first := range map[catalog.Kind]time.Duration{
 		catalog.Mongos: 0, catalog.ReplicaSet: 10 * time.Second,
@@ -103,8 +102,8 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 	}
 }
 
-// If a grant stream was always fast and then reports one grant very late, the waiter finds
-// this grant by polling. It does so within 1.2 PollMax, even if pings and reads are rare.
+// If a grant stream was always fast and then reports one grant very late, the waiter finds this
+// grant by polling. It does so within 1.2 PollMax, even if pings and reads are rare.
 func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		rare := func(c *distlock.Config) {
@@ -135,8 +134,8 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 	})
 }
 
-// If a late grant stream becomes fast again, the process uses it again, even behind a
-// mongos. From then on, a hand-over costs two commands and no poll.
+// If a late grant stream becomes fast again, the process uses it again, even behind a mongos. From
+// then on, a hand-over costs two commands and no poll.
 func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	for _, kind := range []catalog.Kind{catalog.Mongos, catalog.ReplicaSet} {
 		runInBubble(t, string(kind), func(t *testing.T, w *world) {
@@ -165,8 +164,8 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 	}
 }
 
-// During a long wait, a process on a replica set polls rarely. Behind a mongos, a new
-// grant stream is not trusted yet, so the process polls as often as without a stream.
+// During a long wait, a process on a replica set polls rarely. Behind a mongos, a new grant stream
+// is not trusted yet, so the process polls as often as without a stream.
 func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	for kind, most := range map[catalog.Kind]int{
 		catalog.ReplicaSet: 26, catalog.Mongos: 12*10 + 1 + 395,
@@ -186,8 +185,8 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	}
 }
 
-// With polling, the duration and the number of polls of a hand-over are bounded, for one
-// waiter and for sixteen waiters in different processes.
+// With polling, the duration and the number of polls of a hand-over are bounded, for one waiter and
+// for sixteen waiters in different processes.
 func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
 	for _, c := range []struct {
 		waiters int

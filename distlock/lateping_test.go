@@ -67,8 +67,8 @@ func (w *world) startLate() (*proc, *latePings) {
 	return p, network
 }
 
-// If a network loses pings for 14 s, the guard stays valid. It also stays valid if the
-// server applies these pings later, even an hour later.
+// If a network loses pings for 14 s, the guard stays valid. It also stays valid if the server
+// applies these pings later, even an hour later.
 func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 	for name, later := range map[string]time.Duration{
 		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
@@ -92,9 +92,8 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 	}
 }
 
-// If two processes share one process id and one session, the process that pings second
-// loses its guard. When that process releases the guard or closes, the other process keeps
-// the lock.
+// If two processes share one process id and one session, the process that pings second loses its
+// guard. When that process releases the guard or closes, the other process keeps the lock.
 func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -120,8 +119,8 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 	})
 }
 
-// While an acquisition waits for its reply, the process does not treat the new session as
-// abandoned and does not release it.
+// While an acquisition waits for its reply, the process does not treat the new session as abandoned
+// and does not release it.
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -142,8 +141,7 @@ func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	})
 }
 
-// While a release waits for its reply, the process does not count the session as
-// abandoned.
+// While a release waits for its reply, the process does not count the session as abandoned.
 func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -168,8 +166,8 @@ func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	})
 }
 
-// If a late copy of an enter command acquires the lock again after the lock was released,
-// Close releases the lock.
+// If a late copy of an enter command acquires the lock again after the lock was released, Close
+// releases the lock.
 func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

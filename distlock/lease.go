@@ -13,20 +13,18 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Lease bounds the time for which a lock is held without a renewal. The guard is lost
-// when d minus a margin has passed since the acquisition or the last [TryGuard.Renew],
-// even if the heartbeat continues. So a job that hangs loses its lock. The margin is in
-// proportion to d, as Config.Margin is to Config.Takeover. By default, a lease of 1 min
-// is trusted for 45 s.
+// Lease bounds the time for which a lock is held without a renewal. The guard is lost when d minus
+// a margin has passed since the acquisition or the last [TryGuard.Renew], even if the heartbeat
+// continues. So a job that hangs loses its lock. The margin is in proportion to d, as Config.Margin
+// is to Config.Takeover. By default, a lease of 1 min is trusted for 45 s.
 //
-// A contender takes the lock after it has watched the lease for d without a renewal, or
-// earlier by the witnesses rule of package takeover. The contender does not condemn the
-// holder's process. A dead process loses the lock after the shorter of d and the takeover
-// time.
+// A contender takes the lock after it has watched the lease for d without a renewal, or earlier by
+// the witnesses rule of package takeover. The contender does not condemn the holder's process. A
+// dead process loses the lock after the shorter of d and the takeover time.
 //
-// The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first
-// renewal, which measures the round trip. If three round trips take longer than the time
-// for which a renewal is trusted, Lock returns [ErrBadOption].
+// The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal,
+// which measures the round trip. If three round trips take longer than the time for which a renewal
+// is trusted, Lock returns [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -87,8 +85,8 @@ func leaseNotBegun(name string, fence int64, err error) error {
 	return fmt.Errorf("begin its lease: %w", err)
 }
 
-// renew sends a renewal with a new number, and returns the time of the send. A contender can
-// read that number only after the returned time.
+// renew sends a renewal with a new number, and returns the time of the send. A contender can read
+// that number only after the returned time.
 func (m *Manager) renew(ctx context.Context, s catalog.Session, l *lease) (clock.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.CommandTimeout)
 	defer cancel()
@@ -108,9 +106,9 @@ func (l *lease) over(c clock.Clock) error {
 	return nil
 }
 
-// renewed restarts the lease at the time at which the renewal was sent. If the lease has
-// already expired, renewed does nothing, because a lost guard stays lost. Only one
-// goroutine at a time may call renewed, see [holding.apart].
+// renewed restarts the lease at the time at which the renewal was sent. If the lease has already
+// expired, renewed does nothing, because a lost guard stays lost. Only one goroutine at a time may
+// call renewed, see [holding.apart].
 func (l *lease) renewed(c clock.Clock, sent clock.Reading) {
 	if l.over(c) == nil {
 		l.sent.Store(&sent)
@@ -125,13 +123,12 @@ func (l *lease) left(c clock.Clock) time.Duration {
 // deadline returns the local wall clock time at which the lease expires.
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
-// Renew restarts the guard's [Lease]. The lease counts from the send of the command. Call
-// Renew where the work makes progress, not from a timer: a lease must expire when the
-// work hangs. Renew sends one command. Concurrent calls for one guard run one after the
-// other.
+// Renew restarts the guard's [Lease]. The lease counts from the send of the command. Call Renew
+// where the work makes progress, not from a timer: a lease must expire when the work hangs. Renew
+// sends one command. Concurrent calls for one guard run one after the other.
 //
-// Errors: as Err; *LostError if the guard was lost before the reply came; [ErrBadOption]
-// if the guard has no lease. After any other error the deadline is unchanged: try again.
+// Errors: as Err; *LostError if the guard was lost before the reply came; [ErrBadOption] if the
+// guard has no lease. After any other error the deadline is unchanged: try again.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -148,8 +145,8 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 	return g.h.renew(ctx)
 }
 
-// keep renews the lease until ctx or the guard ends. The pause between two renewals is a
-// third of the time for which a renewal is trusted.
+// keep renews the lease until ctx or the guard ends. The pause between two renewals is a third of
+// the time for which a renewal is trusted.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)
@@ -204,12 +201,12 @@ func (h *holding) renew(ctx context.Context) error {
 	return failedTo("renew", h.session.Name, err)
 }
 
-// watchLease ends the guard when its lease expires, and reports the loss. It returns when
-// the guard ends.
+// watchLease ends the guard when its lease expires, and reports the loss. It returns when the guard
+// ends.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
-	// A timer stops while the machine is suspended. So the timer runs for at most one ping
-	// interval, and then the clock is read again.
+	// A timer stops while the machine is suspended. So the timer runs for at most one ping interval,
+	// and then the clock is read again.
 	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
 	timer := h.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()

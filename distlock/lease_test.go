@@ -20,9 +20,9 @@ const (
 	leaseHold = lifeTime - lifeTime/4
 )
 
-// A job that hangs loses its guard at the deadline of the lease, although the process of
-// the job pings. A waiter acquires the lock soon after the lease has expired. The process
-// keeps its other locks.
+// A job that hangs loses its guard at the deadline of the lease, although the process of the job
+// pings. A waiter acquires the lock soon after the lease has expired. The process keeps its other
+// locks.
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -63,8 +63,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
 
-// If a holder renews its lease in time, no contender takes the lock over. A renewal sends
-// one command.
+// If a holder renews its lease in time, no contender takes the lock over. A renewal sends one
+// command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -128,8 +128,8 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	})
 }
 
-// If a holder renews its lease just before a contender evicts the holder, the eviction has
-// no effect.
+// If a holder renews its lease just before a contender evicts the holder, the eviction has no
+// effect.
 func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -156,8 +156,8 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// If a lease expired long ago, a new contender takes the lock over after three ping
-// intervals, even if the duration of the lease is longer.
+// If a lease expired long ago, a new contender takes the lock over after three ping intervals, even
+// if the duration of the lease is longer.
 func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -170,8 +170,8 @@ func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
 	})
 }
 
-// If a process dies, a contender takes the lock over after the takeover time or after the
-// duration of the lease, whichever is shorter.
+// If a process dies, a contender takes the lock over after the takeover time or after the duration
+// of the lease, whichever is shorter.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	for name, c := range map[string]struct{ life, least, most time.Duration }{
 		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
@@ -233,9 +233,8 @@ func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	})
 }
 
-// An acquisition and Renew return ErrBadOption for an invalid lease. If a lease is too
-// short for the round trips to the server, the error contains the duration of a round
-// trip.
+// An acquisition and Renew return ErrBadOption for an invalid lease. If a lease is too short for
+// the round trips to the server, the error contains the duration of a round trip.
 func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -266,8 +265,8 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// If a lock is broken, Renew returns ErrLockLost. The cause of the guard's context is the
-// same error.
+// If a lock is broken, Renew returns ErrLockLost. The cause of the guard's context is the same
+// error.
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -297,8 +296,8 @@ func TestInspector_ShowsLeases(t *testing.T) {
 	})
 }
 
-// The duration of a new lease counts from the time at which the process sends the first
-// renewal. If the outcome of this renewal is unknown, the process releases the lock.
+// The duration of a new lease counts from the time at which the process sends the first renewal. If
+// the outcome of this renewal is unknown, the process releases the lock.
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
@@ -328,8 +327,8 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	})
 }
 
-// If the context of an acquisition ends before the lease expires, the guard still reports
-// its loss when the lease expires.
+// If the context of an acquisition ends before the lease expires, the guard still reports its loss
+// when the lease expires.
 func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

@@ -19,9 +19,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The hooks in hangs simulate a server that does not answer. The obedient hook returns
-// when its context ends or after CommandTimeout, like the driver. The deaf hook ignores
-// its context and returns after 20 s.
+// The hooks in hangs simulate a server that does not answer. The obedient hook returns when its
+// context ends or after CommandTimeout, like the driver. The deaf hook ignores its context and
+// returns after 20 s.
 var hangs = map[string]struct {
 	hook  fault.Hook
 	grace time.Duration // the time that a call may take after the end of its context
@@ -42,8 +42,8 @@ func deaf(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Lost(call.Op)
 }
 
-// An asking is one call of the API. The calling process holds the lock "own". If held is
-// true, another process holds the lock "a".
+// An asking is one call of the API. The calling process holds the lock "own". If held is true,
+// another process holds the lock "a".
 type asking struct {
 	name string
 	held bool
@@ -123,8 +123,8 @@ var asks = []asking{
 	}},
 }
 
-// If a command of a call hangs, the call still returns when its context ends or after
-// WaitAtMost. Later the process releases what the call acquired.
+// If a command of a call hangs, the call still returns when its context ends or after WaitAtMost.
+// Later the process releases what the call acquired.
 func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	for store, hang := range hangs {
 		for answered := range 6 {
@@ -150,8 +150,8 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
-// The server answers the first commands of a call and then hangs. The reply to the last
-// answered command is lost. A minute later the server recovers.
+// The server answers the first commands of a call and then hangs. The reply to the last answered
+// command is lost. A minute later the server recovers.
 func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -203,9 +203,8 @@ func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Durat
 	})
 }
 
-// If the server hangs, Close returns when its context ends, although other calls are
-// pending. The error names the locks that may still be held. Then all pending calls return
-// an error.
+// If the server hangs, Close returns when its context ends, although other calls are pending. The
+// error names the locks that may still be held. Then all pending calls return an error.
 func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
@@ -223,8 +222,7 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 				return refused.Release()
 			}
 			var under sync.Map
-			// The calls that do not accept WaitAtMost run twice, so that one renewal waits
-			// for another.
+			// The calls that do not accept WaitAtMost run twice, so that one renewal waits for another.
 			for i, a := range slices.Concat(waits, asks, asks, []asking{release}) {
 				under.Store(i, a.name)
 				go func() {
@@ -258,8 +256,8 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	}
 }
 
-// If the context of Close has already ended, Close still releases the locks. If the server
-// hangs too, Close returns after at most one CommandTimeout.
+// If the context of Close has already ended, Close still releases the locks. If the server hangs
+// too, Close returns after at most one CommandTimeout.
 func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -305,8 +303,8 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	}
 }
 
-// If the context of Do ends, Do still releases the lock. If the server does not answer
-// either, Do returns at most one CommandTimeout later.
+// If the context of Do ends, Do still releases the lock. If the server does not answer either, Do
+// returns at most one CommandTimeout later.
 func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	for name, limit := range map[string]time.Duration{
 		"healthy": time.Second, "hanging": time.Second + commandTimeout,
@@ -335,8 +333,8 @@ func TestDo_ContextEnds_GivesBack(t *testing.T) {
 	}
 }
 
-// If two calls of Close run together, the second call returns when its own context ends,
-// and the first call continues.
+// If two calls of Close run together, the second call returns when its own context ends, and the
+// first call continues.
 func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

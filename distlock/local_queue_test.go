@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fifty waiters of one process read the lock as rarely as one waiter. They acquire the
-// lock in the order of their calls.
+// Fifty waiters of one process read the lock as rarely as one waiter. They acquire the lock in the
+// order of their calls.
 func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -51,8 +51,8 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// impatient repeats calls of Lock with WaitAtMost(d) in a new goroutine, until a call
-// acquires the lock "a".
+// impatient repeats calls of Lock with WaitAtMost(d) in a new goroutine, until a call acquires the
+// lock "a".
 func (p *proc) impatient(
 	t *testing.T, d time.Duration, opts ...distlock.Option,
 ) <-chan *distlock.TryGuard {
@@ -97,9 +97,9 @@ func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	})
 }
 
-// After a short wait, a process keeps its queue entry for a moment. If no caller uses the
-// entry again, the process removes it, even if the lock was granted to it. The next waiter
-// is not delayed.
+// After a short wait, a process keeps its queue entry for a moment. If no caller uses the entry
+// again, the process removes it, even if the lock was granted to it. The next waiter is not
+// delayed.
 func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
@@ -122,8 +122,8 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	})
 }
 
-// A caller takes over the queue entry of an earlier caller only if mode, reason and label
-// are equal.
+// A caller takes over the queue entry of an earlier caller only if mode, reason and label are
+// equal.
 func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
 	for name, opts := range map[string][]distlock.Option{
 		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},

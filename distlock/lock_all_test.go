@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// While LockAll waits for a lock, it renews the leases of the locks that it has already
-// acquired. When LockAll returns, at least half of each lease is left.
+// While LockAll waits for a lock, it renews the leases of the locks that it has already acquired.
+// When LockAll returns, at least half of each lease is left.
 func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

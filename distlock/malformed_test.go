@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Lock and TryLock return an error for a malformed lock document. The error names the
-// collection, the _id and the field. No process takes over a malformed lock.
+// Lock and TryLock return an error for a malformed lock document. The error names the collection,
+// the _id and the field. No process takes over a malformed lock.
 func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	zero := assert.Value(bson.ParseDecimal128("0"))(t)
 	waiter := bson.D{
@@ -70,8 +70,8 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 	}
 }
 
-// A shared lock has at most MaxHolders holders. If all these places are taken, Lock waits
-// and TryLock returns ErrHeld.
+// A shared lock has at most MaxHolders holders. If all these places are taken, Lock waits and
+// TryLock returns ErrHeld.
 func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -103,9 +103,8 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 	})
 }
 
-// If a lock has several holders, a release by one holder keeps the others, even if the
-// document was damaged meanwhile. No other caller acquires the lock before the last
-// release.
+// If a lock has several holders, a release by one holder keeps the others, even if the document was
+// damaged meanwhile. No other caller acquires the lock before the last release.
 func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 	for name, damage := range map[string]bson.E{
 		"an unknown mode": {Key: "mode", Value: "intent"}, "no mode": {Key: "mode", Value: nil},

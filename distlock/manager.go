@@ -51,14 +51,13 @@ type settings struct {
 	Clock clock.Clock
 }
 
-// New checks the configuration and the server, starts the heartbeat, and returns when the
-// first ping is acknowledged. The indexes are created in the background. New does not
-// check the privilege to write locks. If that privilege is missing, the first acquisition
-// returns a *PrivilegeError.
+// New checks the configuration and the server, starts the heartbeat, and returns when the first
+// ping is acknowledged. The indexes are created in the background. New does not check the privilege
+// to write locks. If that privilege is missing, the first acquisition returns a *PrivilegeError.
 //
-// No error contains a password. Errors: *ConfigError; [ErrUnavailable] if the server
-// cannot be reached within ctx and CommandTimeout; *PrivilegeError; an error for servers
-// before 4.4, for FerretDB 1.x, and for the database named config behind a mongos.
+// No error contains a password. Errors: *ConfigError; [ErrUnavailable] if the server cannot be
+// reached within ctx and CommandTimeout; *PrivilegeError; an error for servers before 4.4, for
+// FerretDB 1.x, and for the database named config behind a mongos.
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -202,21 +201,20 @@ func (m *Manager) Err() error {
 	return nil
 }
 
-// Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions
-// and releases under way, stops the heartbeat and removes the ping document. It returns
-// at the latest when ctx ends. If ctx has already expired, Close takes at most one
-// CommandTimeout. The error names the locks that may stay held until a takeover. A second
-// Close waits for the first and returns nil, or an error if its own ctx ends first.
+// Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
+// under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
+// ends. If ctx has already expired, Close takes at most one CommandTimeout. The error names the
+// locks that may stay held until a takeover. A second Close waits for the first and returns nil, or
+// an error if its own ctx ends first.
 //
-// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a
-// lock, Close ends the function's context, and releases the lock when the function has
-// returned. It waits until ctx ends, or for one CommandTimeout if ctx has no deadline. So
-// give ctx a deadline that outlasts the functions. If a function calls Close with its own
-// context or a derived one, Close does not wait for that function, and releases its lock
-// immediately.
+// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
+// Close ends the function's context, and releases the lock when the function has returned. It waits
+// until ctx ends, or for one CommandTimeout if ctx has no deadline. So give ctx a deadline that
+// outlasts the functions. If a function calls Close with its own context or a derived one, Close
+// does not wait for that function, and releases its lock immediately.
 //
-// Release all other guards before Close, because only their callers know whether the work
-// under them has ended.
+// Release all other guards before Close, because only their callers know whether the work under
+// them has ended.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -260,8 +258,8 @@ func (m *Manager) close(ctx context.Context) error {
 	return errors.Join(append(errs, m.hangUp(ctx))...)
 }
 
-// whileOpen returns a context for the commands of a call. The context ends when ctx ends or
-// when Close is done.
+// whileOpen returns a context for the commands of a call. The context ends when ctx ends or when
+// Close is done.
 func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(m.life, func() { cancel(ErrClosed) })
@@ -271,8 +269,7 @@ func (m *Manager) whileOpen(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// within returns a context that ends when ctx ends, or when d has passed by the Manager's
-// clock.
+// within returns a context that ends when ctx ends, or when d has passed by the Manager's clock.
 func (m *Manager) within(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := m.cfg.Clock.NewTimer(d)
@@ -302,9 +299,9 @@ func (l *loops) Go(run func()) {
 	}
 }
 
-// Wait waits until all goroutines have returned or ctx ends. After the call of Wait, Go
-// starts no goroutine. A goroutine returns when the Manager is closed, at the latest
-// after its current command.
+// Wait waits until all goroutines have returned or ctx ends. After the call of Wait, Go starts no
+// goroutine. A goroutine returns when the Manager is closed, at the latest after its current
+// command.
 func (l *loops) Wait(ctx context.Context) {
 	l.mu.Lock()
 	l.over = true

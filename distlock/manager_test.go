@@ -17,8 +17,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A process with 10,000 held locks sends at most three commands per ping interval and needs
-// no additional goroutine.
+// A process with 10,000 held locks sends at most three commands per ping interval and needs no
+// additional goroutine.
 func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) { // J4
 	if testing.Short() {
 		t.Skip("left out by -short: ten thousand locks take long")
@@ -46,8 +46,8 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) { // J4
 	})
 }
 
-// Close ends all guards with ErrClosed, releases all locks and deletes the ping document
-// of the process.
+// Close ends all guards with ErrClosed, releases all locks and deletes the ping document of the
+// process.
 func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -73,8 +73,8 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	})
 }
 
-// If Close runs while an acquisition waits for its reply, the acquisition returns
-// ErrClosed, and Close releases the lock.
+// If Close runs while an acquisition waits for its reply, the acquisition returns ErrClosed, and
+// Close releases the lock.
 func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -92,8 +92,8 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	})
 }
 
-// A waiter sends one command to enter the queue. While the holder lives, it reads the lock
-// once per ping interval. It acquires the lock at the instant of the release.
+// A waiter sends one command to enter the queue. While the holder lives, it reads the lock once per
+// ping interval. It acquires the lock at the instant of the release.
 func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -105,8 +105,8 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
 		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
-		// A ping interval lasts at least 27 s. In it the process sends a ping, a hello, a
-		// read of its sessions and a read of the lock.
+		// A ping interval lasts at least 27 s. In it the process sends a ping, a hello, a read of its
+		// sessions and a read of the lock.
 		if n := b.store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
@@ -116,8 +116,7 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	})
 }
 
-// If a holder dies, a waiter acquires the lock at most one poll interval after the takeover
-// time.
+// If a holder dies, a waiter acquires the lock at most one poll interval after the takeover time.
 func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -159,8 +158,7 @@ func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
 	})
 }
 
-// New refuses a host name with control characters, because the host name is part of the
-// process id.
+// New refuses a host name with control characters, because the host name is part of the process id.
 func TestConfig_HostOfSeveralLines_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"two\nlines", "tail\n", "\r", "a\tb"} {
@@ -244,8 +242,8 @@ func TestNew_BadURI_NoPasswordInTheError(t *testing.T) { // G11
 	}
 }
 
-// If PruneLocks is set, a process deletes the documents of locks that have been free for
-// days. The next fence of a deleted lock is still larger.
+// If PruneLocks is set, a process deletes the documents of locks that have been free for days. The
+// next fence of a deleted lock is still larger.
 func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		runInBubble(t, fmt.Sprint(on), func(t *testing.T, w *world) {

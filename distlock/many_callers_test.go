@@ -16,9 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A process with hundreds of callers has two queue entries and serves its callers in
-// order. A single caller of another process waits at most until three of these callers
-// have had the lock.
+// A process with hundreds of callers has two queue entries and serves its callers in order. A
+// single caller of another process waits at most until three of these callers have had the lock.
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
@@ -63,8 +62,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// A process adds a second queue entry only if the queue has fewer than fifty entries. All
-// callers acquire the lock.
+// A process adds a second queue entry only if the queue has fewer than fifty entries. All callers
+// acquire the lock.
 func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.start(nil).mustTry("a")
@@ -95,9 +94,8 @@ func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
 	})
 }
 
-// If a caller gives up before its session is acquired, the next caller with the same
-// options gets the session. If the options of the next caller differ, the process releases
-// the session.
+// If a caller gives up before its session is acquired, the next caller with the same options gets
+// the session. If the options of the next caller differ, the process releases the session.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -140,8 +138,8 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	}
 }
 
-// If a caller gives up before its session is acquired, and no other caller waits, the
-// process releases the session at once.
+// If a caller gives up before its session is acquired, and no other caller waits, the process
+// releases the session at once.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -170,8 +168,8 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// If a caller gives up before the reply, the command is not cancelled, so that its
-// connection can be reused.
+// If a caller gives up before the reply, the command is not cancelled, so that its connection can
+// be reused.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -195,8 +193,8 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	})
 }
 
-// After a failed command, all queue entries of a process pause before the next try. So
-// impatient callers send few commands.
+// After a failed command, all queue entries of a process pause before the next try. So impatient
+// callers send few commands.
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

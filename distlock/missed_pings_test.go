@@ -17,8 +17,8 @@ func (p *proc) noPings() {
 	}))
 }
 
-// If the first waiter in the queue has missed two pings, a release grants the lock to the
-// next waiter.
+// If the first waiter in the queue has missed two pings, a release grants the lock to the next
+// waiter.
 func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	for _, after := range []time.Duration{70 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} {
@@ -44,8 +44,8 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 	}
 }
 
-// If a living waiter misses pings, it loses its place in the queue. When it pings again, it
-// gets the place back.
+// If a living waiter misses pings, it loses its place in the queue. When it pings again, it gets
+// the place back.
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -127,8 +127,8 @@ func processes(w *world) []string {
 	return ids
 }
 
-// If a waiter gets the lock while another process tries to evict it from the queue, the
-// waiter keeps the lock.
+// If a waiter gets the lock while another process tries to evict it from the queue, the waiter
+// keeps the lock.
 func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

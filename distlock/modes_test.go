@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Readers share the lock, and a writer holds it alone. If a writer waits, a reader that
-// arrives later waits behind the writer.
+// Readers share the lock, and a writer holds it alone. If a writer waits, a reader that arrives
+// later waits behind the writer.
 func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -49,8 +49,7 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// If one of two readers dies, only that reader is evicted. The other reader keeps its
-// lock.
+// If one of two readers dies, only that reader is evicted. The other reader keeps its lock.
 func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
@@ -71,9 +70,9 @@ func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
 	})
 }
 
-// A semaphore never has more holders than permits, and grants permits in the order of the
-// queue. If a caller asks for another limit, it gets an error with the recorded limit.
-// After the last release, a caller may set a new limit.
+// A semaphore never has more holders than permits, and grants permits in the order of the queue. If
+// a caller asks for another limit, it gets an error with the recorded limit. After the last
+// release, a caller may set a new limit.
 func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -108,8 +107,8 @@ func TestPermits_LimitHolds_AnotherLimitIsRefused(t *testing.T) {
 	})
 }
 
-// Reenter returns a further guard of a held lock. The lock is free when each guard has
-// been released once. A second release of a guard has no effect.
+// Reenter returns a further guard of a held lock. The lock is free when each guard has been
+// released once. A second release of a guard has no effect.
 func TestReenter_CountsAsPostgreSQL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -223,9 +222,8 @@ func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
 	})
 }
 
-// The methods Locks and Waiters of an Inspector list each holder and waiter with its data,
-// and return errors for malformed documents. The method Break grants a lock to the next
-// waiter.
+// The methods Locks and Waiters of an Inspector list each holder and waiter with its data, and
+// return errors for malformed documents. The method Break grants a lock to the next waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

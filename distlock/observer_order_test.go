@@ -21,8 +21,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// An interruptedClock calls a function before one of its readings. A test uses it to cause
-// an event between two steps of a call.
+// An interruptedClock calls a function before one of its readings. A test uses it to cause an event
+// between two steps of a call.
 type interruptedClock struct {
 	steppedClock
 	left atomic.Int64 // readings before the function is called; 0 for never
@@ -36,8 +36,8 @@ func (c *interruptedClock) Now() clock.Reading {
 	return c.steppedClock.Now()
 }
 
-// wantLives checks the order of each session's events: first the acquisition, then at most
-// one loss, then at most one release.
+// wantLives checks the order of each session's events: first the acquisition, then at most one
+// loss, then at most one release.
 func wantLives(t *testing.T, events []distlock.Event) {
 	t.Helper()
 	lives := map[bson.ObjectID]string{}
@@ -54,9 +54,8 @@ func wantLives(t *testing.T, events []distlock.Event) {
 	}
 }
 
-// If the Manager is closed or the guard expires between two steps of an acquisition, the
-// observer still gets the events in order: first the acquisition, then the loss or the
-// release.
+// If the Manager is closed or the guard expires between two steps of an acquisition, the observer
+// still gets the events in order: first the acquisition, then the loss or the release.
 func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 	for name, disturb := range map[string]func(p *proc, c *interruptedClock){
 		"closed": func(p *proc, _ *interruptedClock) {
@@ -99,8 +98,8 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 var _ io.Writer = writerFunc(nil)
 
-// If a holder releases the lock just before a contender evicts it, the event of the
-// contender is a plain acquisition, not a takeover.
+// If a holder releases the lock just before a contender evicts it, the event of the contender is a
+// plain acquisition, not a takeover.
 func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old := w.start(nil)
@@ -131,8 +130,8 @@ func TestObserver_HolderLeavesBeforeTheOvertaking_NobodyIsNamed(t *testing.T) {
 	})
 }
 
-// If LockAll fails, the event names the lock that could not be acquired, even after a
-// deadlock or a timeout.
+// If LockAll fails, the event names the lock that could not be acquired, even after a deadlock or a
+// timeout.
 func TestObserver_LockAll_TellsTheNameThatFailed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)

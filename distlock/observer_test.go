@@ -56,8 +56,7 @@ func (w *world) observed(change func(*distlock.Config)) (*proc, *diary) {
 	}), d
 }
 
-// wantEvents compares the kind and the cause of each event with a text such as "lost no
-// ping".
+// wantEvents compares the kind and the cause of each event with a text such as "lost no ping".
 func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	t.Helper()
 	events := d.take()
@@ -71,8 +70,8 @@ func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 	return events
 }
 
-// The event of an acquisition contains the data of its guard. The event of a release also
-// contains the time for which the lock was held.
+// The event of an acquisition contains the data of its guard. The event of a release also contains
+// the time for which the lock was held.
 func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -91,8 +90,8 @@ func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	})
 }
 
-// A refused TryLock, a wait that ends without the lock, and a grant are different events.
-// The waiting time counts from the start of the call.
+// A refused TryLock, a wait that ends without the lock, and a grant are different events. The
+// waiting time counts from the start of the call.
 func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
@@ -121,8 +120,8 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	})
 }
 
-// After a takeover, the events of the contender name the previous holder and the rule. The
-// events of the previous holder report the loss and its cause.
+// After a takeover, the events of the contender name the previous holder and the rule. The events
+// of the previous holder report the loss and its cause.
 func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, oldDiary := w.observed(nil)
@@ -169,8 +168,8 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	})
 }
 
-// The events report why a guard was lost or released: an expired lease, a break, or an
-// earlier loss.
+// The events report why a guard was lost or released: an expired lease, a break, or an earlier
+// loss.
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -191,8 +190,8 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	})
 }
 
-// If an Inspector without a Manager breaks a lock, the event names the host and the
-// process id of the operating system.
+// If an Inspector without a Manager breaks a lock, the event names the host and the process id of
+// the operating system.
 func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, d := w.start(nil).mustTry("a"), &diary{}
@@ -207,8 +206,7 @@ func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	})
 }
 
-// The event of the eviction of a dead waiter contains the fence 0, because a waiter has no
-// fence.
+// The event of the eviction of a dead waiter contains the fence 0, because a waiter has no fence.
 func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, dead := w.start(nil).mustTry("a"), w.start(nil)
@@ -233,8 +231,7 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	})
 }
 
-// If the process completes a failed release later, it reports a further event for the same
-// session.
+// If the process completes a failed release later, it reports a further event for the same session.
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
@@ -251,8 +248,8 @@ func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	})
 }
 
-// If the process releases the lock of a dropped guard, it reports an event. The test uses
-// real time, because the garbage collector does not use virtual time.
+// If the process releases the lock of a dropped guard, it reports an event. The test uses real
+// time, because the garbage collector does not use virtual time.
 func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	t.Parallel()
 	d := &diary{}
@@ -272,8 +269,7 @@ func TestObserver_Dropped_IsAnEvent(t *testing.T) {
 	}
 }
 
-// If an observer panics, the locks stay valid, and the other observers still get the
-// event.
+// If an observer panics, the locks stay valid, and the other observers still get the event.
 func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log
@@ -302,8 +298,7 @@ func (f observerFunc) Observe(e distlock.Event) { f(e) }
 
 type mark struct{}
 
-// traced is an observer that records the value of the key mark from the context of each
-// event.
+// traced is an observer that records the value of the key mark from the context of each event.
 type traced struct {
 	diary
 	marks []string
@@ -315,8 +310,8 @@ func (o *traced) ObserveContext(ctx context.Context, e distlock.Event) {
 	}
 }
 
-// With each event of a guard, ObserveContext gets the context that the caller passed to
-// the acquisition.
+// With each event of a guard, ObserveContext gets the context that the caller passed to the
+// acquisition.
 func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := &traced{}
@@ -334,8 +329,8 @@ func TestContextObserver_GetsTheCallersContext(t *testing.T) {
 	})
 }
 
-// acquireRelease returns a function that acquires and releases a lock, and a function that
-// closes the Manager.
+// acquireRelease returns a function that acquires and releases a lock, and a function that closes
+// the Manager.
 func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	m, err := distlock.New(context.Background(), distlock.Config{
 		Catalog: memcatalog.New(memcatalog.Options{}), Host: "host", Observer: o,
@@ -350,9 +345,9 @@ func acquireRelease(tb testing.TB, o distlock.Observer) (run, end func()) {
 	}, func() { _ = m.Close(context.Background()) }
 }
 
-// An observer that stores nothing causes no additional allocation. The test does not run
-// in parallel, because it counts the allocations of the whole program. It uses the
-// smallest of three counts, because a ping may also allocate.
+// An observer that stores nothing causes no additional allocation. The test does not run in
+// parallel, because it counts the allocations of the whole program. It uses the smallest of three
+// counts, because a ping may also allocate.
 func TestObserver_AllocatesNothing(t *testing.T) {
 	if effort.Race {
 		t.Skip("the race detector allocates")

@@ -19,8 +19,8 @@ type obstacle struct {
 	build         func(w *world, holder, queue *proc, opts []distlock.Option) (undo func())
 }
 
-// heldWith returns a function that builds an obstacle: process h holds the lock, and
-// process q queues the given number of waiters.
+// heldWith returns a function that builds an obstacle: process h holds the lock, and process q
+// queues the given number of waiters.
 func heldWith(waiters int) func(w *world, h, q *proc, opts []distlock.Option) func() {
 	return func(w *world, h, q *proc, opts []distlock.Option) func() {
 		h.hold(opts)
@@ -84,9 +84,8 @@ func (w *world) queueWaiters(p *proc, name string, n int, opts []distlock.Option
 	}
 }
 
-// If all holders and waiters of a lock die, a contender in any mode soon acquires the
-// lock. If one of them lives, the contender gets an error, and the dead processes are
-// evicted.
+// If all holders and waiters of a lock die, a contender in any mode soon acquires the lock. If one
+// of them lives, the contender gets an error, and the dead processes are evicted.
 func TestAcquire_WhateverIsInTheWay_WhoeverDies(t *testing.T) {
 	for mode := range allModes {
 		for name, in := range obstacles {

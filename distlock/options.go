@@ -36,36 +36,35 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8
-// without NUL. It corresponds to an argument of lock_try in mongos.
+// Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8 without
+// NUL. It corresponds to an argument of lock_try in mongos.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
-// Label sets the caller's name in the field who. The label is at most 128 bytes without a
-// colon. The default is "go". mongos records the name of the thread instead.
+// Label sets the caller's name in the field who. The label is at most 128 bytes without a colon.
+// The default is "go". mongos records the name of the thread instead.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
-// WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and
-// [Manager.LockAll] take to acquire. Unlike a timeout of the context, WaitAtMost does not
-// end the guard. Zero means one try. When the time is up, the error is the last reason to
-// wait, such as [ErrHeld], or [ErrUnavailable] if the server did not answer in time.
-// TryLock ignores WaitAtMost.
+// WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
+// to acquire. Unlike a timeout of the context, WaitAtMost does not end the guard. Zero means one
+// try. When the time is up, the error is the last reason to wait, such as [ErrHeld], or
+// [ErrUnavailable] if the server did not answer in time. TryLock ignores WaitAtMost.
 //
-// A loop of short waits gets the lock as early as one long wait. The queue entry belongs
-// to the process, and serves the next call with equal options.
+// A loop of short waits gets the lock as early as one long wait. The queue entry belongs to the
+// process, and serves the next call with equal options.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
-// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one
-// holder that acquired it without this option. Further callers wait. A shared contender waits
-// behind earlier exclusive contenders, so no writer starves.
+// Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder that
+// acquired it without this option. Further callers wait. A shared contender waits behind earlier
+// exclusive contenders, so no writer starves.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }
 
-// Permits acquires one of n permits, where n is 1 to 1,000. At most n guards of the name
-// exist at a time. While a holder or waiter is alive, a call with another number of permits,
-// or without Permits, gets a *PermitMismatchError.
+// Permits acquires one of n permits, where n is 1 to 1,000. At most n guards of the name exist at a
+// time. While a holder or waiter is alive, a call with another number of permits, or without
+// Permits, gets a *PermitMismatchError.
 func Permits(n int) Option {
 	return optionFunc(func(o *acquireOptions) { o.mode, o.limits = catalog.Permit, n })
 }

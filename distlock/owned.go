@@ -15,9 +15,9 @@ import (
 	"mongodlm/pinger"
 )
 
-// ownedSessions holds the sessions of this process: the current attempts, and the guards that
-// are not released. It implements [pinger.Owner]. It refers to no *TryGuard, so that the
-// garbage collector can find a dropped guard.
+// ownedSessions holds the sessions of this process: the current attempts, and the guards that are
+// not released. It implements [pinger.Owner]. It refers to no *TryGuard, so that the garbage
+// collector can find a dropped guard.
 type ownedSessions struct {
 	m *Manager
 
@@ -62,8 +62,8 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	}
 }
 
-// add adds a holding. The result broken reports whether an operator has broken the lock since
-// the attempt began.
+// add adds a holding. The result broken reports whether an operator has broken the lock since the
+// attempt began.
 func (t *ownedSessions) add(h *holding) (broken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,8 +95,8 @@ func (t *ownedSessions) releaseLater(h *holding) {
 	t.m.pinger.ReleaseLater(h.session, h.term)
 }
 
-// releasedLate returns the fence of a guard that was released in the background. For a
-// session without a guard, such as a waiter's, it returns 0.
+// releasedLate returns the fence of a guard that was released in the background. For a session
+// without a guard, such as a waiter's, it returns 0.
 func (t *ownedSessions) releasedLate(ts bson.ObjectID) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,15 +147,15 @@ func (t *ownedSessions) untilIdle(ctx context.Context) error {
 	}
 }
 
-// TermBegan starts the watchdog of a term. At the deadline the watchdog ends the guards'
-// contexts, even if the ping loop does not run. It is the only timer for all guards.
+// TermBegan starts the watchdog of a term. At the deadline the watchdog ends the guards' contexts,
+// even if the ping loop does not run. It is the only timer for all guards.
 func (t *ownedSessions) TermBegan(term *pinger.Term) {
 	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term or with Close
 }
 
 func (t *ownedSessions) watchdog(term *pinger.Term) {
-	// A timer stops while the machine is suspended. So the timer runs for at most one ping
-	// interval, and then the clock is read again.
+	// A timer stops while the machine is suspended. So the timer runs for at most one ping interval,
+	// and then the clock is read again.
 	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
 	timer := t.m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
@@ -182,8 +182,8 @@ func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
 	}
 }
 
-// Owns reports whether an attempt or a guard has the session ts. A lost guard is included
-// until its caller releases it, because the caller may still work.
+// Owns reports whether an attempt or a guard has the session ts. A lost guard is included until its
+// caller releases it, because the caller may still work.
 func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,10 +196,9 @@ func (t *ownedSessions) drop(h *holding) {
 	t.dropped = append(t.dropped, h)
 }
 
-// Sweep ends and releases the guards that were dropped without Release since the last
-// Sweep. It returns the sessions of the guards that are trusted under term. Until the
-// returned function swept is called, Owns also returns true for the sessions that end in
-// the meantime.
+// Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
+// returns the sessions of the guards that are trusted under term. Until the returned function swept
+// is called, Owns also returns true for the sessions that end in the meantime.
 func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swept func()) {
 	t.mu.Lock()
 	dropped := t.dropped
@@ -230,9 +229,8 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 	}
 }
 
-// Vanished reads the lock of a guard, after the reaper did not find the guard's session
-// in the store. If the lock document does not contain the session either, the guard is
-// lost.
+// Vanished reads the lock of a guard, after the reaper did not find the guard's session in the
+// store. If the lock document does not contain the session either, the guard is lost.
 func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 	t.mu.Lock()
 	h := t.holds[s.TS]
@@ -249,8 +247,8 @@ func (t *ownedSessions) Vanished(ctx context.Context, s catalog.Session) {
 // Manager.
 var errBroken = errors.New("an operator breaks it")
 
-// A lockBreak identifies the guard that a break ends: by session, or by lock name and
-// fence if the session is unknown.
+// A lockBreak identifies the guard that a break ends: by session, or by lock name and fence if the
+// session is unknown.
 type lockBreak struct {
 	session catalog.Session
 	fence   int64
@@ -261,9 +259,8 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guards of a lock that an operator is about to break. It also records
-// the break for attempts that wait for a reply. It returns the guards, and the caller
-// reports their loss.
+// broken ends the guards of a lock that an operator is about to break. It also records the break
+// for attempts that wait for a reply. It returns the guards, and the caller reports their loss.
 func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()

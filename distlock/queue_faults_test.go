@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If the grant stream breaks or reports nothing, a waiter still finds its grant within a
-// ping interval.
+// If the grant stream breaks or reports nothing, a waiter still finds its grant within a ping
+// interval.
 func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
 		"the stream dies with the notice": func(_ context.Context, apply func() error) error {
@@ -50,8 +50,8 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	}
 }
 
-// If the lock is granted to a dead waiter, that waiter is evicted after the takeover time.
-// Living waiters keep their places.
+// If the lock is granted to a dead waiter, that waiter is evicted after the takeover time. Living
+// waiters keep their places.
 func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
@@ -103,8 +103,8 @@ func (c *endsAtTheGrant) Err() error {
 	}
 }
 
-// If the context of a call ends at the instant of the grant, either the call returns a
-// guard, or the next waiter soon acquires the lock.
+// If the context of a call ends at the instant of the grant, either the call returns a guard, or
+// the next waiter soon acquires the lock.
 func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -136,8 +136,8 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 	})
 }
 
-// If a waiter gives up while the server does not answer, the process removes the queue
-// entry soon after the server is back.
+// If a waiter gives up while the server does not answer, the process removes the queue entry soon
+// after the server is back.
 func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
@@ -170,8 +170,7 @@ func (w *world) freeByHand(name string) {
 	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
 }
 
-// If another program frees a lock or deletes its document, a waiter soon acquires the
-// lock.
+// If another program frees a lock or deletes its document, a waiter soon acquires the lock.
 func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, notices := range []bool{true, false} {
@@ -200,8 +199,8 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 	})
 }
 
-// If the heartbeat of a process has expired when one of its waiters is granted the lock,
-// the waiter does not use the grant. It enters the queue again.
+// If the heartbeat of a process has expired when one of its waiters is granted the lock, the waiter
+// does not use the grant. It enters the queue again.
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

@@ -31,8 +31,7 @@ type turn struct {
 	after time.Duration
 }
 
-// The call of Lock runs in a new goroutine. queue returns when the call waits or has
-// ended.
+// The call of Lock runs in a new goroutine. queue returns when the call waits or has ended.
 func (p *proc) queue(name string, opts ...distlock.Option) <-chan turn {
 	return p.queueCtx(context.Background(), name, opts...)
 }
@@ -87,8 +86,8 @@ func (w *world) release(g *distlock.TryGuard) {
 	synctest.Wait()
 }
 
-// Waiters of all processes acquire the lock in the order of their calls, with rising fences.
-// This holds with a grant stream and with polling.
+// Waiters of all processes acquire the lock in the order of their calls, with rising fences. This
+// holds with a grant stream and with polling.
 func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
@@ -123,8 +122,8 @@ func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// A hand-over costs two commands for any number of waiters: one to enter the queue, and
-// one to release.
+// A hand-over costs two commands for any number of waiters: one to enter the queue, and one to
+// release.
 func TestLock_HandOver_TwoCommands(t *testing.T) {
 	for _, n := range []int{1, 16, 64} {
 		runInBubble(t, fmt.Sprint(n), func(t *testing.T, w *world) {
@@ -153,8 +152,8 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 	}
 }
 
-// A thousand idle waiters of one process send about as few commands as one waiter, with a
-// grant stream and with polling.
+// A thousand idle waiters of one process send about as few commands as one waiter, with a grant
+// stream and with polling.
 func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: a thousand waiters take long")
@@ -207,8 +206,7 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		w.release(reader)
 		w.release(w.wantTurn(writer))
 
-		// If MongoDB's lock manager releases a lock, the lock becomes free, even if
-		// waiters are queued.
+		// If MongoDB's lock manager releases a lock, the lock becomes free, even if waiters are queued.
 		g := a.mustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")

@@ -15,10 +15,10 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// This file releases locks for a caller and for Close. Both wait for the outcome and report
-// it, and try again after a failure. If no caller waits for a release, for example after an
-// abandoned call or a dropped guard, the pinger releases the lock in the background. All
-// releases use ReleaseInStore.
+// This file releases locks for a caller and for Close. Both wait for the outcome and report it, and
+// try again after a failure. If no caller waits for a release, for example after an abandoned call
+// or a dropped guard, the pinger releases the lock in the background. All releases use
+// ReleaseInStore.
 
 // Release frees the lock if this guard still holds it. Its command names the lock session, so
 // it never frees the lock of another holder (mongos 1.8 named only _id). After
@@ -68,9 +68,9 @@ func (h *holding) broken() error {
 	return err
 }
 
-// release ends the guard and frees the document once. If another call has begun the
-// release, this call waits for the outcome. In both cases release returns at the latest
-// when ctx ends. The parameter why becomes the cause of the guard's context.
+// release ends the guard and frees the document once. If another call has begun the release, this
+// call waits for the outcome. In both cases release returns at the latest when ctx ends. The
+// parameter why becomes the cause of the guard's context.
 func (h *holding) release(ctx context.Context, why error) error {
 	h.mu.Lock()
 	freed, first := h.freed, h.freed == nil
@@ -143,10 +143,10 @@ func (h *holding) failed(tries int, err error) error {
 	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
-// tryRelease frees the document by its session. By default it tries three times, like
-// mongos. If a try has an unknown outcome and a later try matches no document, the
-// earlier try freed the lock. This conclusion holds only while the term and the lease
-// last, because until then no other process can take the lock.
+// tryRelease frees the document by its session. By default it tries three times, like mongos. If a
+// try has an unknown outcome and a later try matches no document, the earlier try freed the lock.
+// This conclusion holds only while the term and the lease last, because until then no other process
+// can take the lock.
 func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	unknown := false
 	last := clock.Over(h.m.closed)
@@ -176,8 +176,7 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	}
 }
 
-// rest pauses between two tries. If ctx ends or Close begins during the pause, rest returns
-// false.
+// rest pauses between two tries. If ctx ends or Close begins during the pause, rest returns false.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)
 	defer timer.Stop()
@@ -190,16 +189,16 @@ func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	return false
 }
 
-// ReleaseInStore removes a session from its lock, and delivers the resulting grants to the
-// waiters of this Manager.
+// ReleaseInStore removes a session from its lock, and delivers the resulting grants to the waiters
+// of this Manager.
 func (t *ownedSessions) ReleaseInStore(ctx context.Context, s catalog.Session) error {
 	_, grants, err := t.m.locks.Apply(ctx, transition.Leave{Session: s})
 	t.m.queue.Deliver(grants)
 	return err
 }
 
-// givingBack returns the context of a release. That is ctx, or a context for one
-// CommandTimeout if ctx has expired.
+// givingBack returns the context of a release. That is ctx, or a context for one CommandTimeout if
+// ctx has expired.
 func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -207,8 +206,8 @@ func (m *Manager) givingBack(ctx context.Context) (context.Context, func()) {
 	return m.within(context.WithoutCancel(ctx), m.cfg.CommandTimeout)
 }
 
-// releaseAtClose releases a guard. If the release fails, the Close of the pinger tries once
-// more and reports the failure.
+// releaseAtClose releases a guard. If the release fails, the Close of the pinger tries once more
+// and reports the failure.
 func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 	defer func() {
 		if recover() != nil { // a logger or a store that panics must not end the program
@@ -222,9 +221,8 @@ func (m *Manager) releaseAtClose(ctx context.Context, h *holding) {
 
 const releaseParallel = 16
 
-// sideBySide calls the given function with each number from 0 to n-1. At most
-// releaseParallel calls run at a time. If a call panics, sideBySide panics after the last
-// call has returned.
+// sideBySide calls the given function with each number from 0 to n-1. At most releaseParallel calls
+// run at a time. If a call panics, sideBySide panics after the last call has returned.
 func sideBySide(n int, do func(i int)) {
 	var workers sync.WaitGroup
 	next, panics := make(chan int), make(chan any, n)
@@ -257,9 +255,9 @@ func sideBySide(n int, do func(i int)) {
 // runs under it. See [internals.Use]. Close ends the guard, but does not release its lock before
 // the function has returned.
 
-// use marks the guard as in use by a function, until the returned function done is
-// called. The caller must then check h.err, and must not start the function if the guard
-// has ended. So Close waits for the function, or the function does not start.
+// use marks the guard as in use by a function, until the returned function done is called. The
+// caller must then check h.err, and must not start the function if the guard has ended. So Close
+// waits for the function, or the function does not start.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,9 +273,9 @@ func (h *holding) use() (done func()) {
 	})
 }
 
-// busy returns nil if no function runs under the guard. Otherwise it returns a channel
-// that is closed when a function returns. A function that called Close with its own
-// context is ignored, because its call of Close gives up the lock.
+// busy returns nil if no function runs under the guard. Otherwise it returns a channel that is
+// closed when a function returns. A function that called Close with its own context is ignored,
+// because its call of Close gives up the lock.
 func (h *holding) busy(closing context.Context) <-chan struct{} {
 	own := 0
 	if slices.Contains(owned(closing, h.session.Name), h) {
@@ -305,9 +303,9 @@ func inUse(closing context.Context, holds []*holding) (used, free []*holding) {
 	return used, free
 }
 
-// releaseInUse releases each guard when the functions under it have returned. It waits until
-// ctx ends, or for one CommandTimeout if ctx has no deadline. After that, a lock whose
-// function still runs stays held until a takeover. The error names these locks.
+// releaseInUse releases each guard when the functions under it have returned. It waits until ctx
+// ends, or for one CommandTimeout if ctx has no deadline. After that, a lock whose function still
+// runs stays held until a takeover. The error names these locks.
 func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 	waiting := ctx
 	if _, bounded := ctx.Deadline(); !bounded {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// In these tests a contender takes over the lock of a dead process, although each try is
-// short, tries are rare, or a new process makes each try.
+// In these tests a contender takes over the lock of a dead process, although each try is short,
+// tries are rare, or a new process makes each try.
 
 // A run of a cron job is a new process that tries for a limited time.
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
@@ -26,8 +26,8 @@ func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 		distlock.WaitAtMost(wait))
 }
 
-// If the holder has crashed, a cron job acquires the lock at its second run, even if each
-// run tries only for a moment.
+// If the holder has crashed, a cron job acquires the lock at its second run, even if each run tries
+// only for a moment.
 func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	for _, wait := range []time.Duration{20 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
 		for _, every := range []time.Duration{
@@ -46,8 +46,8 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 	}
 }
 
-// If the first run of a cron job exits without Close, it leaves a queue entry. The second
-// run still takes over the lock of a dead process.
+// If the first run of a cron job exits without Close, it leaves a queue entry. The second run still
+// takes over the lock of a dead process.
 func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{85 * time.Second, 5 * time.Minute, 24 * time.Hour} {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
@@ -78,8 +78,8 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 	}
 }
 
-// If a process rarely calls TryLock, it takes over the lock of a dead process at the first
-// call after the takeover time and a ping interval.
+// If a process rarely calls TryLock, it takes over the lock of a dead process at the first call
+// after the takeover time and a ping interval.
 func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	for _, every := range []time.Duration{
 		45 * time.Second, 3*time.Minute + 46*time.Second, 5 * time.Minute, 14 * time.Minute, time.Hour,
@@ -110,9 +110,8 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// A contender cannot enter the queue if the queue is full, the semaphore has another limit,
-// or the call is part of a transaction. By repeated short waits it still takes the lock
-// over.
+// A contender cannot enter the queue if the queue is full, the semaphore has another limit, or the
+// call is part of a transaction. By repeated short waits it still takes the lock over.
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
@@ -156,9 +155,9 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	}
 }
 
-// If the holders of locks miss pings, a process that was refused reads all these locks
-// with one command per ping interval. It does not condemn the holders. The reads end when
-// the holders ping again.
+// If the holders of locks miss pings, a process that was refused reads all these locks with one
+// command per ping interval. It does not condemn the holders. The reads end when the holders ping
+// again.
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -196,8 +195,8 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	})
 }
 
-// Even if each try is short and the grant stream is late, a process takes over the lock of
-// a dead process.
+// Even if each try is short and the grant stream is late, a process takes over the lock of a dead
+// process.
 func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	const look = 300 * time.Millisecond
 	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
@@ -240,8 +239,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 							w.release(g)
 							return
 						}
-						// A try may end just before the takeover, so the bound contains
-						// two periods of the ticker.
+						// A try may end just before the takeover, so the bound contains two periods of the ticker.
 						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
 							t.Fatalf("not taken over %v after the death: %v", after, err)
 						}
@@ -253,8 +251,8 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 	}
 }
 
-// If the clock of one process is wrong, a living holder that is cut off for three ping
-// intervals keeps its lock.
+// If the clock of one process is wrong, a living holder that is cut off for three ping intervals
+// keeps its lock.
 func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 	const wrong = time.Hour
 	for name, by := range map[string]struct{ holder, first, second time.Duration }{

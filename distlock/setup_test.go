@@ -45,8 +45,8 @@ func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
 }
 
-// goroutines counts the goroutines in bubbles. Outside of bubbles, the runtime starts
-// temporary goroutines.
+// goroutines counts the goroutines in bubbles. Outside of bubbles, the runtime starts temporary
+// goroutines.
 func goroutines() int {
 	stacks := make([]byte, 1<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")

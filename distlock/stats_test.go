@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Stats counts the held locks, the waiting calls, and the locks that the process still has
-// to release. It sends no command.
+// Stats counts the held locks, the waiting calls, and the locks that the process still has to
+// release. It sends no command.
 func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 	t.Run("stream", func(t *testing.T) { testStanding(t, "stream", "") })
 	t.Run("polling", func(t *testing.T) { testStanding(t, "polling", fault.GrantStream) })
@@ -73,9 +73,8 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 	})
 }
 
-// Until the deadline, the sum of PingAge and TrustedFor in Stats is the time for which a
-// ping keeps guards valid. If the clock of the process is an hour behind, the skew is an
-// hour.
+// Until the deadline, the sum of PingAge and TrustedFor in Stats is the time for which a ping keeps
+// guards valid. If the clock of the process is an hour behind, the skew is an hour.
 func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := &steppedClock{Clock: clock.System()}
@@ -96,8 +95,7 @@ func TestStats_PingAgeAndSkew_ByTheClocks(t *testing.T) {
 	})
 }
 
-// Stats counts each command once, by its kind. A listing of many locks counts as one
-// command.
+// Stats counts each command once, by its kind. A listing of many locks counts as one command.
 func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -127,8 +125,8 @@ func TestStats_Commands_CountWhatIsSent(t *testing.T) {
 	})
 }
 
-// OldestWait does not count callers of the internal method Standby, because they wait as
-// long as another holder lives.
+// OldestWait does not count callers of the internal method Standby, because they wait as long as
+// another holder lives.
 func TestStats_OldestWait_LeavesOutWhoStandsBy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

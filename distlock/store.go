@@ -19,14 +19,12 @@ import (
 // one for the other commands of the heartbeat.
 const heartbeatPool = 2
 
-// heartbeatPurpose is appended to the application name of the heartbeat's own client.
-// With that name an operator can exempt the heartbeat alone from the server's limits for
-// clients.
+// heartbeatPurpose is appended to the application name of the heartbeat's own client. With that
+// name an operator can exempt the heartbeat alone from the server's limits for clients.
 const heartbeatPurpose = "heartbeat"
 
-// A store is the database of a Manager. It has two clients: one for acquisitions and
-// releases, and one for the heartbeat. So an application that exhausts its pool cannot starve
-// the heartbeat.
+// A store is the database of a Manager. It has two clients: one for acquisitions and releases, and
+// one for the heartbeat. So an application that exhausts its pool cannot starve the heartbeat.
 type store struct {
 	locks  catalog.Catalog
 	pings  catalog.Catalog
@@ -37,8 +35,8 @@ type store struct {
 	hangUp func(context.Context) error
 }
 
-// prompt returns a store whose operations return when their contexts end. The time of
-// each command is at most limit.
+// prompt returns a store whose operations return when their contexts end. The time of each command
+// is at most limit.
 func (s store) prompt(limit time.Duration) store {
 	s.sent = newSentCommands()
 	s.life, s.end = context.WithCancelCause(context.Background())
@@ -124,8 +122,8 @@ func openClients(
 	return store{client: client, locks: locks, pings: pings}, nil
 }
 
-// dial makes a client. The driver connects in the background. For an invalid connection
-// string or option the error is a *ConfigError.
+// dial makes a client. The driver connects in the background. For an invalid connection string or
+// option the error is a *ConfigError.
 func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
@@ -168,14 +166,14 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// A command ends by up to grace before its operation, so that the operation can return
-// the error of the command.
+// A command ends by up to grace before its operation, so that the operation can return the error of
+// the command.
 const grace = 50 * time.Millisecond
 
-// prompt returns a store that counts its operations. An operation returns when its context
-// ends, but only a listing cancels its command then, because the driver closes the
-// connection of a cancelled command. Any other command continues until limit has passed or
-// the context life ends. If a write is not answered in time, its outcome is unknown.
+// prompt returns a store that counts its operations. An operation returns when its context ends,
+// but only a listing cancels its command then, because the driver closes the connection of a
+// cancelled command. Any other command continues until limit has passed or the context life ends.
+// If a write is not answered in time, its outcome is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -208,10 +206,9 @@ func prompt(
 
 type sending = func(context.Context) error
 
-// asPromptAsTheStore reports whether a call is passed to the store unchanged. It returns
-// true for reads of the grant stream, which may wait without a limit. It also returns
-// true for calls in a transaction, because the driver allows one command of a transaction
-// at a time.
+// asPromptAsTheStore reports whether a call is passed to the store unchanged. It returns true for
+// reads of the grant stream, which may wait without a limit. It also returns true for calls in a
+// transaction, because the driver allows one command of a transaction at a time.
 func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	switch c.Op {
 	case catalog.OpGrantStream, catalog.OpNextGrants, catalog.OpEnterTransaction, catalog.OpTransact:
@@ -221,10 +218,10 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 	return ok && catalog.TransactionUnder(ctx, s) != nil
 }
 
-// inTime runs a command with a context of its own, and returns the error of the command.
-// It returns earlier if ctx ends, or if the command does not return within grace after
-// the end of its context. When the command has returned, the function end is called. If
-// the command panics before inTime returns, inTime panics.
+// inTime runs a command with a context of its own, and returns the error of the command. It returns
+// earlier if ctx ends, or if the command does not return within grace after the end of its context.
+// When the command has returned, the function end is called. If the command panics before inTime
+// returns, inTime panics.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {
 		end()
@@ -276,8 +273,8 @@ func late(writes bool, cause error) error {
 	return fmt.Errorf("%w: the store did not answer in time: %w", outcome, cause)
 }
 
-// endOf returns the cause of an expired context. If the Manager did not cancel the
-// context, the result also matches ctx.Err().
+// endOf returns the cause of an expired context. If the Manager did not cancel the context, the
+// result also matches ctx.Err().
 func endOf(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errTimeUp) || errors.Is(cause, ErrClosed) {

@@ -15,9 +15,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Callers in three processes use one lock while commands are delayed, refused, lost or
-// applied late. Two conflicting guards are never valid together. At the end no session is
-// left.
+// Callers in three processes use one lock while commands are delayed, refused, lost or applied
+// late. Two conflicting guards are never valid together. At the end no session is left.
 func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	for seed := range 5 {
 		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
@@ -67,8 +66,8 @@ func (s *storm) millis(below int) time.Duration {
 	return time.Duration(s.n(below)) * time.Millisecond
 }
 
-// blow delays a command. At random it also refuses the command, loses its reply, or applies
-// it late.
+// blow delays a command. At random it also refuses the command, loses its reply, or applies it
+// late.
 func (s *storm) blow(_ context.Context, call fault.Call, apply func() error) error {
 	if s.over.Load() || call.Op == fault.Ping || call.Op == fault.Notice {
 		return apply()
@@ -95,8 +94,8 @@ func (s *storm) blow(_ context.Context, call fault.Call, apply func() error) err
 	return err
 }
 
-// visit makes one acquisition with random options. If the acquisition succeeds, visit checks
-// that no conflicting guard is valid, and releases the lock.
+// visit makes one acquisition with random options. If the acquisition succeeds, visit checks that
+// no conflicting guard is valid, and releases the lock.
 func (s *storm) visit(t *testing.T, p *proc) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.millis(400)+time.Millisecond)
 	defer cancel()

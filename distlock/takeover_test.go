@@ -24,8 +24,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// The process repeats TryLock until it acquires the lock. The results are the guard and
-// the elapsed time.
+// The process repeats TryLock until it acquires the lock. The results are the guard and the elapsed
+// time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
 	p.w.t.Helper()
 	start := time.Now()
@@ -41,9 +41,9 @@ func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuar
 	return nil, 0
 }
 
-// A contender takes over the lock of a dead holder after the takeover time. At that time
-// the deadline of the old guard has passed. The fence rises, the new guard contains
-// evidence, and the holder's ping is condemned.
+// A contender takes over the lock of a dead holder after the takeover time. At that time the
+// deadline of the old guard has passed. The fence rises, the new guard contains evidence, and the
+// holder's ping is condemned.
 func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -142,8 +142,8 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
 	})
 }
 
-// If a holder is suspended and another process takes the lock over, the guard is lost when
-// the holder continues. Release returns ErrLockLost and does not change the document.
+// If a holder is suspended and another process takes the lock over, the guard is lost when the
+// holder continues. Release returns ErrLockLost and does not change the document.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -162,8 +162,8 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	})
 }
 
-// If a condemned holder continues, it detects the loss at its next ping. After that it
-// acquires locks under a new process id.
+// If a condemned holder continues, it detects the loss at its next ping. After that it acquires
+// locks under a new process id.
 func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -206,8 +206,8 @@ func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 	})
 }
 
-// If the reply to the command that condemns or evicts a holder is lost, the contender
-// reads again and acquires the lock.
+// If the reply to the command that condemns or evicts a holder is lost, the contender reads again
+// and acquires the lock.
 func TestTryLock_EvictReplyLost_Acquires(t *testing.T) { // I8
 	for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
 		runInBubble(t, string(op), func(t *testing.T, w *world) {
@@ -247,8 +247,8 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) { // H1
 	})
 }
 
-// plantDead inserts a lock with a condemned holder, which the next contender evicts at its
-// first read.
+// plantDead inserts a lock with a condemned holder, which the next contender evicts at its first
+// read.
 func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()
 	long := time.Now().Add(-time.Hour)
@@ -264,8 +264,8 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	assert.Must(t, err)
 }
 
-// A contender watches a holder of another program for 15 minutes before it takes the lock
-// over. It does not change the ping of that holder.
+// A contender watches a holder of another program for 15 minutes before it takes the lock over. It
+// does not change the ping of that holder.
 func TestTryLock_ForeignHolders(t *testing.T) {
 	const foreign = 15 * time.Minute
 	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
@@ -322,8 +322,8 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 	})
 }
 
-// Several waiters of one process watch the same dead holder. They take over its locks
-// after the takeover time, even if the replies to reads arrive out of order.
+// Several waiters of one process watch the same dead holder. They take over its locks after the
+// takeover time, even if the replies to reads arrive out of order.
 func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
@@ -358,9 +358,9 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	})
 }
 
-// If one clock is wrong by more than the takeover time, a live holder keeps its lock. The
-// lock of a dead holder is taken over after the takeover time. In 2011 a mongos with a
-// clock that was ahead took over the lock of a live holder.
+// If one clock is wrong by more than the takeover time, a live holder keeps its lock. The lock of a
+// dead holder is taken over after the takeover time. In 2011 a mongos with a clock that was ahead
+// took over the lock of a live holder.
 func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) { // A1, A2
 	for name, by := range map[string]struct{ holder, contender time.Duration }{
 		"contender ahead": {0, 20 * time.Minute}, "contender behind": {0, -20 * time.Minute},

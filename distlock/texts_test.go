@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If an acquisition fails, the error names a holder or the number of held permits. No part
-// of the text occurs twice.
+// If an acquisition fails, the error names a holder or the number of held permits. No part of the
+// text occurs twice.
 func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)

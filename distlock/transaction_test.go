@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// InTransaction calls the given function at most twice, even if other callers change the
-// lock document.
+// InTransaction calls the given function at most twice, even if other callers change the lock
+// document.
 func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	waiter := func(w *world, p *proc) func() {
 		return func() {
@@ -93,9 +93,9 @@ func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
 	}
 }
 
-// If Renew gets the context of a transaction, the renewal is part of the transaction. It
-// takes effect with the commit, and the duration of the lease counts from the time at
-// which the renewal was sent.
+// If Renew gets the context of a transaction, the renewal is part of the transaction. It takes
+// effect with the commit, and the duration of the lease counts from the time at which the renewal
+// was sent.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -144,8 +144,8 @@ func (w *world) disturb(p *proc) {
 	assert.NoErr(w.t, p.Lock("a").RequestYield(w.t.Context(), "please"))
 }
 
-// If a transaction contains a renewal, and the given function fails or the reply to the
-// commit is lost, the deadline of the guard does not change.
+// If a transaction contains a renewal, and the given function fails or the reply to the commit is
+// lost, the deadline of the guard does not change.
 func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -173,8 +173,8 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// If Renew does not get the context of the running transaction, it waits for the end of
-// the transaction, for at most one CommandTimeout. The transaction is not disturbed.
+// If Renew does not get the context of the running transaction, it waits for the end of the
+// transaction, for at most one CommandTimeout. The transaction is not disturbed.
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -201,9 +201,9 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	})
 }
 
-// If a holder hangs in a transaction that has written the lock document, other sessions
-// are blocked. The server ends the transaction after its time limit, and another session
-// takes the lock over.
+// If a holder hangs in a transaction that has written the lock document, other sessions are
+// blocked. The server ends the transaction after its time limit, and another session takes the lock
+// over.
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
@@ -235,8 +235,8 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	})
 }
 
-// If the lock is taken over after the given function has run once, InTransaction does not
-// run the function again.
+// If the lock is taken over after the given function has run once, InTransaction does not run the
+// function again.
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)

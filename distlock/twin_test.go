@@ -19,10 +19,9 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A snapshot makes a new process act as a copy of another process, as if its machine was
-// restored from a snapshot. The copy pings under the id of the original process, with the
-// next ping numbers, and holds the same lock. To do so, it replaces the process id and the
-// session in each command.
+// A snapshot makes a new process act as a copy of another process, as if its machine was restored
+// from a snapshot. The copy pings under the id of the original process, with the next ping numbers,
+// and holds the same lock. To do so, it replaces the process id and the session in each command.
 type snapshot struct {
 	catalog.Catalog
 	of   catalog.Lock // at the time of the snapshot
@@ -32,12 +31,12 @@ type snapshot struct {
 	mine bson.ObjectID
 }
 
-// The clock of the copy is one hour behind. If the clocks were equal, the two processes
-// could ping in the same millisecond, and neither would detect the other.
+// The clock of the copy is one hour behind. If the clocks were equal, the two processes could ping
+// in the same millisecond, and neither would detect the other.
 const behind = time.Hour
 
-// restore starts a copy of the process that holds a guard. It returns the copy and the
-// guard of the copy.
+// restore starts a copy of the process that holds a guard. It returns the copy and the guard of the
+// copy.
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
 	*proc, *distlock.TryGuard,
 ) {
@@ -146,8 +145,8 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 	return s.Catalog.ApplyPing(ctx, c)
 }
 
-// staysWith checks for the duration d that the holder's guard is valid and that another
-// process cannot acquire the lock.
+// staysWith checks for the duration d that the holder's guard is valid and that another process
+// cannot acquire the lock.
 func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
@@ -184,10 +183,9 @@ func slowly(ops ...fault.Op) fault.Hook {
 	}
 }
 
-// A twin is a copy of a process that runs at the same time under the same process id. If a
-// process finds a twin while its own reads are slow, it releases no session of the twin.
-// Each read takes 4 s, so the work after one ping still runs when a later ping finds the
-// twin.
+// A twin is a copy of a process that runs at the same time under the same process id. If a process
+// finds a twin while its own reads are slow, it releases no session of the twin. Each read takes 4
+// s, so the work after one ping still runs when a later ping finds the twin.
 func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
@@ -205,9 +203,9 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	}
 }
 
-// A process may mistake a session of its twin for an abandoned session. A twin is a copy
-// with the same process id. If the process finds the twin before the release of that session
-// succeeds, it does not try again.
+// A process may mistake a session of its twin for an abandoned session. A twin is a copy with the
+// same process id. If the process finds the twin before the release of that session succeeds, it
+// does not try again.
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
@@ -232,8 +230,8 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	})
 }
 
-// If a process was suspended beyond its deadline while a copy with the same process id runs,
-// it releases no session of the copy, neither by Release nor by Close.
+// If a process was suspended beyond its deadline while a copy with the same process id runs, it
+// releases no session of the copy, neither by Release nor by Close.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },
@@ -264,8 +262,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	}
 }
 
-// If a process was cut off while a copy with the same process id runs, it releases no
-// session of the copy. This holds even if its ping number is larger than that of the copy.
+// If a process was cut off while a copy with the same process id runs, it releases no session of
+// the copy. This holds even if its ping number is larger than that of the copy.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
@@ -307,8 +305,8 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	})
 }
 
-// If a process finds a copy with the same process id while it repeats a release, Release
-// returns ErrLockLost.
+// If a process finds a copy with the same process id while it repeats a release, Release returns
+// ErrLockLost.
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)

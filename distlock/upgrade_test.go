@@ -27,8 +27,8 @@ func (c shardedConfig) Hello(ctx context.Context) (catalog.Server, error) {
 
 func (shardedConfig) UpgradeDrops(context.Context) string { return "the upgrade deletes all" }
 
-// On a config server, New accepts a database other than the database named config. It logs
-// a warning if an upgrade of the server deletes the collections.
+// On a config server, New accepts a database other than the database named config. It logs a
+// warning if an upgrade of the server deletes the collections.
 func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -42,16 +42,14 @@ func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 	}
 }
 
-// A deniedStore refuses to create indexes, and reports an existing index that deletes
-// locks.
+// A deniedStore refuses to create indexes, and reports an existing index that deletes locks.
 type deniedStore struct{ catalog.Catalog }
 
 func (deniedStore) Prepare(context.Context) ([]string, error) {
 	return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
 }
 
-// If a process may not create indexes, it still logs a warning about an index that deletes
-// locks.
+// If a process may not create indexes, it still logs a warning about an index that deletes locks.
 func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var out assert.Log

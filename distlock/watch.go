@@ -22,8 +22,7 @@ type watched struct {
 	current *snapshot // nil before the first read
 }
 
-// A snapshot is the result of one read of a lock: the holder, nil for a free lock, or an
-// error.
+// A snapshot is the result of one read of a lock: the holder, nil for a free lock, or an error.
 type snapshot struct {
 	info *LockInfo
 	err  error
@@ -81,8 +80,8 @@ func (w *watcher) leave(name string) {
 	}
 }
 
-// current returns the current snapshot of a name, or nil before the first read. The channel
-// is closed when the snapshot of any name changes.
+// current returns the current snapshot of a name, or nil before the first read. The channel is
+// closed when the snapshot of any name changes.
 func (w *watcher) current(name string) (*snapshot, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +105,8 @@ func (w *watcher) run() {
 	}
 }
 
-// read reads the locks of all names. If the parameter all is false, it reads only the
-// names without a snapshot.
+// read reads the locks of all names. If the parameter all is false, it reads only the names without
+// a snapshot.
 func (w *watcher) read(all bool) {
 	var names []string
 	w.mu.Lock()

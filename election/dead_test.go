@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// When a term ends, a candidate that has missed two pings is passed over. A candidate
-// that died more recently is elected, and is replaced after the takeover time.
+// When a term ends, a candidate that has missed two pings is passed over. A candidate that died
+// more recently is elected, and is replaced after the takeover time.
 func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 	ways := map[string]func(t *testing.T, a, c *run) error{
 		"resign": func(t *testing.T, a, _ *run) error { return a.e.Resign(t.Context()) },

@@ -17,15 +17,15 @@ import (
 // label is the lock label of all candidates.
 const label = "election"
 
-// A Func is the work of a leader. Its context ends with the leadership or with the
-// context of Run. [context.Cause] then matches [distlock.ErrLockLost], [ErrResigned],
-// [ErrHandedOver] or [distlock.ErrClosed], or is the cause of Run's context. The function
-// should return soon after that. Its return ends the term.
+// A Func is the work of a leader. Its context ends with the leadership or with the context of Run.
+// [context.Cause] then matches [distlock.ErrLockLost], [ErrResigned], [ErrHandedOver] or
+// [distlock.ErrClosed], or is the cause of Run's context. The function should return soon after
+// that. Its return ends the term.
 type Func func(ctx context.Context, leader *Leadership) error
 
-// An Election runs a candidate for one name, and reads the current leader of that name.
-// Make it with [New]. It holds no lock before Run. It is safe for concurrent use, but
-// only one Run at a time.
+// An Election runs a candidate for one name, and reads the current leader of that name. Make it
+// with [New]. It holds no lock before Run. It is safe for concurrent use, but only one Run at a
+// time.
 type Election struct {
 	manager *distlock.Manager
 	name    string
@@ -34,8 +34,8 @@ type Election struct {
 	term    atomic.Pointer[term] // nil between terms
 }
 
-// New returns an Election with the given name. It does no I/O. The methods of the
-// Election check the arguments of New.
+// New returns an Election with the given name. It does no I/O. The methods of the Election check
+// the arguments of New.
 func New(manager *distlock.Manager, name string) *Election {
 	return &Election{manager: manager, name: name}
 }
@@ -46,25 +46,23 @@ func Run(ctx context.Context, manager *distlock.Manager, name string, fn Func,
 	return New(manager, name).Run(ctx, fn, opts...)
 }
 
-// Run runs a candidate until ctx ends. The candidate waits in the queue of the lock,
-// which is first come, first served. It continues to wait while the server is
-// unavailable. In each term of this candidate, Run calls fn, and releases the lock only
-// after fn has returned. Then the candidate queues again. Unless the term ended by a
-// resignation, a hand-over or a loss, the candidate first pauses, see [Backoff]. If fn
-// returns an error, Run logs it. If fn panics, its error is a *[PanicError], and Run logs
-// the stack. If fn still runs when half of Config.Margin has passed since the end of its
-// context, Run logs that, too.
+// Run runs a candidate until ctx ends. The candidate waits in the queue of the lock, which is first
+// come, first served. It continues to wait while the server is unavailable. In each term of this
+// candidate, Run calls fn, and releases the lock only after fn has returned. Then the candidate
+// queues again. Unless the term ended by a resignation, a hand-over or a loss, the candidate first
+// pauses, see [Backoff]. If fn returns an error, Run logs it. If fn panics, its error is a
+// *[PanicError], and Run logs the stack. If fn still runs when half of Config.Margin has passed
+// since the end of its context, Run logs that, too.
 //
-// When ctx has ended and fn has returned, Run returns the error of fn in the last term,
-// or nil. Run ignores an error that only reports the end of the context. If the release
-// fails, Run joins the *distlock.ReleaseError. With [Once], Run returns the error of the
-// only term: the error of fn, a *distlock.LostError or a *distlock.ReleaseError. If ctx
-// ends before that term, Run returns the cause of ctx.
+// When ctx has ended and fn has returned, Run returns the error of fn in the last term, or nil. Run
+// ignores an error that only reports the end of the context. If the release fails, Run joins the
+// *distlock.ReleaseError. With [Once], Run returns the error of the only term: the error of fn, a
+// *distlock.LostError or a *distlock.ReleaseError. If ctx ends before that term, Run returns the
+// cause of ctx.
 //
-// The following errors end Run immediately: [ErrMode], [ErrRunning],
-// [distlock.ErrBadOption], [distlock.ErrBadName], [distlock.ErrClosed], and the errors
-// that end a wait, see [distlock.DistributedLock.Lock]. Run returns them joined with the
-// error of fn in the last term.
+// The following errors end Run immediately: [ErrMode], [ErrRunning], [distlock.ErrBadOption],
+// [distlock.ErrBadName], [distlock.ErrClosed], and the errors that end a wait, see
+// [distlock.DistributedLock.Lock]. Run returns them joined with the error of fn in the last term.
 //
 // Round trips: one at the beginning, then those of Lock and Release.
 func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
@@ -130,9 +128,8 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 	}
 }
 
-// ending returns the result of Run after the error err. If err only reports the end of ctx,
-// and the option Once is not set, the result is last, the error of the last term. Otherwise
-// it is err.
+// ending returns the result of Run after the error err. If err only reports the end of ctx, and the
+// option Once is not set, the result is last, the error of the last term. Otherwise it is err.
 func (o options) ending(ctx context.Context, err, last error) error {
 	if ctx != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !o.once {
 		return last
@@ -161,10 +158,9 @@ func (e *Election) usable(ctx context.Context) error {
 
 func (e *Election) observer() metrics.Observer { return metrics.Of(e.manager.Config().Observer) }
 
-// IsLeader reports whether this Election leads now. It leads if its function runs, the
-// context of the function has not ended, and the guard is trusted. The leadership may end
-// immediately after the call, so pass the fence to the protected resource. IsLeader does
-// no I/O.
+// IsLeader reports whether this Election leads now. It leads if its function runs, the context of
+// the function has not ended, and the guard is trusted. The leadership may end immediately after
+// the call, so pass the fence to the protected resource. IsLeader does no I/O.
 func (e *Election) IsLeader() bool {
 	if e == nil {
 		return false
@@ -173,17 +169,16 @@ func (e *Election) IsLeader() bool {
 	return t != nil && t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil
 }
 
-// Resign ends the term of this Election. It ends the context of the function, waits for
-// the function, and releases the lock to the next candidate. The former leader goes to
-// the end of the queue. Resign returns nil if the leadership was held until the release.
-// If ctx ends first, Resign returns the cause of ctx, and the term ends when the function
-// returns.
+// Resign ends the term of this Election. It ends the context of the function, waits for the
+// function, and releases the lock to the next candidate. The former leader goes to the end of the
+// queue. Resign returns nil if the leadership was held until the release. If ctx ends first, Resign
+// returns the cause of ctx, and the term ends when the function returns.
 //
-// The function itself should return instead of calling Resign. If it calls Resign with
-// its own context, Resign does not wait and returns [ErrResigned].
+// The function itself should return instead of calling Resign. If it calls Resign with its own
+// context, Resign does not wait and returns [ErrResigned].
 //
-// Errors: [ErrNotLeader] if there is no term; a *distlock.LostError; a
-// *distlock.ReleaseError. Round trips: those of [distlock.TryGuard.Release].
+// Errors: [ErrNotLeader] if there is no term; a *distlock.LostError; a *distlock.ReleaseError.
+// Round trips: those of [distlock.TryGuard.Release].
 func (e *Election) Resign(ctx context.Context) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -195,23 +190,20 @@ func (e *Election) Resign(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// Handover ends the term of this Election as Resign does, and makes a chosen candidate
-// lead next. The last argument is the process id or the metadata of that candidate. If
-// several candidates match, Handover chooses the first in the queue. It moves the
-// candidate to the front of the queue, and then ends the context of the function. The
-// release grants the lock to the candidate. Handover returns nil if a read after the
-// release shows that the candidate leads.
+// Handover ends the term of this Election as Resign does, and makes a chosen candidate lead next.
+// The last argument is the process id or the metadata of that candidate. If several candidates
+// match, Handover chooses the first in the queue. It moves the candidate to the front of the queue,
+// and then ends the context of the function. The release grants the lock to the candidate. Handover
+// returns nil if a read after the release shows that the candidate leads.
 //
-// If the candidate is not queued or has missed two pings, Handover returns
-// [ErrNoCandidate] and the function continues. If the candidate died more recently, it is
-// still elected, and is replaced after the takeover time. If the candidate leaves the
-// queue before the function returns, another candidate leads and Handover returns
-// [ErrNoCandidate].
+// If the candidate is not queued or has missed two pings, Handover returns [ErrNoCandidate] and the
+// function continues. If the candidate died more recently, it is still elected, and is replaced
+// after the takeover time. If the candidate leaves the queue before the function returns, another
+// candidate leads and Handover returns [ErrNoCandidate].
 //
-// Errors: [ErrNotLeader]; [ErrNoCandidate]; the error of a lost guard; the errors of
-// Resign; the error of a failed command. If a command before the release fails, this
-// Election still leads. Round trips: two reads of the queue, a read, a compare-and-set,
-// and the release.
+// Errors: [ErrNotLeader]; [ErrNoCandidate]; the error of a lost guard; the errors of Resign; the
+// error of a failed command. If a command before the release fails, this Election still leads.
+// Round trips: two reads of the queue, a read, a compare-and-set, and the release.
 func (e *Election) Handover(ctx context.Context, to string) error {
 	if err := e.usable(ctx); err != nil {
 		return err
@@ -248,8 +240,7 @@ func (e *Election) Handover(ctx context.Context, to string) error {
 	return err
 }
 
-// find returns the first candidate that is not silent and has the given process id or
-// metadata.
+// find returns the first candidate that is not silent and has the given process id or metadata.
 func find(queue []distlock.LockInfo, to string) (Candidate, error) {
 	found := 0
 	for _, one := range queue {
@@ -274,14 +265,14 @@ func silent(one distlock.LockInfo) bool {
 	return one.Condemned || one.PingAge < 0 || one.PingAge > 2*one.PingEvery
 }
 
-// RequestYield asks the leader to resign. It closes the channel of
-// [Leadership.YieldRequested] in the leader's process. The leader decides whether it
-// resigns. The request applies to the current term only. The last argument is the reason,
-// at most 1 KiB. RequestYield sends a read and a compare-and-set.
+// RequestYield asks the leader to resign. It closes the channel of [Leadership.YieldRequested] in
+// the leader's process. The leader decides whether it resigns. The request applies to the current
+// term only. The last argument is the reason, at most 1 KiB. RequestYield sends a read and a
+// compare-and-set.
 //
 // Errors: [ErrNobody]; [distlock.ErrBadOption] if the reason is not valid;
-// [distlock.ErrOutcomeUnknown], after which the caller may ask again;
-// [distlock.ErrUnavailable]; [distlock.ErrClosed]; a *distlock.MalformedError.
+// [distlock.ErrOutcomeUnknown], after which the caller may ask again; [distlock.ErrUnavailable];
+// [distlock.ErrClosed]; a *distlock.MalformedError.
 func (e *Election) RequestYield(ctx context.Context, why string) error {
 	if err := e.usable(ctx); err != nil {
 		return err

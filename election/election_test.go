@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If the leader's function returns early, the next candidate leads at once. The old leader
-// queues again after a pause, behind the other candidates.
+// If the leader's function returns early, the next candidate leads at once. The old leader queues
+// again after a pause, behind the other candidates.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -72,8 +72,8 @@ func (n *terms) Observe(e distlock.Event) {
 	}
 }
 
-// The observer of the Manager receives the beginning and the end of each term, however
-// short the term is.
+// The observer of the Manager receives the beginning and the end of each term, however short the
+// term is.
 func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var n terms
@@ -90,8 +90,8 @@ func TestRun_ShortTerms_AreEvents(t *testing.T) {
 	})
 }
 
-// A leader keeps the lock while its function runs, even after a resignation or the end of
-// its context. See Kubernetes pull requests 127675 and 139991.
+// A leader keeps the lock while its function runs, even after a resignation or the end of its
+// context. See Kubernetes pull requests 127675 and 139991.
 func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.T) {
 	for way, end := range map[string]func(r *run){
 		"resign":  func(r *run) { go r.e.Resign(context.Background()) },
@@ -127,8 +127,8 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	}
 }
 
-// Resign and Handover of a candidate that does not lead return ErrNotLeader, and do not
-// disturb the leader (client-go issue 1187).
+// Resign and Handover of a candidate that does not lead return ErrNotLeader, and do not disturb the
+// leader (client-go issue 1187).
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -146,8 +146,8 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	})
 }
 
-// A leader that is cut off detects the loss before another candidate leads. It queues
-// again only after its function has returned.
+// A leader that is cut off detects the loss before another candidate leads. It queues again only
+// after its function has returned.
 func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -200,8 +200,8 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// If the context of Run ends, the candidate leaves the queue, or resigns if it leads. Run
-// does not report the end of the context as an error.
+// If the context of Run ends, the candidate leaves the queue, or resigns if it leads. Run does not
+// report the end of the context as an error.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -233,8 +233,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	})
 }
 
-// If the context of Run ends at the instant of the grant, Run does not call the given
-// function, and the lock is free afterwards.
+// If the context of Run ends at the instant of the grant, Run does not call the given function, and
+// the lock is free afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start())
@@ -288,8 +288,8 @@ func (f calling) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// If the function given to Run panics, the term ends with an error. Consecutive panics
-// double the pause. A function that calls runtime.Goexit also gives up leadership.
+// If the function given to Run panics, the term ends with an error. Consecutive panics double the
+// pause. A function that calls runtime.Goexit also gives up leadership.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -317,8 +317,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 			!strings.Contains(panicked.Stack, "election_test") {
 			t.Errorf("%v", err)
 		}
-		// The Error method of the first value panics. The Unwrap method of the second
-		// value panics.
+		// The Error method of the first value panics. The Unwrap method of the second value panics.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
 			err = p.lead(t.Context(), func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)

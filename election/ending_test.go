@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// If the context of Run ends, Run returns nil at any stage, even if the leader's function
-// returns the error or the cause of the context.
+// If the context of Run ends, Run returns nil at any stage, even if the leader's function returns
+// the error or the cause of the context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -51,8 +51,8 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// An error or a panic of the leader's function is logged, and Run returns the error of the
-// last term.
+// An error or a panic of the leader's function is logged, and Run returns the error of the last
+// term.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")
 	for how, end := range map[string]func(r *run){

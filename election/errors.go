@@ -10,18 +10,18 @@ import (
 var (
 	// ErrNotLeader is returned by Resign and Handover if this Election has no term.
 	ErrNotLeader = errors.New("election: not the leader")
-	// ErrNobody is returned by RequestYield if there is no leader, or if the name is used
-	// for a shared lock or for permits.
+	// ErrNobody is returned by RequestYield if there is no leader, or if the name is used for a shared
+	// lock or for permits.
 	ErrNobody = errors.New("election: no leader")
-	// ErrNoCandidate is returned by Handover if the candidate is not queued or has missed
-	// two pings. Then the term continues. It is also returned if the candidate leaves the
-	// queue before the old leader's function returns. Then the term has ended.
+	// ErrNoCandidate is returned by Handover if the candidate is not queued or has missed two pings.
+	// Then the term continues. It is also returned if the candidate leaves the queue before the old
+	// leader's function returns. Then the term has ended.
 	ErrNoCandidate = errors.New("election: no such candidate")
-	// ErrMode is returned by Run, Leader, Candidates, Observe and Handover if the name is
-	// used for a shared lock or for permits.
+	// ErrMode is returned by Run, Leader, Candidates, Observe and Handover if the name is used for a
+	// shared lock or for permits.
 	ErrMode = errors.New("election: the name is in use for a shared lock or a semaphore")
-	// ErrRunning is returned by Run if another Run of the same Election has not returned.
-	// Make another Election with New.
+	// ErrRunning is returned by Run if another Run of the same Election has not returned. Make another
+	// Election with New.
 	ErrRunning = errors.New("election: already running")
 	// ErrPanic is matched by every *PanicError.
 	ErrPanic = errors.New("election: the function panicked")

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Handover makes the named candidate lead, although another candidate is next. One write
-// ends the old term and begins the new term.
+// Handover makes the named candidate lead, although another candidate is next. One write ends the
+// old term and begins the new term.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
@@ -74,8 +74,8 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// If the named candidate died just before the hand-over, Handover succeeds. Another
-// candidate leads after the takeover time.
+// If the named candidate died just before the hand-over, Handover succeeds. Another candidate leads
+// after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -95,8 +95,8 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	})
 }
 
-// If the named candidate leaves the queue during Handover, the next candidate leads and
-// Handover returns ErrNoCandidate.
+// If the named candidate leaves the queue during Handover, the next candidate leads and Handover
+// returns ErrNoCandidate.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
@@ -113,8 +113,8 @@ func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	})
 }
 
-// A request to yield reaches the current leader with its next read, and never reaches a
-// later leader.
+// A request to yield reaches the current leader with its next read, and never reaches a later
+// leader.
 func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())

@@ -12,9 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Close of the Manager waits for the leader's function before it releases the lock. If
-// the context of Close ends first, the lock stays held until a takeover, and the error
-// names the lock.
+// Close of the Manager waits for the leader's function before it releases the lock. If the context
+// of Close ends first, the lock stays held until a takeover, and the error names the lock.
 func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 	const after = takeoverTime
 	for how, c := range map[string]struct{ within, work, least, most time.Duration }{

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// IsLeader returns false outside of a term, and after a loss or a resignation, even while
-// the function still runs. It sends no command.
+// IsLeader returns false outside of a term, and after a loss or a resignation, even while the
+// function still runs. It sends no command.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {
@@ -80,8 +80,7 @@ func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	})
 }
 
-// suspended is the clock of a machine after a suspension. Only the wall clock has
-// advanced.
+// suspended is the clock of a machine after a suspension. Only the wall clock has advanced.
 type suspended struct {
 	clock.Clock
 	forNanos atomic.Int64

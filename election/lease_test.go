@@ -13,8 +13,8 @@ import (
 
 const lease = 2 * time.Minute
 
-// If a leader with a lease hangs, another candidate leads although the process of the
-// leader still pings. The old leader queues again when its function returns.
+// If a leader with a lease hangs, another candidate leads although the process of the leader still
+// pings. The old leader queues again when its function returns.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.start(), election.Lease(lease))
@@ -50,8 +50,7 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	})
 }
 
-// A lease out of bounds is refused before any command, and a leader without a lease
-// cannot renew.
+// A lease out of bounds is refused before any command, and a leader without a lease cannot renew.
 func TestLease_OutOfBounds_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
@@ -70,8 +69,8 @@ func TestLease_OutOfBounds_Refused(t *testing.T) {
 
 func never2(context.Context, *election.Leadership) error { panic("it leads") }
 
-// If the server is too slow for the lease, candidates stay in the election until the
-// server is quick again.
+// If the server is too slow for the lease, candidates stay in the election until the server is
+// quick again.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const short = 10 * time.Second

@@ -9,8 +9,8 @@ import (
 	"mongodlm/internal/test/metricstest"
 )
 
-// The metrics show the number of terms, and whether the process leads. They show the loss
-// of a term immediately.
+// The metrics show the number of terms, and whether the process leads. They show the loss of a term
+// immediately.
 func TestRun_Observer_IsToldWhoLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := func() (*run, *metricstest.Kept) {

@@ -84,8 +84,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 	})
 }
 
-// If the function given to OnNewLeader hangs or panics, the candidate can still lead and
-// resign.
+// If the function given to OnNewLeader hangs or panics, the candidate can still lead and resign.
 func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log assert.Log

@@ -17,8 +17,8 @@ import (
 // A Candidate is a process in the queue of an election, or the leader of the election.
 type Candidate struct {
 	Process string // the process id
-	// Metadata is the text of the option [Metadata]. It is empty for a process that uses
-	// the name as a plain lock.
+	// Metadata is the text of the option [Metadata]. It is empty for a process that uses the name as a
+	// plain lock.
 	Metadata string
 	// Session identifies the queue entry of the candidate, and the term that follows.
 	Session bson.ObjectID
@@ -32,8 +32,8 @@ type Leader struct {
 	Nobody bool // there is no leader; the other fields are empty
 }
 
-// Leader reads the current leader. The leader may change before Leader returns. Leader
-// sends one command, or three to the embedded server.
+// Leader reads the current leader. The leader may change before Leader returns. Leader sends one
+// command, or three to the embedded server.
 //
 // Errors: [ErrMode]; the errors of [distlock.Inspector.Holder].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
@@ -47,8 +47,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(holder), nil
 }
 
-// Candidates reads the queue of candidates, the next leader first. The queue has at most
-// 100 candidates. Candidates sends one command, or three to the embedded server.
+// Candidates reads the queue of candidates, the next leader first. The queue has at most 100
+// candidates. Candidates sends one command, or three to the embedded server.
 //
 // Errors: those of Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
@@ -66,14 +66,14 @@ func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
 	return candidates, nil
 }
 
-// Observe yields the current leader, and then every change of the leader, until ctx ends.
-// It yields a change within about Config.PollMax. If the leader changes several times
-// between two reads, Observe yields only the last change. A gap between two fences shows
-// that a term was missed. The last result is the error that ended Observe, for example
-// the cause of ctx. After any other error, Observe continues and yields the leader again.
+// Observe yields the current leader, and then every change of the leader, until ctx ends. It yields
+// a change within about Config.PollMax. If the leader changes several times between two reads,
+// Observe yields only the last change. A gap between two fences shows that a term was missed. The
+// last result is the error that ended Observe, for example the cause of ctx. After any other error,
+// Observe continues and yields the leader again.
 //
-// All observers of a process share their reads. About every Config.PollMax the process
-// sends one command for each hundred elections, or three to the embedded server.
+// All observers of a process share their reads. About every Config.PollMax the process sends one
+// command for each hundred elections, or three to the embedded server.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.usable(ctx); err != nil {
@@ -168,9 +168,9 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 	return Leader{Candidate: candidateOf(*holder), Fence: holder.Fence}
 }
 
-// CandidateOf returns the candidate or leader that info describes. elected reports
-// whether that process takes part in an election. If the process uses a plain lock, or is
-// the last holder of a free lock, elected is false and c has no metadata.
+// CandidateOf returns the candidate or leader that info describes. elected reports whether that
+// process takes part in an election. If the process uses a plain lock, or is the last holder of a
+// free lock, elected is false and c has no metadata.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
 	head, _, ok := cutLast(info.Who)
@@ -185,8 +185,8 @@ func candidateOf(one distlock.LockInfo) Candidate {
 	return c
 }
 
-// cutLast splits the value of the lock's field "who" at its last colon. The text after
-// the colon is random.
+// cutLast splits the value of the lock's field "who" at its last colon. The text after the colon is
+// random.
 func cutLast(who string) (head, random string, ok bool) {
 	at := strings.LastIndexByte(who, ':')
 	if at < 0 {

@@ -122,8 +122,8 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	})
 }
 
-// Observe continues after an outage, a malformed document, and a lock in another mode. It
-// yields each problem once, and then the leader again.
+// Observe continues after an outage, a malformed document, and a lock in another mode. It yields
+// each problem once, and then the leader again.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		o := w.start()
@@ -167,8 +167,8 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	})
 }
 
-// An election treats the holder of a plain lock as a leader without metadata. It refuses
-// a shared lock and a semaphore.
+// An election treats the holder of a plain lock as a leader without metadata. It refuses a shared
+// lock and a semaphore.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, e := w.start(), election.New(w.start().Manager, name)

@@ -66,8 +66,7 @@ func (w *world) startWith(change func(*distlock.Config)) *proc {
 	return &proc{p.Manager, p.Store, w.mem}
 }
 
-// kill cuts a process off from the server. Other processes cannot distinguish this from
-// its death.
+// kill cuts a process off from the server. Other processes cannot distinguish this from its death.
 func (p *proc) kill() {
 	p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
@@ -106,8 +105,8 @@ type leading struct {
 	finish chan error // the result for the function to return
 }
 
-// stand runs a candidate of p until the end of the test. The candidate's function ignores
-// the end of its context and returns only when the test decides.
+// stand runs a candidate of p until the end of the test. The candidate's function ignores the end
+// of its context and returns only when the test decides.
 func (w *world) stand(p *proc, opts ...election.Option) *run {
 	w.t.Helper()
 	r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),

@@ -16,19 +16,19 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while
-// its method Err returns nil. With a [Lease], the function must call the method Renew.
-// The method Release does not end the term. To end the term, return from the function. Do
-// not use a Leadership after its function has returned.
+// A Leadership is one term of a leader. It is the guard of the lock, and is trusted while its
+// method Err returns nil. With a [Lease], the function must call the method Renew. The method
+// Release does not end the term. To end the term, return from the function. Do not use a Leadership
+// after its function has returned.
 type Leadership struct {
 	*distlock.TryGuard
 	term *term
 }
 
-// YieldRequested returns a channel that closes when [Election.RequestYield] asks this
-// leader to resign. The end of the term does not close the channel. After the first call
-// of YieldRequested, the process reads the lock regularly. One command reads the locks of
-// all elections of the process.
+// YieldRequested returns a channel that closes when [Election.RequestYield] asks this leader to
+// resign. The end of the term does not close the channel. After the first call of YieldRequested,
+// the process reads the lock regularly. One command reads the locks of all elections of the
+// process.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield
@@ -42,8 +42,8 @@ func (t *term) listen() {
 	}
 }
 
-// YieldReason returns the reason that was passed to [Election.RequestYield]. It returns
-// "" before the channel of YieldRequested closes.
+// YieldReason returns the reason that was passed to [Election.RequestYield]. It returns "" before
+// the channel of YieldRequested closes.
 func (l *Leadership) YieldReason() string {
 	select {
 	case <-l.term.yield:
@@ -83,8 +83,8 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 }
 
 // lead calls the function. It releases the lock after the function has returned or called
-// runtime.Goexit. failed is the error of the function. If that error only reports the end
-// of the context, failed is nil. released is the error of the release.
+// runtime.Goexit. failed is the error of the function. If that error only reports the end of the
+// context, failed is nil. released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
 	defer close(t.done)
@@ -134,8 +134,8 @@ func panicked(value any) *PanicError {
 	return &PanicError{Value: fmt.Sprint(value), Stack: string(debug.Stack())}
 }
 
-// complain logs a warning if the leader's function has not returned half of Config.Margin
-// after the end of its context.
+// complain logs a warning if the leader's function has not returned half of Config.Margin after the
+// end of its context.
 func (t *term) complain(clk clock.Clock) {
 	patience := t.e.manager.Config().Margin / 2
 	if clock.Sleep(clk, patience, t.returned) {
@@ -144,8 +144,8 @@ func (t *term) complain(clk clock.Clock) {
 	}
 }
 
-// stop ends the function's context, with why as the cause. The first call determines the
-// cause. stop returns false if the function has already returned.
+// stop ends the function's context, with why as the cause. The first call determines the cause.
+// stop returns false if the function has already returned.
 func (t *term) stop(why error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,8 +179,8 @@ func (t *term) wait(ctx context.Context) error {
 	}
 }
 
-// heed closes t.yield when a request to yield arrives. It returns after that, or at the
-// end of the term.
+// heed closes t.yield when a request to yield arrives. It returns after that, or at the end of the
+// term.
 func (t *term) heed() {
 	for now, err := range t.e.manager.Internal(leading.Key{}).Watch(t.ctx, t.e.name) {
 		if err != nil || now == nil || now.YieldBy == "" || now.Session != t.guard.Session() {

@@ -16,9 +16,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// A private mongod serves only one test. If no mongod is available, the test is skipped.
-// The test must not be parallel, because a starting mongod delays the heartbeats of other
-// tests.
+// A private mongod serves only one test. If no mongod is available, the test is skipped. The test
+// must not be parallel, because a starting mongod delays the heartbeats of other tests.
 func private(t *testing.T, opts mongodtest.Options) *mongodtest.Deployment {
 	t.Helper()
 	startAll() // the shared deployments first
@@ -64,9 +63,8 @@ func (s *secured) user(name string, role bson.D) {
 		field("roles", bson.A{role})})
 }
 
-// withUsers starts a mongod with three users. The user root has all privileges. The user
-// reader can only read the database distlock. The user pinger can only use the collection
-// lockpings.
+// withUsers starts a mongod with three users. The user root has all privileges. The user reader can
+// only read the database distlock. The user pinger can only use the collection lockpings.
 func withUsers(t *testing.T) *secured {
 	t.Helper()
 	s := startSecured(t, mongodtest.Options{})
@@ -89,8 +87,8 @@ func userConfig(uri string) distlock.Config {
 	}
 }
 
-// G11: If the password is wrong, the error does not contain it. If a privilege is missing,
-// the error names the missing actions and their collection.
+// G11: If the password is wrong, the error does not contain it. If a privilege is missing, the
+// error names the missing actions and their collection.
 func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	d := withUsers(t)
 	_, err := distlock.New(t.Context(), userConfig(strings.Replace(d.as("root"), "see", "sea", 1)))

@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// BenchmarkTryLockRelease measures an uncontended acquisition and its release, which send
-// two commands.
+// BenchmarkTryLockRelease measures an uncontended acquisition and its release, which send two
+// commands.
 func BenchmarkTryLockRelease(b *testing.B) {
 	for _, d := range deployments {
 		b.Run(d.name, func(b *testing.B) {
@@ -37,8 +37,8 @@ func BenchmarkTryLockRelease(b *testing.B) {
 	}
 }
 
-// BenchmarkHeld1000 measures a process that holds 1,000 locks: its writes and commands per
-// ping, and its goroutines per lock.
+// BenchmarkHeld1000 measures a process that holds 1,000 locks: its writes and commands per ping,
+// and its goroutines per lock.
 func BenchmarkHeld1000(b *testing.B) { benchmarkHeld(b, large, 1000) }
 
 // BenchmarkHeld10000 is BenchmarkHeld1000 with 10,000 locks, on fewer deployments.

@@ -21,8 +21,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// childEnv is the environment variable that makes the test program run as a child. See
-// TestChild.
+// childEnv is the environment variable that makes the test program run as a child. See TestChild.
 const childEnv = "MONGODLM_IT_CHILD"
 
 // An order is one line of a child's input.
@@ -226,9 +225,9 @@ func (r *relative) ask(o order) answer {
 // processed lists the deployments for tests that stop or kill child processes.
 var processed = named("embedded", "standalone", "replicaset")
 
-// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write. Another
-// process takes over and writes. When the stopped holder continues, its guard is lost and
-// its context ends. Its fenced write matches no document, and its release changes nothing.
+// B1, B2, B9, I5: A holder is stopped between the check of its guard and its write. Another process
+// takes over and writes. When the stopped holder continues, its guard is lost and its context ends.
+// Its fenced write matches no document, and its release changes nothing.
 func TestFaults_HolderStopped_ComesBackToNothing(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

@@ -18,8 +18,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// eventKeys returns keys*each rows. Their keys alternate, and their _ids are serial
-// numbers.
+// eventKeys returns keys*each rows. Their keys alternate, and their _ids are serial numbers.
 func eventKeys(keys, each int) []any {
 	var docs []any
 	for i := range keys * each {
@@ -33,8 +32,8 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...any) {
 	assert.Value(coll.InsertMany(t.Context(), docs))(t)
 }
 
-// chains records each row that is handled out of order or at the same time as another row
-// with the same key.
+// chains records each row that is handled out of order or at the same time as another row with the
+// same key.
 type chains struct {
 	mu   sync.Mutex // guards the fields below
 	busy map[string]bool
@@ -64,8 +63,8 @@ func (c *chains) handle(_ context.Context, row *claim.Row[job]) error {
 	return nil
 }
 
-// runChains runs three processes until n rows are done. It checks the order of the rows of
-// each key.
+// runChains runs three processes until n rows are done. It checks the order of the rows of each
+// key.
 func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim.Config) {
 	t.Helper()
 	c := &chains{busy: map[string]bool{}, last: map[string]int{}}
@@ -93,9 +92,9 @@ func TestChains_ProcessesRace_InOrder(t *testing.T) {
 	})
 }
 
-// If the server cannot create the unique index for Config.Key, New returns an error that
-// names Key. The embedded server has no partial indexes. In a sharded collection, only
-// the shard key can have a unique index.
+// If the server cannot create the unique index for Config.Key, New returns an error that names Key.
+// The embedded server has no partial indexes. In a sharded collection, only the shard key can have
+// a unique index.
 func TestChains_NewSaysSo(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "sharded"), func(t *testing.T, w *world) {
@@ -133,9 +132,8 @@ func TestChains_NewSaysSo(t *testing.T) {
 	})
 }
 
-// A key with many rows does not make a claim slow. The query for held keys reads only an
-// index. The query for the first row reads at most the rows of one key and two more rows,
-// without a sort.
+// A key with many rows does not make a claim slow. The query for held keys reads only an index. The
+// query for the first row reads at most the rows of one key and two more rows, without a sort.
 func TestChains_HotKey_Explained(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -176,9 +174,8 @@ func TestChains_HotKey_Explained(t *testing.T) {
 	})
 }
 
-// The rows with one key form a chain. If an operator gives this key to a row that never
-// runs, the chain still continues. It also continues after the collection and its indexes
-// are dropped.
+// The rows with one key form a chain. If an operator gives this key to a row that never runs, the
+// chain still continues. It also continues after the collection and its indexes are dropped.
 func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {

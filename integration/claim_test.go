@@ -26,8 +26,8 @@ type job struct {
 	N  int
 }
 
-// rowsOf returns a new collection of rows. Its writes wait for a majority, because a queue
-// reads with read concern majority.
+// rowsOf returns a new collection of rows. Its writes wait for a majority, because a queue reads
+// with read concern majority.
 func (w *world) rowsOf(t testing.TB, client *mongo.Client) *mongo.Collection {
 	t.Helper()
 	name := "rows_" + bson.NewObjectID().Hex()
@@ -61,8 +61,7 @@ func jobs(n int) []job {
 	return list
 }
 
-// runs calls Run in a new goroutine. The returned function ends Run and waits until it
-// returns.
+// runs calls Run in a new goroutine. The returned function ends Run and waits until it returns.
 func runs(
 	t testing.TB, q *claim.Queue[job], handle func(context.Context, *claim.Row[job]) error,
 ) (stop func()) {
@@ -73,8 +72,8 @@ func runs(
 	return sync.OnceFunc(func() { cancel(); running.Wait() })
 }
 
-// wantCounts waits until the queue has the given counts. If the counts do not change for
-// the duration limit, the test fails.
+// wantCounts waits until the queue has the given counts. If the counts do not change for the
+// duration limit, the test fails.
 func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want claim.Counts) {
 	t.Helper()
 	counts := func() claim.Counts { return assert.Value(q.Counts(t.Context()))(t) }
@@ -110,8 +109,8 @@ func TestClaim_Rows_Conform(t *testing.T) {
 	})
 }
 
-// If a row has an invalid claim, the queue counts and lists the row as odd and does not
-// change it. All other rows are done.
+// If a row has an invalid claim, the queue counts and lists the row as odd and does not change it.
+// All other rows are done.
 func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -161,8 +160,8 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 	})
 }
 
-// DoneWith commits the writes of its function and marks the row as done, or does neither.
-// If DoneWith returns an error, the attempt has failed, even if the handler returns nil.
+// DoneWith commits the writes of its function and marks the row as done, or does neither. If
+// DoneWith returns an error, the attempt has failed, even if the handler returns nil.
 func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -210,8 +209,8 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	})
 }
 
-// If a validator of the collection refuses the writes that begin or end the claims of some
-// rows, all other rows are still done.
+// If a validator of the collection refuses the writes that begin or end the claims of some rows,
+// all other rows are still done.
 func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -280,8 +279,7 @@ func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
 	wantPrivilege(t, err, "distlock.rows", "find", "update")
 }
 
-// Admin lists dead rows with their errors, retries them and deletes them, and changes no
-// other row.
+// Admin lists dead rows with their errors, retries them and deletes them, and changes no other row.
 func TestClaim_Admin_DeadRows(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
@@ -348,8 +346,8 @@ func TestClaim_Insert_EachKeyOnce(t *testing.T) {
 	})
 }
 
-// The queries of a claim read no done rows and do not sort, even if the collection has
-// another index on the same field.
+// The queries of a claim read no done rows and do not sort, even if the collection has another
+// index on the same field.
 func TestClaim_Order_HasItsIndex(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -385,8 +383,8 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 	})
 }
 
-// If one process is killed and another is stopped while they handle rows, a third process
-// handles each of these rows once.
+// If one process is killed and another is stopped while they handle rows, a third process handles
+// each of these rows once.
 func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
 	t.Parallel()
 	forThese(t, processed, func(t *testing.T, w *world) {

@@ -17,8 +17,8 @@ import (
 // lockBusy is the error code of a command that waits too long for MongoDB's lock manager.
 const lockBusy = 46
 
-// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock.
-// This lock manager and distlock respect each other's locks:
+// Config servers of 3.2 to 6.0 run MongoDB's lock manager on the collections of distlock. This lock
+// manager and distlock respect each other's locks:
 //   - createDatabase waits while distlock holds the lock of the database or has waiters for it.
 //   - After the release MongoDB's lock manager acquires the lock. It keeps distlock's fields.
 //   - After that distlock can acquire the lock again.
@@ -108,8 +108,8 @@ func (w *world) forget(t *testing.T, name string) {
 	assert.NoErr(t, assert.Err(w.db.Collection(catalog.LocksCollection).DeleteOne(ctx, byID(name))))
 }
 
-// On a config server, New refuses a takeover time above fifteen minutes, because MongoDB's
-// lock manager takes a lock over after fifteen minutes.
+// On a config server, New refuses a takeover time above fifteen minutes, because MongoDB's lock
+// manager takes a lock over after fifteen minutes.
 func TestConfigServer_TakeoverAboveFifteenMinutes_IsRefused(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {

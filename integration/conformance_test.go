@@ -17,12 +17,12 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// The stores of all deployments pass the conformance suite. The store in memory passes the
-// same suite, so other tests can use it instead of a server.
+// The stores of all deployments pass the conformance suite. The store in memory passes the same
+// suite, so other tests can use it instead of a server.
 //
-// The cases share a few databases, because a replica set creates databases slowly. Each
-// case empties its database at the end. A config server has only one database, which
-// always contains a ping document of MongoDB itself.
+// The cases share a few databases, because a replica set creates databases slowly. Each case
+// empties its database at the end. A config server has only one database, which always contains a
+// ping document of MongoDB itself.
 func TestCatalog_Conforms(t *testing.T) {
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {
@@ -56,8 +56,7 @@ func TestCatalog_Conforms(t *testing.T) {
 	}
 }
 
-// store returns a store in a database, and empties the database at the end of the test
-// case.
+// store returns a store in a database, and empties the database at the end of the test case.
 func (d *deployment) store(t *testing.T, database string) catalogtest.Store {
 	t.Helper()
 	c, err := mongocatalog.New(d.app, mongocatalog.Options{

@@ -66,8 +66,8 @@ func wantCommands(t testing.TB, what string, sent *counter, want int) {
 	sent.reset()
 }
 
-// large lists the deployments for tests with many documents. The embedded server is too slow
-// for them.
+// large lists the deployments for tests with many documents. The embedded server is too slow for
+// them.
 var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
 
 // holdMany starts a process that holds count locks. sent counts its commands. At the end the
@@ -107,8 +107,8 @@ func pretend(op fault.Op) fault.Hook {
 	}
 }
 
-// acquireMany inserts the documents of the locks with the numbers first to last-1. It then
-// acquires these locks in parallel, with one command each.
+// acquireMany inserts the documents of the locks with the numbers first to last-1. It then acquires
+// these locks in parallel, with one command each.
 func (w *world) acquireMany(
 	t testing.TB, m *distlock.Manager, first, last int,
 ) []*distlock.TryGuard {

@@ -63,8 +63,8 @@ var deployments = []*deployment{
 // setUpLimit bounds the start of a deployment.
 const setUpLimit = 2 * time.Minute
 
-// startAll starts all deployments before the first test. A later start would delay the
-// heartbeats of running tests.
+// startAll starts all deployments before the first test. A later start would delay the heartbeats
+// of running tests.
 var startAll = sync.OnceFunc(func() {
 	var started sync.WaitGroup
 	for _, d := range deployments {
@@ -76,8 +76,8 @@ var startAll = sync.OnceFunc(func() {
 	}
 })
 
-// get starts the deployment at the first call. If the deployment is not available, get
-// returns the reason.
+// get starts the deployment at the first call. If the deployment is not available, get returns the
+// reason.
 func (d *deployment) get() error {
 	d.start.Do(func() {
 		d.slots = make(chan struct{}, d.most)
@@ -209,14 +209,14 @@ func connectURI(ctx context.Context, d *deployment) error {
 
 const codeConfigServerRefuses = 14037
 
-// broken is the error of a deployment that should start but does not. Such an error fails
-// the tests. Any other error of a deployment skips the tests.
+// broken is the error of a deployment that should start but does not. Such an error fails the
+// tests. Any other error of a deployment skips the tests.
 type broken struct{ error }
 
 func databaseName() string { return "distlock_it_" + bson.NewObjectID().Hex() }
 
-// inTurn runs a test on the deployments one after the other, for tests with a high load. The
-// caller must not be a parallel test.
+// inTurn runs a test on the deployments one after the other, for tests with a high load. The caller
+// must not be a parallel test.
 func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, d := range these {
@@ -224,8 +224,8 @@ func inTurn(t *testing.T, these []*deployment, test func(t *testing.T, w *world)
 	}
 }
 
-// forEach runs a test on all available deployments in parallel. A test that uses forEach
-// should mostly wait.
+// forEach runs a test on all available deployments in parallel. A test that uses forEach should
+// mostly wait.
 func forEach(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	forThese(t, deployments, test)
@@ -284,14 +284,14 @@ func summary() string {
 	return "integration: " + strings.Join(parts, "; ")
 }
 
-// pace is the slowness of this machine, from 1 (usual) to 4. Calls of paced multiply a
-// duration by it.
+// pace is the slowness of this machine, from 1 (usual) to 4. Calls of paced multiply a duration by
+// it.
 var pace = 1.0
 
 func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
 
-// usual is the duration of one write to the embedded server at pace 1, with the race
-// detector on two mostly idle cores.
+// usual is the duration of one write to the embedded server at pace 1, with the race detector on
+// two mostly idle cores.
 const usual = 12 * time.Millisecond
 
 // measurePace sets pace from the time of writes to the embedded server.

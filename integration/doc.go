@@ -1,5 +1,5 @@
-// Package integration holds the tests that need a server. The same tests run on each
-// available kind of deployment:
+// Package integration holds the tests that need a server. The same tests run on each available kind
+// of deployment:
 //
 //	embedded    the server of package configserver, always available
 //	standalone  one mongod that the tests start
@@ -9,16 +9,13 @@
 //	sharded     the same cluster; locks and lockpings are sharded by a hash of _id
 //	uri         the server that MONGODLM_TEST_URI names
 //
-// On the server named by MONGODLM_TEST_URI, the tests create databases named
-// distlock_it_<random> and drop them at the end. If this server is a config server, it
-// refuses new databases. In that case the tests use unique names in its database named
-// config.
+// On the server named by MONGODLM_TEST_URI, the tests create databases named distlock_it_<random>
+// and drop them at the end. If this server is a config server, it refuses new databases. In that
+// case the tests use unique names in its database named config.
 //
-// MONGOD names the mongod program, version 4.4 or newer. MONGOS names a mongos of the
-// same version. Both default to the program on PATH. If a deployment is missing, its
-// tests are skipped with the reason. The last line of the output lists the state of each
-// deployment.
+// MONGOD names the mongod program, version 4.4 or newer. MONGOS names a mongos of the same version.
+// Both default to the program on PATH. If a deployment is missing, its tests are skipped with the
+// reason. The last line of the output lists the state of each deployment.
 //
-// A test waits for a condition, up to a time limit. Its assertions also hold on a slow
-// machine.
+// A test waits for a condition, up to a time limit. Its assertions also hold on a slow machine.
 package integration

@@ -17,9 +17,8 @@ type dead struct {
 	process string
 }
 
-// plantCondemned plants a lock whose holder is condemned, so that the lock can be taken over
-// at once. It plants the lock before the ping, because other processes delete a ping without
-// a lock.
+// plantCondemned plants a lock whose holder is condemned, so that the lock can be taken over at
+// once. It plants the lock before the ping, because other processes delete a ping without a lock.
 func (w *world) plantCondemned(t testing.TB) dead {
 	t.Helper()
 	d := dead{name: w.name("balancer"), process: w.name("dead:1:1700000000:x")}
@@ -37,8 +36,7 @@ func (w *world) plantCondemned(t testing.TB) dead {
 	return d
 }
 
-// wantGuard checks that a guard agrees with the lock document, and then releases the
-// guard.
+// wantGuard checks that a guard agrees with the lock document, and then releases the guard.
 func (w *world) wantGuard(t testing.TB, m *distlock.Manager, g *distlock.TryGuard, err error) {
 	t.Helper()
 	assert.Must(t, err)

@@ -15,8 +15,7 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// secondaryFrozen checks that a process pings and acquires locks while one secondary is
-// frozen.
+// secondaryFrozen checks that a process pings and acquires locks while one secondary is frozen.
 func (c *cluster) secondaryFrozen(t *testing.T) {
 	c.whole(t)
 	frozen := (c.primary(t) + 1) % 3
@@ -28,10 +27,9 @@ func (c *cluster) secondaryFrozen(t *testing.T) {
 	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+2 })
 }
 
-// oldPrimary checks that an old ping on a former primary causes no takeover. The primary
-// is frozen until another primary is elected and the takeover time has passed. Then the
-// former primary continues. For a short time it returns the old ping to a contender that
-// is connected only to it.
+// oldPrimary checks that an old ping on a former primary causes no takeover. The primary is frozen
+// until another primary is elected and the takeover time has passed. Then the former primary
+// continues. For a short time it returns the old ping to a contender that is connected only to it.
 func (c *cluster) oldPrimary(t *testing.T) {
 	c.whole(t)
 	w, name, old := c.w, c.name(), c.primary(t)
@@ -102,8 +100,8 @@ func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
 	return found
 }
 
-// allRestarted checks that a holder keeps its lock if all members are killed and restarted
-// within its takeover time.
+// allRestarted checks that a holder keeps its lock if all members are killed and restarted within
+// its takeover time.
 func (c *cluster) allRestarted(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()

@@ -51,9 +51,9 @@ var failures = []failure{
 		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
 }
 
-// E1, E5 to E7, I1 to I3, I7 to I9: If the server fails one command of an operation, the
-// operation still ends with a correct outcome. The cases run one after the other, because
-// a server has one fail point for commands.
+// E1, E5 to E7, I1 to I3, I7 to I9: If the server fails one command of an operation, the operation
+// still ends with a correct outcome. The cases run one after the other, because a server has one
+// fail point for commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -83,8 +83,8 @@ type failing struct {
 	point bson.D
 }
 
-// split sends pings with a second client, so that a fail point can select the pings or all
-// other commands.
+// split sends pings with a second client, so that a fail point can select the pings or all other
+// commands.
 type split struct {
 	catalog.Catalog
 	beat catalog.Catalog
@@ -98,9 +98,8 @@ func (w *world) failing(t *testing.T) *failing {
 	t.Helper()
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
 	open := func(name string) catalog.Catalog {
-		// The client polls the state of the server. Monitoring by a stream would report
-		// only changes. Like the client of mongocatalog.Dial, the client does not retry
-		// if the server is overloaded.
+		// The client polls the state of the server. Monitoring by a stream would report only changes.
+		// Like the client of mongocatalog.Dial, the client does not retry if the server is overloaded.
 		client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(name).
 			SetMaxAdaptiveRetries(0).
 			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
@@ -118,8 +117,8 @@ func (w *world) failing(t *testing.T) *failing {
 	return p
 }
 
-// fail makes the server fail the command of the next operation op. The returned function
-// switches the fail point off and checks that the server failed exactly one command.
+// fail makes the server fail the command of the next operation op. The returned function switches
+// the fail point off and checks that the server failed exactly one command.
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
 	command, app := commandOf(op), p.app

@@ -22,17 +22,17 @@ import (
 var wired = named("embedded", "standalone", "replicaset")
 
 const (
-	// freeLimit is the time limit for the release of a lock with an unknown outcome. The
-	// release usually takes a ping interval.
+	// freeLimit is the time limit for the release of a lock with an unknown outcome. The release
+	// usually takes a ping interval.
 	freeLimit = 40 * time.Second
-	// commandLimit is the command timeout of a process with a bad link. A busy server
-	// still answers within this time.
+	// commandLimit is the command timeout of a process with a bad link. A busy server still answers
+	// within this time.
 	commandLimit = 3 * time.Second
 )
 
-// D1, D3, D4, D6 to D8, I2, I6 to I8: The link fails when an operation is sent, and
-// recovers after the operation has returned. The operation has a correct outcome. A lock
-// of another process stays held and unchanged.
+// D1, D3, D4, D6 to D8, I2, I6 to I8: The link fails when an operation is sent, and recovers after
+// the operation has returned. The operation has a correct outcome. A lock of another process stays
+// held and unchanged.
 func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 	t.Parallel()
 	for op, run := range map[fault.Op]func(t *testing.T, w *world, b *badLink){
@@ -63,8 +63,8 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 // lasting sets a takeover time that is longer than a fault of the link.
 func lasting(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second }
 
-// A badLink is the only link of a process to the server. After a call of arm, the link
-// fails when the process sends the first write of an operation.
+// A badLink is the only link of a process to the server. After a call of arm, the link fails when
+// the process sends the first write of an operation.
 type badLink struct {
 	*link
 	m      *distlock.Manager
@@ -73,8 +73,8 @@ type badLink struct {
 	struck atomic.Bool
 }
 
-// through starts a process with a badLink. When the process begins the operation op, the
-// link changes to the given state.
+// through starts a process with a badLink. When the process begins the operation op, the link
+// changes to the given state.
 func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 	t.Helper()
 	b := &badLink{link: w.d.through(t), lost: state == stalling}
@@ -108,8 +108,8 @@ func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 	return b
 }
 
-// wantApplied checks that the server executes the operation if the link loses only replies,
-// and does not execute it otherwise.
+// wantApplied checks that the server executes the operation if the link loses only replies, and
+// does not execute it otherwise.
 func (b *badLink) wantApplied(t *testing.T, applied func() bool) {
 	t.Helper()
 	if b.lost {

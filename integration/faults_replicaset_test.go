@@ -114,8 +114,8 @@ func (c *cluster) whole(t testing.TB) {
 	})
 }
 
-// stepDown makes the primary step down. The returned function does nothing, because the
-// member recovers by itself.
+// stepDown makes the primary step down. The returned function does nothing, because the member
+// recovers by itself.
 func (c *cluster) stepDown(t *testing.T, node int) func() {
 	err := c.at(t, node).Database("admin").RunCommand(t.Context(), bson.D{
 		field("replSetStepDown", 3), field("secondaryCatchUpPeriodSecs", 2)}).Err()
@@ -130,8 +130,8 @@ func (c *cluster) killPrimary(t *testing.T, node int) func() {
 	}
 }
 
-// process starts a process, and returns its store and its Manager. If client is nil, the
-// process gets a new client of the whole set.
+// process starts a process, and returns its store and its Manager. If client is nil, the process
+// gets a new client of the whole set.
 func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distlock.Config)) (
 	*fault.Catalog, *distlock.Manager) {
 	t.Helper()
@@ -164,9 +164,9 @@ func (c *cluster) name() string {
 	return c.w.name(fmt.Sprintf("lock-%d", c.names))
 }
 
-// primaryGoes removes the primary while the primary executes a command of the operation
-// op. The given function removes the primary, and returns a function that brings the
-// primary back. A lock of another process stays held.
+// primaryGoes removes the primary while the primary executes a command of the operation op. The
+// given function removes the primary, and returns a function that brings the primary back. A lock
+// of another process stays held.
 func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, int) func()) {
 	c.whole(t)
 	w, name := c.w, c.name()
@@ -226,8 +226,8 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		"a lock of another process")
 }
 
-// block makes a member delay the next command with the given name by one second. If app
-// is not empty, only a command of that application is delayed.
+// block makes a member delay the next command with the given name by one second. If app is not
+// empty, only a command of that application is delayed.
 func (c *cluster) block(t *testing.T, node int, command, app string) {
 	data := bson.D{field("failCommands", bson.A{command}), field("blockConnection", true),
 		field("blockTimeMS", 1000)}
@@ -246,8 +246,8 @@ func (c *cluster) entered(t *testing.T, node int) {
 	assert.NoErr(t, err, "the command did not reach the fail point")
 }
 
-// rolledBack kills a primary before it replicates an acquisition, so that the acquisition is
-// rolled back. Another process acquires the lock without a takeover.
+// rolledBack kills a primary before it replicates an acquisition, so that the acquisition is rolled
+// back. Another process acquires the lock without a takeover.
 func (c *cluster) rolledBack(t *testing.T) {
 	c.whole(t)
 	w, name := c.w, c.name()

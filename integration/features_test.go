@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Hello reports correctly whether transactions, change streams and pipeline updates work in
-// a database. In the database named config of a replica set, transactions and change streams
-// do not work.
+// Hello reports correctly whether transactions, change streams and pipeline updates work in a
+// database. In the database named config of a replica set, transactions and change streams do not
+// work.
 func TestServer_Features_AreWhatReallyWorks(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -65,16 +65,16 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// Free locks in the collection do not change how many keys and documents a command reads.
-// The process of the test held these locks last. The flag -freenames sets their number.
+// Free locks in the collection do not change how many keys and documents a command reads. The
+// process of the test held these locks last. The flag -freenames sets their number.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
 	})
 }
 
-// With the strict Stable API, free locks do not change how many keys and documents a
-// command reads. This API forbids sparse indexes and text indexes.
+// With the strict Stable API, free locks do not change how many keys and documents a command reads.
+// This API forbids sparse indexes and text indexes.
 func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
@@ -99,8 +99,8 @@ func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	})
 }
 
-// wantNoGrowth checks that each command reads as many keys and documents with many free
-// locks as with few. opts are the options of the client.
+// wantNoGrowth checks that each command reads as many keys and documents with many free locks as
+// with few. opts are the options of the client.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {
 	t.Helper()
 	var sent tape
@@ -143,8 +143,8 @@ func (w *world) plantFree(t *testing.T, names string, n int) {
 	}
 }
 
-// examined runs each operation of a store. For each operation it returns the numbers of keys
-// and documents that its commands read.
+// examined runs each operation of a store. For each operation it returns the numbers of keys and
+// documents that its commands read.
 func (w *world) examined(
 	t *testing.T, c *mongocatalog.Catalog, client *mongo.Client, sent *tape,
 ) map[string][]int64 {
@@ -204,8 +204,8 @@ type operation struct {
 	run  func(ctx context.Context) error
 }
 
-// operations plants documents and returns the store's operations on them. It omits Ping,
-// which finds its document by _id.
+// operations plants documents and returns the store's operations on them. It omits Ping, which
+// finds its document by _id.
 func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	t.Helper()
 	me, other := w.name("p"), w.name("other")
@@ -294,8 +294,7 @@ func (w *world) operations(t *testing.T, c *mongocatalog.Catalog) []operation {
 	}
 }
 
-// freed returns a copy of a lock document with state 0. All other fields keep their
-// values.
+// freed returns a copy of a lock document with state 0. All other fields keep their values.
 func freed(raw bson.Raw) bson.D {
 	var doc bson.D
 	_ = bson.Unmarshal(raw, &doc) // valid, because the server sent the document

@@ -18,8 +18,8 @@ func unhurriedTakeover(cfg *distlock.Config) {
 	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
 }
 
-// The heartbeat does not use the connection pool of the application. So a guard stays
-// valid even if an unanswered command occupies the only connection of that pool.
+// The heartbeat does not use the connection pool of the application. So a guard stays valid even if
+// an unanswered command occupies the only connection of that pool.
 func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {

@@ -68,9 +68,9 @@ func (i *impatience) failed(err error) {
 	}
 }
 
-// BenchmarkImpatience counts the successful calls of callers with short deadlines. For
-// comparison it runs a simple program that polls a document every 20 ms. The benchmark fails
-// if two callers hold the lock at the same time.
+// BenchmarkImpatience counts the successful calls of callers with short deadlines. For comparison
+// it runs a simple program that polls a document every 20 ms. The benchmark fails if two callers
+// hold the lock at the same time.
 func BenchmarkImpatience(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// If the server stops answering during a transaction, InTransaction returns when its context
-// ends, without waiting for the abort.
+// If the server stops answering during a transaction, InTransaction returns when its context ends,
+// without waiting for the abort.
 func TestLimits_ServerFallsSilentInTransaction_ReturnsInTime(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, w *world) {

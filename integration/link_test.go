@@ -49,8 +49,8 @@ func newLink(t testing.TB, target string) *link {
 	return l
 }
 
-// through returns a link to the deployment's primary. It skips the test if the connection
-// string cannot be used through a proxy.
+// through returns a link to the deployment's primary. It skips the test if the connection string
+// cannot be used through a proxy.
 func (d *deployment) through(t testing.TB) *link {
 	t.Helper()
 	u := assert.Value(url.Parse(d.uri))(t)
@@ -123,8 +123,8 @@ func (l *link) serve() {
 	}
 }
 
-// carry copies data from one connection to another until either ends. While the link has
-// one of the given states, carry waits.
+// carry copies data from one connection to another until either ends. While the link has one of the
+// given states, carry waits.
 func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
 	for data := make([]byte, 64<<10); ; {
 		n, err := from.Read(data)
@@ -137,8 +137,8 @@ func (l *link) carry(from io.Reader, to io.Writer, states ...linkState) {
 	}
 }
 
-// pass waits while the link has one of the given states. It returns false if data is
-// lost, because the link is cut or was silent.
+// pass waits while the link has one of the given states. It returns false if data is lost, because
+// the link is cut or was silent.
 func (l *link) pass(states ...linkState) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -41,8 +41,8 @@ func (w *world) read(t testing.TB, q history.Query) (entries, malformed []string
 	return entries, malformed
 }
 
-// happen makes a Log observe n events with the fences 1 to n, at equal intervals. The last
-// event has the present time.
+// happen makes a Log observe n events with the fences 1 to n, at equal intervals. The last event
+// has the present time.
 func happen(past *history.Log, name string, n int, between time.Duration) {
 	now := time.Now()
 	for i := range n {
@@ -89,9 +89,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 	})
 }
 
-// The first entry of a Log creates a TTL index with the age Options.Keep. If the server
-// refuses the index, the Log keeps only the newest 1,000 entries. Documents without a
-// date are not removed.
+// The first entry of a Log creates a TTL index with the age Options.Keep. If the server refuses the
+// index, the Log keeps only the newest 1,000 entries. Documents without a date are not removed.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -128,8 +127,8 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 	})
 }
 
-// The server removes entries older than Keep. A Log with another Keep does not change the
-// index, logs this once, and still records its entries.
+// The server removes entries older than Keep. A Log with another Keep does not change the index,
+// logs this once, and still records its entries.
 func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
@@ -156,8 +155,7 @@ func TestHistory_TTL_OnAMongoDB(t *testing.T) {
 	})
 }
 
-// If the reply to an insert is lost, the Log inserts the entries again, and each entry
-// exists once.
+// If the reply to an insert is lost, the Log inserts the entries again, and each entry exists once.
 func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 	t.Parallel()
 	forThese(t, wired, func(t *testing.T, w *world) {

@@ -80,8 +80,7 @@ func (w *world) counted(
 	})
 }
 
-// A slow process has a long ping interval, a long takeover time and a constant poll
-// interval.
+// A slow process has a long ping interval, a long takeover time and a constant poll interval.
 func slow(cfg *distlock.Config) {
 	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
 	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute

@@ -23,8 +23,8 @@ func calm(cfg *distlock.Config) {
 	cfg.CommandTimeout = 20 * time.Second
 }
 
-// wantTurns releases g and then the guard of each waiter. It checks that the waiters acquire
-// the lock in order, with rising fences.
+// wantTurns releases g and then the guard of each waiter. It checks that the waiters acquire the
+// lock in order, with rising fences.
 func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	t.Helper()
 	last := g.Fence()
@@ -41,8 +41,8 @@ func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 	wantReleased(t, g)
 }
 
-// If an operator drops the collection of locks, the queue entries of three waiters are lost
-// too. The holder's Release returns ErrLockLost, and all waiters acquire the lock.
+// If an operator drops the collection of locks, the queue entries of three waiters are lost too.
+// The holder's Release returns ErrLockLost, and all waiters acquire the lock.
 func TestLock_CollectionDropped_AllHaveTheirTurn(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "replicaset"), func(t *testing.T, shared *world) {
@@ -97,9 +97,8 @@ func (w *world) keepAll(other *world) {
 	}
 }
 
-// If the change streams of waiters fail in the server, the waiters still find their
-// grants. The test must not be parallel, because a server has one fail point for
-// commands.
+// If the change streams of waiters fail in the server, the waiters still find their grants. The
+// test must not be parallel, because a server has one fail point for commands.
 func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		for _, c := range []struct {
@@ -150,8 +149,8 @@ func TestLock_ServerFailsStreams_GrantsAreFound(t *testing.T) {
 	})
 }
 
-// If the primary steps down while three callers wait, they acquire the lock in order,
-// because the new primary has the same queue.
+// If the primary steps down while three callers wait, they acquire the lock in order, because the
+// new primary has the same queue.
 func TestStepDown_WhileThreeWait_AllHaveTheirTurnInOrder(t *testing.T) {
 	inTurn(t, named("replicaset"), func(t *testing.T, w *world) {
 		name := w.name("balancer")

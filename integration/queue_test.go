@@ -23,8 +23,8 @@ type turn struct {
 
 var labels atomic.Int64 // the number of the latest waiter
 
-// queue calls Lock in the background and returns when the caller is queued. The end of the
-// test ends the call.
+// queue calls Lock in the background and returns when the caller is queued. The end of the test
+// ends the call.
 func (w *world) queue(t testing.TB, m *distlock.Manager, name string, opts ...distlock.Option,
 ) <-chan turn {
 	t.Helper()
@@ -75,9 +75,9 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 	}
 }
 
-// The database named config of a replica set has no change streams and no transactions.
-// There, waiters find their grants by reading the lock documents, and LockInTransaction
-// returns ErrNoTransactions.
+// The database named config of a replica set has no change streams and no transactions. There,
+// waiters find their grants by reading the lock documents, and LockInTransaction returns
+// ErrNoTransactions.
 func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {

@@ -33,8 +33,8 @@ func used() resources {
 	return resources{runtime.NumGoroutine(), m.HeapInuse + m.StackInuse}
 }
 
-// measure waits for the duration in the flag -benchfor, and reports the commands per second,
-// the goroutines and the memory.
+// measure waits for the duration in the flag -benchfor, and reports the commands per second, the
+// goroutines and the memory.
 func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.Helper()
 	b.ResetTimer()
@@ -55,8 +55,8 @@ func measure(b *testing.B, before resources, each int, commands func() int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// J4: The goroutines and commands of a process do not increase with its guards. The
-// benchmark measures a process with 10,000 guards.
+// J4: The goroutines and commands of a process do not increase with its guards. The benchmark
+// measures a process with 10,000 guards.
 func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	const guards = 10_000
 	b.Run("memory", func(b *testing.B) {
@@ -87,8 +87,8 @@ func BenchmarkResources_TenThousandGuards(b *testing.B) {
 	}
 }
 
-// BenchmarkResources_TwoHundredProcesses measures 200 processes on one server. Each process
-// holds a lock of its own. One process also holds a common lock, for which the others wait.
+// BenchmarkResources_TwoHundredProcesses measures 200 processes on one server. Each process holds a
+// lock of its own. One process also holds a common lock, for which the others wait.
 func BenchmarkResources_TwoHundredProcesses(b *testing.B) {
 	const processes = 200
 	for _, d := range named("embedded", "standalone", "replicaset") {

@@ -26,9 +26,8 @@ var leastFeatures = []role.Feature{
 	role.Locks, role.Lines, role.Transactions, role.History, role.Listings, role.Breaking,
 }
 
-// leastUser starts a replica set with users. It returns the connection string of a user
-// with one role. The returned function replaces the privileges of that role in the
-// database distlock.
+// leastUser starts a replica set with users. It returns the connection string of a user with one
+// role. The returned function replaces the privileges of that role in the database distlock.
 func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 	t.Helper()
 	d := startSecured(t, mongodtest.Options{ReplicaSet: 1})
@@ -40,15 +39,13 @@ func leastUser(t *testing.T) (uri string, allow func([]role.Privilege)) {
 		doc[0].Key = "updateRole"
 		d.command(doc)
 		for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-			// The next process must create the indexes again, and needs the privilege to
-			// do so.
+			// The next process must create the indexes again, and needs the privilege to do so.
 			assert.Must(t, d.root.Database("distlock").Collection(name).Indexes().DropAll(t.Context()))
 		}
 	}
 }
 
-// One process uses each allowed feature once. The result lists the errors and the logged
-// warnings.
+// One process uses each allowed feature once. The result lists the errors and the logged warnings.
 func life(t *testing.T, uri string) []string {
 	t.Helper()
 	var said []string

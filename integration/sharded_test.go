@@ -20,13 +20,12 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// broadcast lists the operations that may query several shards. HeldOrFree and Snapshots
-// query the shards of the given names. The other listed operations search all locks or
-// all pings.
+// broadcast lists the operations that may query several shards. HeldOrFree and Snapshots query the
+// shards of the given names. The other listed operations search all locks or all pings.
 var broadcast = []string{"Held", "Waiting", "OldPings", "Prune", "HeldOrFree", "Snapshots"}
 
-// If locks and pings are sharded, a command queries one shard. Only the operations in
-// broadcast may query several shards.
+// If locks and pings are sharded, a command queries one shard. Only the operations in broadcast may
+// query several shards.
 func TestSharded_Commands_GoToOneShard(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		var sent tape
@@ -96,8 +95,8 @@ func shardsIn(t *testing.T, plan bson.Raw) int {
 	return len(values)
 }
 
-// shardOf returns the number of the shard that stores a document. It reads from the
-// shards directly.
+// shardOf returns the number of the shard that stores a document. It reads from the shards
+// directly.
 func (w *world) shardOf(t testing.TB, collection, id string) int {
 	t.Helper()
 	for i, s := range w.d.over.Shards {
@@ -129,8 +128,8 @@ func (w *world) heldOn(t testing.TB, m *distlock.Manager, shard int) *distlock.T
 	return nil
 }
 
-// If the primary of a lock's shard steps down, or is killed and restarted, the lock stays
-// held. After the release, the waiters acquire the lock in order, with rising fences.
+// If the primary of a lock's shard steps down, or is killed and restarted, the lock stays held.
+// After the release, the waiters acquire the lock in order, with rising fences.
 func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for what, harm := range map[string]func(s *mongodtest.Deployment) error{
@@ -158,8 +157,8 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 	})
 }
 
-// If the chunk of a held lock moves to another shard, the lock and its queue do not change.
-// After the release the waiters acquire the lock in order.
+// If the chunk of a held lock moves to another shard, the lock and its queue do not change. After
+// the release the waiters acquire the lock in order.
 func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
@@ -180,8 +179,8 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	})
 }
 
-// moveChunks moves all chunks of locks and pings from one shard to another. The returned
-// function moves them back.
+// moveChunks moves all chunks of locks and pings from one shard to another. The returned function
+// moves them back.
 func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
 	t.Helper()
 	config := w.d.app.Database("config")

@@ -25,8 +25,7 @@ func TestSingletonStore_Conforms(t *testing.T) {
 		if w.d.own == "config" || w.d.name == "uri" {
 			t.Skip("the suite needs separate databases")
 		}
-		// The cases share two databases and empty them, because a replica set creates
-		// databases slowly.
+		// The cases share two databases and empty them, because a replica set creates databases slowly.
 		free := make(chan *mongo.Database, 2)
 		for i := range cap(free) {
 			db := w.d.app.Database(fmt.Sprintf("%s_%d", w.db.Name(), i),

@@ -36,8 +36,8 @@ func (w *world) count(t testing.TB, coll *mongo.Collection, filter bson.D) int64
 	return assert.Value(coll.CountDocuments(t.Context(), filter))(t)
 }
 
-// InTransaction commits its writes if and only if the lock is held at the commit. If locks
-// are sharded, the lock and the data are on different shards.
+// InTransaction commits its writes if and only if the lock is held at the commit. If locks are
+// sharded, the lock and the data are on different shards.
 func TestInTransaction_CommitsOnlyWhileHeld(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset", "mongos", "sharded", "uri"), func(t *testing.T, w *world) {
@@ -128,8 +128,8 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 // transacting lists the deployments that have transactions in the database of the tests.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
-// transact calls the given function in a transaction. The driver may call the function
-// several times.
+// transact calls the given function in a transaction. The driver may call the function several
+// times.
 func transact(ctx context.Context, client *mongo.Client, work func(context.Context) error) error {
 	s, err := client.StartSession()
 	if err != nil {
@@ -153,8 +153,8 @@ func (w *world) transactor(t testing.TB, pool uint64) (*mongo.Client, *distlock.
 	return client, m
 }
 
-// together starts the given number of users in parallel. Each user calls the given
-// function once per round.
+// together starts the given number of users in parallel. Each user calls the given function once
+// per round.
 func (w *world) together(t *testing.T, users, rounds int, use func(context.Context, int) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*turnLimit)
@@ -173,9 +173,9 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 	running.Wait()
 }
 
-// Transactions and guards of one lock exclude each other. Each of them reads and writes a
-// counter outside of any transaction, and no update is lost. A client with one or two
-// connections is enough.
+// Transactions and guards of one lock exclude each other. Each of them reads and writes a counter
+// outside of any transaction, and no update is lost. A client with one or two connections is
+// enough.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -220,8 +220,8 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	})
 }
 
-// While a transaction holds the lock, no caller can acquire a guard. After the commit or
-// the abort, a waiting caller acquires its guard.
+// While a transaction holds the lock, no caller can acquire a guard. After the commit or the abort,
+// a waiting caller acquires its guard.
 func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -271,8 +271,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
 			}
 			wantReleased(t, g)
-			// A TryLock that timed out may still acquire the lock later. In that case its
-			// process releases the lock.
+			// A TryLock that timed out may still acquire the lock later. In that case its process releases
+			// the lock.
 			eventually(t, freeLimit, c.name+": the lock is free", func() bool {
 				l := w.lock(t, name)
 				return !l.Held && len(l.Waiters) == 0
@@ -281,8 +281,8 @@ func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
 	})
 }
 
-// If a guard holds the lock, LockInTransaction waits for the release. With WaitAtMost(0) it
-// returns an error that names the holder.
+// If a guard holds the lock, LockInTransaction waits for the release. With WaitAtMost(0) it returns
+// an error that names the holder.
 func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -317,8 +317,8 @@ func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
 	})
 }
 
-// The snapshot of a transaction may still show a released lock as held. In that case the
-// driver soon runs the transaction again, and the second run acquires the lock.
+// The snapshot of a transaction may still show a released lock as held. In that case the driver
+// soon runs the transaction again, and the second run acquires the lock.
 func TestLockInTransaction_OldPicture_RunsAgain(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {

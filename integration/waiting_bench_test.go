@@ -27,9 +27,9 @@ var (
 	handOvers = flag.Int("handovers", 200, "how many hand-overs BenchmarkWaiting times in each row")
 )
 
-// BenchmarkWaiting measures the cost of waiting in a queue. It reports times as multiples of
-// a least write, which is the median time of a durable update of one small document on the
-// same server.
+// BenchmarkWaiting measures the cost of waiting in a queue. It reports times as multiples of a
+// least write, which is the median time of a durable update of one small document on the same
+// server.
 func BenchmarkWaiting(b *testing.B) {
 	for _, d := range named("replicaset", "mongos", "sharded", "standalone", "embedded", "uri") {
 		b.Run(d.name, func(b *testing.B) {
@@ -83,8 +83,7 @@ func quantile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)-1, len(took)*percent/100)]
 }
 
-// contenders starts processes with the default configuration. Each process has a separate
-// client.
+// contenders starts processes with the default configuration. Each process has a separate client.
 func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*distlock.Manager) {
 	b.Helper()
 	for range processes {
@@ -102,8 +101,8 @@ type grab struct {
 	by    int
 }
 
-// timeHandOvers measures the time from the call of Release to the return of the next Lock,
-// with the given number of waiters.
+// timeHandOvers measures the time from the call of Release to the return of the next Lock, with the
+// given number of waiters.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	var sent counter
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
@@ -170,9 +169,9 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	w.row(b, (before+after)/2, took, counts, rounds)
 }
 
-// row reports times as multiples of the duration of one small write, and the number of
-// commands per hand-over. It reports getMores separately, because a change stream sends a
-// getMore each second, even without events.
+// row reports times as multiples of the duration of one small write, and the number of commands per
+// hand-over. It reports getMores separately, because a change stream sends a getMore each second,
+// even without events.
 func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, counts map[string]int,
 	rounds int) {
 	b.Helper()
@@ -192,8 +191,8 @@ func (w *world) row(b *testing.B, write time.Duration, took []time.Duration, cou
 	b.Logf("%d hand-overs: %v", rounds, counts)
 }
 
-// timeContention lets sixteen processes compete for a lock. Each process repeatedly
-// acquires the lock and releases it at once.
+// timeContention lets sixteen processes compete for a lock. Each process repeatedly acquires the
+// lock and releases it at once.
 func (w *world) timeContention(b *testing.B) {
 	const processes = 16
 	var sent counter
@@ -245,8 +244,8 @@ func (w *world) timeContention(b *testing.B) {
 		spent.Round(time.Second), float64(total)/spent.Seconds())
 }
 
-// countIdle compares the number of commands of 1,000 idle waiters of twenty locks with
-// the number of commands of one waiter.
+// countIdle compares the number of commands of 1,000 idle waiters of twenty locks with the number
+// of commands of one waiter.
 func (w *world) countIdle(b *testing.B) {
 	holder := w.start(b, slow)
 	var rates []float64
@@ -285,8 +284,8 @@ func (w *world) settledDown(t testing.TB, m *distlock.Manager, sent *counter) {
 	})
 }
 
-// crowd makes many callers of m wait for locks that holder holds, and returns when all
-// are queued. The returned function ends the calls and releases the locks.
+// crowd makes many callers of m wait for locks that holder holds, and returns when all are queued.
+// The returned function ends the calls and releases the locks.
 func (w *world) crowd(
 	t testing.TB, holder, m *distlock.Manager, waiters, locks int,
 ) (leave func()) {

@@ -23,8 +23,8 @@ import (
 	"mongodlm/internal/test/locktest"
 )
 
-// A world is the part of a deployment that one test uses: a separate database, or unique
-// names in a shared database.
+// A world is the part of a deployment that one test uses: a separate database, or unique names in a
+// shared database.
 type world struct {
 	d      *deployment
 	db     *mongo.Database
@@ -74,8 +74,8 @@ func (w *world) clean(ctx context.Context) error {
 // name returns a lock name or process id that no other test uses.
 func (w *world) name(s string) string { return w.prefix + s }
 
-// config returns the configuration of a process. The margin is small, so that holders keep
-// their locks on a loaded machine.
+// config returns the configuration of a process. The margin is small, so that holders keep their
+// locks on a loaded machine.
 func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
@@ -106,8 +106,8 @@ func (w *world) startUnclosed(t testing.TB, change func(*distlock.Config)) *dist
 	return newManager(t, cfg)
 }
 
-// newManager starts a process. If the server answers too late, newManager tries again for up
-// to five minutes.
+// newManager starts a process. If the server answers too late, newManager tries again for up to
+// five minutes.
 func newManager(t testing.TB, cfg distlock.Config) *distlock.Manager {
 	t.Helper()
 	m, err := distlock.New(t.Context(), cfg)
@@ -139,8 +139,7 @@ func (w *world) mustTry(t testing.TB, m *distlock.Manager, name string) *distloc
 	return g
 }
 
-// wait calls Lock for at most 90 seconds, and keeps the guard reachable until the end of the
-// test.
+// wait calls Lock for at most 90 seconds, and keeps the guard reachable until the end of the test.
 func (w *world) wait(t testing.TB, m *distlock.Manager, name string) *distlock.TryGuard {
 	t.Helper()
 	g, err := m.Lock(name).Lock(t.Context(), distlock.WaitAtMost(90*time.Second))
@@ -194,8 +193,8 @@ func (w *world) now(t testing.TB) time.Time {
 	return raw.Lookup("localTime").Time()
 }
 
-// untouched calls the given function, and checks that it does not change a byte of the
-// lock document.
+// untouched calls the given function, and checks that it does not change a byte of the lock
+// document.
 func (w *world) untouched(t testing.TB, name string, do func()) {
 	t.Helper()
 	before := w.document(t, catalog.LocksCollection, name)
@@ -210,8 +209,8 @@ func set(fields ...bson.E) bson.D { return bson.D{field("$set", bson.D(fields))}
 
 func field(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
-// eventually waits until the condition is true. The pauses between its checks grow,
-// because most conditions send commands to the server.
+// eventually waits until the condition is true. The pauses between its checks grow, because most
+// conditions send commands to the server.
 func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for begun := time.Now(); !cond(); {
@@ -233,8 +232,8 @@ var wantErr, heldError = assert.Is, locktest.WantHeld
 
 type monitored interface{ monitor() *event.CommandMonitor }
 
-// client returns a new client of the deployment. The given monitor records or counts the
-// commands of the client.
+// client returns a new client of the deployment. The given monitor records or counts the commands
+// of the client.
 func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))

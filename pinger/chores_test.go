@@ -37,8 +37,8 @@ func (b *bundle) plantLock(
 	return s
 }
 
-// Old pings are deleted by the first two prunings, which are one interval apart. Later
-// prunings are rare. Young pings and the pings of holders stay (SERVER-1880).
+// Old pings are deleted by the first two prunings, which are one interval apart. Later prunings are
+// rare. Young pings and the pings of holders stay (SERVER-1880).
 func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.plantPing(t, "old", 4*24*time.Hour+time.Second)
@@ -66,8 +66,8 @@ func TestPrune_FirstTicksThenRarely(t *testing.T) {
 	})
 }
 
-// One wrong reading of the server's clock deletes no ping of a living process. Either the
-// reading of the pruner is days ahead, or the reading in the ping is days behind.
+// One wrong reading of the server's clock deletes no ping of a living process. Either the reading
+// of the pruner is days ahead, or the reading in the ping is days behind.
 func TestPrune_OneWrongReadingOfTheClock_DeletesNoLivingPing(t *testing.T) {
 	for name, pruners := range map[string]bool{"the pruner's": true, "that of the ping": false} {
 		t.Run(name, func(t *testing.T) {
@@ -159,9 +159,8 @@ func (b *bundle) plantPlace(t *testing.T, name, process string) catalog.Session 
 	return r.Session
 }
 
-// Within a ping interval, Reap removes a queue entry that belongs to no acquisition of
-// the process, and keeps all other entries. Reap costs one read per ping, for any number
-// of guards.
+// Within a ping interval, Reap removes a queue entry that belongs to no acquisition of the process,
+// and keeps all other entries. Reap costs one read per ping, for any number of guards.
 func TestReap_PlaceOfNobody_LeavesTheLine(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		b.owner.mu.Lock()

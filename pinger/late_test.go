@@ -45,9 +45,9 @@ func TestReleaseLater_RepeatsUntilAnswered(t *testing.T) {
 	})
 }
 
-// Each pinger has its own queue of releases, and sends no release to another cluster. In
-// mongos, the pingers of all clusters shared one queue. Each of them dropped an entry
-// that matched nothing in its own cluster.
+// Each pinger has its own queue of releases, and sends no release to another cluster. In mongos,
+// the pingers of all clusters shared one queue. Each of them dropped an entry that matched nothing
+// in its own cluster.
 func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestReleaseLater_TwoClusters_EachServesItsOwn(t *testing.T) { // G2-6
 	})
 }
 
-// Close tries the queued releases once more, and removes the ping document. Its error
-// names the locks that stay held.
+// Close tries the queued releases once more, and removes the ping document. Its error names the
+// locks that stay held.
 func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		b.start(t)
@@ -103,8 +103,8 @@ func TestClose_NamesWhatStaysHeld(t *testing.T) {
 	})
 }
 
-// If the outcome of removing the ping document is unknown, Close tries once more and
-// returns no error.
+// If the outcome of removing the ping document is unknown, Close tries once more and returns no
+// error.
 func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	t.Parallel()
 	for _, applied := range []bool{false, true} {
@@ -129,9 +129,9 @@ func TestClose_RemovalOfUnknownOutcome_IsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// A doubt is a command with an unknown outcome, which may still acquire a lock. If the
-// process has given up the id of that command, Close returns ErrUnknownOutcome. If a copy of
-// the process uses that id, the lock belongs to the copy, and Close returns nil.
+// A doubt is a command with an unknown outcome, which may still acquire a lock. If the process has
+// given up the id of that command, Close returns ErrUnknownOutcome. If a copy of the process uses
+// that id, the lock belongs to the copy, and Close returns nil.
 func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	t.Parallel()
 	remove := func(process string) func(*testing.T, *bundle) {
@@ -188,8 +188,8 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
-// The pinger keeps no reference to a term that is over, even if Reap found an abandoned
-// session in that term.
+// The pinger keeps no reference to a term that is over, even if Reap found an abandoned session in
+// that term.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bundle) {
 		var away atomic.Bool
@@ -224,8 +224,8 @@ func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {
 	})
 }
 
-// At most 16 releases are sent at a time. If the server is unavailable, few releases are
-// sent, and all sessions stay queued.
+// At most 16 releases are sent at a time. If the server is unavailable, few releases are sent, and
+// all sessions stay queued.
 func TestReleaseSoon_Crowd_FewCommands(t *testing.T) {
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		synctest.Wait() // waits for the chores of the first ping

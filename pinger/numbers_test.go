@@ -94,8 +94,8 @@ func TestLockPinger_RequestArrivesTwice_IsOnePing(t *testing.T) { // D14
 	}
 }
 
-// If two processes have one id, the second one to ping gives the id up. It never removes
-// the ping document, even when it closes.
+// If two processes have one id, the second one to ping gives the id up. It never removes the ping
+// document, even when it closes.
 func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, H2
 	t.Parallel()
 	t.Run("the twin", func(t *testing.T) {
@@ -152,9 +152,8 @@ func TestLockPinger_Twin_WhoeverPingsSecondGivesTheIDUp(t *testing.T) { // A12, 
 	})
 }
 
-// After many unanswered pings, a process keeps its id if the store contains its last
-// acknowledged ping or one of its last 63 sent pings. Otherwise the process gives the id
-// up.
+// After many unanswered pings, a process keeps its id if the store contains its last acknowledged
+// ping or one of its last 63 sent pings. Otherwise the process gives the id up.
 func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	const many = 100
@@ -190,8 +189,8 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 	}
 }
 
-// A process whose ping document was removed gives up its id. It also removes the document
-// that its next ping creates.
+// A process whose ping document was removed gives up its id. It also removes the document that its
+// next ping creates.
 func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) { // F12
 	t.Parallel()
 	b := setup(t, nil)

@@ -19,26 +19,25 @@ type beat struct {
 	sent    int64     // number of the last ping that was sent; no number is sent twice
 	known   bool      // a ping was acknowledged, so the document exists
 	failing bool      // a series of failed pings lasts
-	// mine contains the send times of the last acknowledged ping and of all later pings.
-	// The field local of the ping document must contain one of these times.
+	// mine contains the send times of the last acknowledged ping and of all later pings. The field
+	// local of the ping document must contain one of these times.
 	mine []time.Time
 }
 
 // mostMine is the maximum length of beat.mine. When mine is full, the oldest time after the
-// acknowledged ping is dropped. If the document contains a dropped time, the process assumes
-// a twin, a second process with the same id.
+// acknowledged ping is dropped. If the document contains a dropped time, the process assumes a
+// twin, a second process with the same id.
 const mostMine = 64
 
 // errRemoved reports that a ping has created the ping document again after its removal.
 var errRemoved = errors.New("it was removed")
 
-// Ping sends one ping. It renews the term, begins a new term, or ends the term. It sends
-// one command, or up to three when the process takes a new id. The ping loop calls Ping.
-// A test or a scheduler may call Ping instead of the loop, but never concurrently with
-// it.
+// Ping sends one ping. It renews the term, begins a new term, or ends the term. It sends one
+// command, or up to three when the process takes a new id. The ping loop calls Ping. A test or a
+// scheduler may call Ping instead of the loop, but never concurrently with it.
 //
-// Errors: those of [catalog.Pings.Ping]. After an error the term is unchanged, unless the
-// process id was given up.
+// Errors: those of [catalog.Pings.Ping]. After an error the term is unchanged, unless the process
+// id was given up.
 func (p *LockPinger) Ping(ctx context.Context) error {
 	err := p.pingOnce(ctx)
 	if errors.Is(err, ErrCondemned) || errors.Is(err, ErrForked) {
@@ -140,8 +139,8 @@ func (p *LockPinger) renewed(sent clock.Reading) *Term {
 	return t
 }
 
-// giveUpProcess gives up the process id. It ends the term, so all guards are lost. The
-// next ping uses a new id.
+// giveUpProcess gives up the process id. It ends the term, so all guards are lost. The next ping
+// uses a new id.
 func (p *LockPinger) giveUpProcess(ctx context.Context, cause error) {
 	p.log.Warn().Err(cause).Str("process", p.beat.process).Msg("process over")
 	p.stats.sessions.Add(1)
@@ -174,8 +173,8 @@ func (p *LockPinger) pingLimit() time.Duration {
 	return min(p.cfg.Limit, max(p.cfg.Interval, left/2))
 }
 
-// noteLateness records the delay of the ping loop. The loop is late when the process was
-// paused or starved. noteLateness logs a warning for the first late ping of a series.
+// noteLateness records the delay of the ping loop. The loop is late when the process was paused or
+// starved. noteLateness logs a warning for the first late ping of a series.
 func (p *LockPinger) noteLateness(due clock.Reading) {
 	late := p.clock.Now().Mono - due.Mono
 	p.stats.lateness.Store(int64(late))

@@ -16,41 +16,38 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// An Owner knows the locks of the pinger's process. The pinger's goroutines call the
-// methods without holding a mutex of the pinger. The methods must not block for long.
+// An Owner knows the locks of the pinger's process. The pinger's goroutines call the methods
+// without holding a mutex of the pinger. The methods must not block for long.
 type Owner interface {
 	// TermBegan is called with every new term, before the next ping.
 	TermBegan(t *Term)
-	// Sweep is called after an acknowledged ping of term t, before the pinger reads the
-	// sessions in the store. Sweep releases the guards that callers have dropped, and
-	// returns the sessions of the guards that are trusted under t. The pinger calls swept
-	// after its last call of Owns.
+	// Sweep is called after an acknowledged ping of term t, before the pinger reads the sessions in
+	// the store. Sweep releases the guards that callers have dropped, and returns the sessions of the
+	// guards that are trusted under t. The pinger calls swept after its last call of Owns.
 	Sweep(t *Term) (guarded []catalog.Session, swept func())
-	// Owns reports whether a pending acquisition or an unreleased guard has the session ts, or
-	// had it at any time since the call of Sweep. The pinger calls Owns between Sweep and the
-	// function swept that Sweep returned.
+	// Owns reports whether a pending acquisition or an unreleased guard has the session ts, or had it
+	// at any time since the call of Sweep. The pinger calls Owns between Sweep and the function swept
+	// that Sweep returned.
 	Owns(ts bson.ObjectID) bool
-	// Vanished is called for a session that Sweep returned, if the store did not contain
-	// it. The reply of the store may be stale, so the owner must read the lock before it
-	// ends a guard.
+	// Vanished is called for a session that Sweep returned, if the store did not contain it. The reply
+	// of the store may be stale, so the owner must read the lock before it ends a guard.
 	Vanished(ctx context.Context, s catalog.Session)
-	// ReleaseInStore tries once to remove a holder or waiter from its lock. If the removal grants
-	// the lock to waiters of this process, ReleaseInStore notifies them. Errors: those of
+	// ReleaseInStore tries once to remove a holder or waiter from its lock. If the removal grants the
+	// lock to waiters of this process, ReleaseInStore notifies them. Errors: those of
 	// [catalog.Catalog].
 	ReleaseInStore(ctx context.Context, s catalog.Session) error
 }
 
-// Told receives the events of the pinger. Its methods must not block, because a ping
-// waits for them.
+// Told receives the events of the pinger. Its methods must not block, because a ping waits for
+// them.
 type Told interface {
-	// Pinged reports a ping. The argument took is the round trip of the ping, and late is
-	// the delay of the ping loop. If the ping was acknowledged, err is nil.
+	// Pinged reports a ping. The argument took is the round trip of the ping, and late is the delay of
+	// the ping loop. If the ping was acknowledged, err is nil.
 	Pinged(process string, took, late time.Duration, err error)
 	// Over reports that the process id was given up. The next ping uses a new id.
 	Over(process string, cause error)
-	// ReleasedLate reports a late release: the session is no longer in its lock. A
-	// release is late if an earlier try failed, or if the acquisition had an unknown
-	// outcome.
+	// ReleasedLate reports a late release: the session is no longer in its lock. A release is late if
+	// an earlier try failed, or if the acquisition had an unknown outcome.
 	ReleasedLate(s catalog.Session)
 }
 
@@ -66,18 +63,18 @@ type Config struct {
 	// Takeover is the time for which this process must be silent before a contender may take its
 	// locks; mongos: 15 min. It is written into the ping document.
 	Takeover time.Duration
-	// Margin is a part of Takeover. The process trusts its locks for Takeover - Margin after the
-	// send of an acknowledged ping.
+	// Margin is a part of Takeover. The process trusts its locks for Takeover - Margin after the send
+	// of an acknowledged ping.
 	Margin time.Duration
 	// Limit is the time limit of one command; default 5 s.
 	Limit time.Duration
 	// PruneAge is the age at which the ping of a process without a lock is deleted; default 4 days.
 	PruneAge time.Duration
-	// PruneEvery is the mean time between two prunings; default 1 h. The actual time is
-	// random, from half of PruneEvery to one and a half.
+	// PruneEvery is the mean time between two prunings; default 1 h. The actual time is random, from
+	// half of PruneEvery to one and a half.
 	PruneEvery time.Duration
-	// PruneLocks makes the pinger delete the documents of free locks that were not acquired
-	// for PruneAge.
+	// PruneLocks makes the pinger delete the documents of free locks that were not acquired for
+	// PruneAge.
 	PruneLocks bool
 	Logger     zerolog.Logger
 	// Told receives the events. It may be nil.
@@ -101,8 +98,8 @@ func (c Config) withDefaults(by clock.Clock) Config {
 	return c
 }
 
-// A LockPinger sends the pings of one process. [New] makes it, and [LockPinger.Start]
-// starts it. It is safe for concurrent use, except for [LockPinger.Ping].
+// A LockPinger sends the pings of one process. [New] makes it, and [LockPinger.Start] starts it. It
+// is safe for concurrent use, except for [LockPinger.Ping].
 type LockPinger struct {
 	cfg   Config
 	clock clock.Clock
@@ -129,8 +126,8 @@ type LockPinger struct {
 	loops    sync.WaitGroup
 }
 
-// New makes a pinger without starting it. The pinger uses the clock that ctx carries, and
-// does not keep ctx.
+// New makes a pinger without starting it. The pinger uses the clock that ctx carries, and does not
+// keep ctx.
 func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	if cfg.Store == nil || cfg.Owner == nil || cfg.NewProcess == nil {
 		return nil, errors.New("pinger: Store, Owner and NewProcess must be set")
@@ -187,10 +184,9 @@ func (p *LockPinger) Process() string {
 	return ""
 }
 
-// Steady returns the time of the first acknowledgement after the last failed ping, by the
-// monotonic clock. ok is false if the last ping failed, or if no ping was sent yet. A
-// contender calls Steady before it judges the pings of other processes, to check that the
-// server accepts pings.
+// Steady returns the time of the first acknowledgement after the last failed ping, by the monotonic
+// clock. ok is false if the last ping failed, or if no ping was sent yet. A contender calls Steady
+// before it judges the pings of other processes, to check that the server accepts pings.
 func (p *LockPinger) Steady() (since time.Duration, ok bool) {
 	at := p.steady.Load()
 	return time.Duration(at), at >= 0
@@ -211,18 +207,17 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 	}
 }
 
-// Close stops the loops, tries the remaining releases once more, ends the term and
-// removes the ping document. The caller must first release the locks of the process. The
-// context ctx bounds all steps. The error names the locks that could not be released. A
-// second call returns nil immediately.
+// Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
+// document. The caller must first release the locks of the process. The context ctx bounds all
+// steps. The error names the locks that could not be released. A second call returns nil
+// immediately.
 //
-// A twin is a copy of this process with the same process id. If the term is over, a twin may
-// have pinged. Close then sends a ping, which detects a twin. Close does not release the
-// locks of a twin. If the term is still over after this ping, Close does not remove the ping
-// document.
+// A twin is a copy of this process with the same process id. If the term is over, a twin may have
+// pinged. Close then sends a ping, which detects a twin. Close does not release the locks of a
+// twin. If the term is still over after this ping, Close does not remove the ping document.
 //
-// Close waits for a ping in progress. Otherwise the server could apply the ping after the
-// removal and create the document again.
+// Close waits for a ping in progress. Otherwise the server could apply the ping after the removal
+// and create the document again.
 func (p *LockPinger) Close(ctx context.Context) error {
 	first := false
 	p.stopOnce.Do(func() { first = true; p.stop() })
@@ -260,8 +255,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	return err
 }
 
-// removePing removes the ping document of this process. If the outcome is unknown, it
-// tries once more.
+// removePing removes the ping document of this process. If the outcome is unknown, it tries once
+// more.
 func (p *LockPinger) removePing(ctx context.Context, process string) error {
 	err := p.cfg.Store.ApplyPing(ctx, transition.RemovePing{Process: process})
 	if errors.Is(err, catalog.ErrUnknownOutcome) && ctx.Err() == nil {
@@ -290,9 +285,9 @@ func (p *LockPinger) pingLoop() {
 	}
 }
 
-// untilNext returns the pause before the next ping: the interval, plus or minus a tenth.
-// After the first failure the pause is 0.5 s, or a quarter of the interval if that is
-// less. It doubles with every further failure, up to the interval.
+// untilNext returns the pause before the next ping: the interval, plus or minus a tenth. After the
+// first failure the pause is 0.5 s, or a quarter of the interval if that is less. It doubles with
+// every further failure, up to the interval.
 func (p *LockPinger) untilNext(failures int) time.Duration {
 	if failures == 0 {
 		return p.Jitter(p.cfg.Interval, 0.1)
@@ -309,9 +304,8 @@ func (p *LockPinger) Jitter(d time.Duration, share float64) time.Duration {
 	return time.Duration(float64(d) * (1 + share*(2*p.cfg.Jitter()-1)))
 }
 
-// The method guarded runs one step and reports whether it succeeded. It recovers from a
-// panic in the step, logs the panic and counts it. In mongos 1.8 a panic ended the ping
-// thread.
+// The method guarded runs one step and reports whether it succeeded. It recovers from a panic in
+// the step, logs the panic and counts it. In mongos 1.8 a panic ended the ping thread.
 func (p *LockPinger) guarded(step string, do func() error) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -195,8 +195,7 @@ func TestTerm_SlowReply_DeadlineCountsFromSend(t *testing.T) { // R3
 	})
 }
 
-// A ping whose reply comes after the deadline begins a new term. It does not revive the
-// old one.
+// A ping whose reply comes after the deadline begins a new term. It does not revive the old one.
 func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,8 +215,8 @@ func TestTerm_ReplyAfterDeadline_DoesNotRevive(t *testing.T) { // B4, R4
 	})
 }
 
-// A term ends after the hold time without an acknowledged ping, even if no timer has
-// fired yet. It stays over when the server is available again.
+// A term ends after the hold time without an acknowledged ping, even if no timer has fired yet. It
+// stays over when the server is available again.
 func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		term := b.p.Last()
@@ -240,8 +239,8 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 	})
 }
 
-// If a ping finds that another writer has changed the ping document, the process gives up
-// its id and takes a new one.
+// If a ping finds that another writer has changed the ping document, the process gives up its id
+// and takes a new one.
 func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) { // A12, F17, H2
 	t.Parallel()
 	for name, harm := range map[string]func(b *bundle){
@@ -296,8 +295,8 @@ func TestLockPinger_Condemned_ProcessOver(t *testing.T) {
 	}
 }
 
-// A panic in one ping is logged, and the next ping follows. In mongos a panic ended the
-// ping thread.
+// A panic in one ping is logged, and the next ping follows. In mongos a panic ended the ping
+// thread.
 func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) { // H16
 	whileItPings(t, func(t *testing.T, b *bundle) {
 		var panics atomic.Int32 // in chores and in pings
@@ -316,8 +315,7 @@ func TestLockPinger_PanicInOneTick_NextTickComes(t *testing.T) { // H16
 	})
 }
 
-// The pinger measures the delay of its own loop, for example after a pause of the
-// process.
+// The pinger measures the delay of its own loop, for example after a pause of the process.
 func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -335,8 +333,8 @@ func TestLockPinger_LateLoop_IsMeasured(t *testing.T) { // B8
 	})
 }
 
-// lateClock is the clock of a machine that was stopped. While the machine was stopped,
-// the monotonic clock continued and the timers did not.
+// lateClock is the clock of a machine that was stopped. While the machine was stopped, the
+// monotonic clock continued and the timers did not.
 type lateClock struct {
 	clock.Clock
 	mu    sync.Mutex

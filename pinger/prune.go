@@ -19,9 +19,9 @@ type silentPing struct {
 	again bool          // a later pruning has read the same state
 }
 
-// note replaces the documents of the last pruning by the documents that the present
-// pruning has read. It returns the documents that were unchanged for at least the given
-// duration, and for at least the ping interval of their process.
+// note replaces the documents of the last pruning by the documents that the present pruning has
+// read. It returns the documents that were unchanged for at least the given duration, and for at
+// least the ping interval of their process.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
 	before := make(silentPings, len(s))
 	maps.Copy(before, s)
@@ -52,11 +52,10 @@ func (s silentPings) due(interval time.Duration) time.Duration {
 	return due
 }
 
-// prune deletes ping documents that are older than the prune age by the server's clock.
-// It keeps the ping of a process that a lock document names. It deletes a document only
-// if an earlier pruning read the same state, at least one ping interval ago. So one wrong
-// reading of the server's clock, or one wrong date in a ping, deletes no ping of a living
-// process.
+// prune deletes ping documents that are older than the prune age by the server's clock. It keeps
+// the ping of a process that a lock document names. It deletes a document only if an earlier
+// pruning read the same state, at least one ping interval ago. So one wrong reading of the server's
+// clock, or one wrong date in a ping, deletes no ping of a living process.
 func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent silentPings) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -85,9 +84,9 @@ const (
 	pruneBatches = 10   // commands of one prune
 )
 
-// pruneLocks deletes the documents of free locks that were not acquired for the prune
-// age. Each call handles a range of names in order, which begins behind the given name.
-// The result is the argument for the next call.
+// pruneLocks deletes the documents of free locks that were not acquired for the prune age. Each
+// call handles a range of names in order, which begins behind the given name. The result is the
+// argument for the next call.
 func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()

@@ -48,8 +48,8 @@ func (p *LockPinger) choreLoop() {
 	}
 }
 
-// step runs one part of the chores. Of a series of failures it logs only the first. It
-// does not log an unavailable server, because the ping loop logs that.
+// step runs one part of the chores. Of a series of failures it logs only the first. It does not log
+// an unavailable server, because the ping loop logs that.
 func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
 	return p.guarded(name, func() error {
 		err := do()
@@ -93,16 +93,15 @@ func (p *LockPinger) prepare(ctx context.Context) error {
 	return err
 }
 
-// Reap compares the sessions of this process in the lock documents with the sessions that
-// the process owns. A session that is in the store but not owned is a ghost. A ghost is
-// left by a command whose reply was lost, and Reap releases it. If the store does not
-// contain the session of a guard, Reap reports the guard to the owner. Reap sends one
-// read and returns the error of that read. For 10,000 held locks, the reply has a size of
-// 1.5 MB and takes 14 ms to decode.
+// Reap compares the sessions of this process in the lock documents with the sessions that the
+// process owns. A session that is in the store but not owned is a ghost. A ghost is left by a
+// command whose reply was lost, and Reap releases it. If the store does not contain the session of
+// a guard, Reap reports the guard to the owner. Reap sends one read and returns the error of that
+// read. For 10,000 held locks, the reply has a size of 1.5 MB and takes 14 ms to decode.
 //
-// Reap must follow an acknowledged ping of term t. That ping shows that no twin, a copy of
-// this process, uses the same process id. Reap acts only while t lasts, because a later ping
-// may find a twin.
+// Reap must follow an acknowledged ping of term t. That ping shows that no twin, a copy of this
+// process, uses the same process id. Reap acts only while t lasts, because a later ping may find a
+// twin.
 func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
 	defer cancel()
@@ -114,10 +113,10 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 		p.releaseAgain()
 		return err
 	}
-	// The owner records an acquisition BEFORE it sends the command, and Reap calls Owns
-	// AFTER the reply of the read. So Reap never takes a new acquisition for a ghost. The
-	// map known contains the guards and the queued releases from before the read, because
-	// these may have been released since then.
+	// The owner records an acquisition BEFORE it sends the command, and Reap calls Owns AFTER the
+	// reply of the read. So Reap never takes a new acquisition for a ghost. The map known contains the
+	// guards and the queued releases from before the read, because these may have been released since
+	// then.
 	known := make(map[catalog.Session]bool, len(before)+len(listed))
 	for _, s := range slices.Concat(before, listed) {
 		known[s] = true
@@ -146,10 +145,10 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 	return nil
 }
 
-// Doubt records that a command of term t has an unknown outcome, and that its session may
-// appear in a lock later. Reap releases the session when it appears. After a call of Doubt,
-// Close reaps once more. If the process gives up its id because of a twin, a second process
-// with the same id, the record has no effect.
+// Doubt records that a command of term t has an unknown outcome, and that its session may appear in
+// a lock later. Reap releases the session when it appears. After a call of Doubt, Close reaps once
+// more. If the process gives up its id because of a twin, a second process with the same id, the
+// record has no effect.
 func (p *LockPinger) Doubt(t *Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,9 +158,9 @@ func (p *LockPinger) Doubt(t *Term) {
 	p.doubted[t.id] = true
 }
 
-// settle reaps once more if Doubt was called for the current process id. The result
-// settled is false if a session with an unknown outcome may stay in its lock until a
-// takeover. The result pinged reports whether settle sent a ping.
+// settle reaps once more if Doubt was called for the current process id. The result settled is
+// false if a session with an unknown outcome may stay in its lock until a takeover. The result
+// pinged reports whether settle sent a ping.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	p.mu.Lock()
 	doubted := maps.Clone(p.doubted)
@@ -179,10 +178,10 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	return p.lastReap(ctx, now) && settled, true
 }
 
-// lastReap sends a ping, which detects a twin, and then reaps. It returns true if no ghost
-// of the id can keep a lock held. If the ping detects a twin, lastReap also returns true,
-// because the sessions then belong to the twin. If the id is given up for another reason,
-// lastReap returns false.
+// lastReap sends a ping, which detects a twin, and then reaps. It returns true if no ghost of the
+// id can keep a lock held. If the ping detects a twin, lastReap also returns true, because the
+// sessions then belong to the twin. If the id is given up for another reason, lastReap returns
+// false.
 func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
 	return p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {

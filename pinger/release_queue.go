@@ -16,10 +16,10 @@ import (
 // many waiters are canceled together.
 const releaseParallel = 16
 
-// A releaseQueue holds the sessions that are removed from their locks in the background:
-// sessions of abandoned calls, of failed releases, and of acquisitions with an unknown
-// outcome. The pinger tries each removal immediately. After a failure the reaper repeats
-// it. mongos 2.0 and later have a similar queue, which can lose entries at a shutdown.
+// A releaseQueue holds the sessions that are removed from their locks in the background: sessions
+// of abandoned calls, of failed releases, and of acquisitions with an unknown outcome. The pinger
+// tries each removal immediately. After a failure the reaper repeats it. mongos 2.0 and later have
+// a similar queue, which can lose entries at a shutdown.
 type releaseQueue struct {
 	mu      sync.Mutex // guards the fields below, except running
 	entries map[catalog.Session]*release
@@ -49,8 +49,7 @@ func (q *releaseQueue) has(s catalog.Session) bool {
 	return q.entries[s] != nil
 }
 
-// sessions returns all sessions of the queue in order, and the sessions without a try in
-// progress.
+// sessions returns all sessions of the queue in order, and the sessions without a try in progress.
 func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,10 +73,10 @@ func (q *releaseQueue) drain() {
 }
 
 // ReleaseSoon removes the session of an abandoned call from its lock, in the background. The
-// session may hold the lock or wait for it. The first try begins immediately. After a
-// failure, the pinger tries again each time the reaper has read the sessions in the store,
-// and Close tries once more. At most 16 commands run at a time. The argument t is the term
-// of the session, see [LockPinger.Releasing]. ReleaseSoon does no I/O and never blocks.
+// session may hold the lock or wait for it. The first try begins immediately. After a failure, the
+// pinger tries again each time the reaper has read the sessions in the store, and Close tries once
+// more. At most 16 commands run at a time. The argument t is the term of the session, see
+// [LockPinger.Releasing]. ReleaseSoon does no I/O and never blocks.
 func (p *LockPinger) ReleaseSoon(s catalog.Session, t *Term) { p.enlist(s, release{term: t}) }
 
 // ReleaseLater does the same as ReleaseSoon, after a failed release or an acquisition with an
@@ -86,9 +85,9 @@ func (p *LockPinger) ReleaseLater(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, term: t})
 }
 
-// ReleaseDoubtful is ReleaseLater for a session whose acquisition was not answered in time.
-// The lock document may not contain the session. The queue drops the session once the reaper
-// has read the document without it.
+// ReleaseDoubtful is ReleaseLater for a session whose acquisition was not answered in time. The
+// lock document may not contain the session. The queue drops the session once the reaper has read
+// the document without it.
 func (p *LockPinger) ReleaseDoubtful(s catalog.Session, t *Term) {
 	p.enlist(s, release{late: true, maybe: true, term: t})
 }
@@ -112,8 +111,7 @@ func (p *LockPinger) releaseAgain() {
 	p.retry(all...)
 }
 
-// retry starts a try for each given session that is in the queue and has no try in
-// progress.
+// retry starts a try for each given session that is in the queue and has no try in progress.
 func (p *LockPinger) retry(sessions ...catalog.Session) {
 	q := &p.queue
 	q.mu.Lock()
@@ -133,10 +131,9 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 	}
 }
 
-// release makes one try to remove a session from its lock. It sends no command if another
-// try has just found the server unavailable. It drops a session that this process must
-// not release: the session of a twin, or a ghost after the end of its term. The reaper
-// finds that ghost again.
+// release makes one try to remove a session from its lock. It sends no command if another try has
+// just found the server unavailable. It drops a session that this process must not release: the
+// session of a twin, or a ghost after the end of its term. The reaper finds that ghost again.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
@@ -161,8 +158,8 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
 }
 
-// The method tried records the result of a try. A session that is not in its lock counts
-// as released.
+// The method tried records the result of a try. A session that is not in its lock counts as
+// released.
 func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool) {
 	q, late := &p.queue, false
 	q.mu.Lock()
@@ -188,9 +185,9 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the given releases after a read of the reaper. The argument
-// stored contains the sessions that the read found. If a session may never have been in
-// its lock, and the read did not find it, its release is dropped.
+// checkReleases retries the given releases after a read of the reaper. The argument stored contains
+// the sessions that the read found. If a session may never have been in its lock, and the read did
+// not find it, its release is dropped.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()
@@ -217,8 +214,8 @@ func (p *LockPinger) releasedLate(s catalog.Session, held bool) {
 	}
 }
 
-// The method left returns an error that names the locks that may still be held. If the
-// queue is empty, it returns nil.
+// The method left returns an error that names the locks that may still be held. If the queue is
+// empty, it returns nil.
 func (p *LockPinger) left() (err error) {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()

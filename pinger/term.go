@@ -17,16 +17,15 @@ var (
 	ErrLapsed = errors.New("no ping was acknowledged in time")
 	// ErrCondemned means that a contender declared the process dead.
 	ErrCondemned = errors.New("the process was condemned by a contender")
-	// ErrForked means that the ping document differs from the last ping of this process. A
-	// second process with the same id has pinged, or an operator edited or removed the
-	// document.
+	// ErrForked means that the ping document differs from the last ping of this process. A second
+	// process with the same id has pinged, or an operator edited or removed the document.
 	ErrForked = errors.New("the ping document was changed by somebody else")
 	// ErrStopped means that the pinger was closed.
 	ErrStopped = errors.New("the pinger was closed")
 )
 
-// An identity is the current process id of this process, or an id that was given up. All
-// terms with the same id share one identity.
+// An identity is the current process id of this process, or an id that was given up. All terms with
+// the same id share one identity.
 type identity struct {
 	process string
 	used    context.Context // ends when the id is given up; its cause is the reason
@@ -39,8 +38,8 @@ func newIdentity(process string) *identity {
 	return id
 }
 
-// twins reports whether the id was given up because of a twin, a second process with the
-// same id. The sessions of the id then belong to the twin.
+// twins reports whether the id was given up because of a twin, a second process with the same id.
+// The sessions of the id then belong to the twin.
 func (id *identity) twins() bool { return errors.Is(context.Cause(id.used), catalog.ErrTwin) }
 
 // A Term is a period in which a process may trust its locks; see the package comment. It is safe
@@ -72,8 +71,7 @@ func (t *Term) Err() error {
 	return t.over
 }
 
-// Left returns the remaining time of the term: the hold time minus Age, or 0 once the
-// term is over.
+// Left returns the remaining time of the term: the hold time minus Age, or 0 once the term is over.
 func (t *Term) Left() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,8 +83,8 @@ func (t *Term) Left() time.Duration {
 	return t.hold - clock.HolderElapsed(t.sent, now)
 }
 
-// Age returns the time since the send of the last acknowledged ping. It is the larger of
-// the times by the monotonic clock and by the wall clock.
+// Age returns the time since the send of the last acknowledged ping. It is the larger of the times
+// by the monotonic clock and by the wall clock.
 func (t *Term) Age() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,9 +99,8 @@ func (t *Term) Deadline() time.Time {
 	return t.sent.Wall.Add(t.hold)
 }
 
-// renew extends the term until the hold time has passed since the send of a ping. It
-// returns false if the term is over, because a term that has ended is never renewed (R4
-// in docs/safety.md).
+// renew extends the term until the hold time has passed since the send of a ping. It returns false
+// if the term is over, because a term that has ended is never renewed (R4 in docs/safety.md).
 func (t *Term) renew(sent clock.Reading) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,9 +137,9 @@ func (t *Term) finish(cause error) {
 var errUnproven = errors.New(
 	"it waits for an acknowledged ping, because a twin may hold the lock by now")
 
-// Releasing returns a context for the removal of a session of term t from its lock, or an
-// error if the removal must not be sent now. A twin is a copy of this process, and holds
-// locks by copies of its sessions. Only a ping detects a twin. So these rules apply:
+// Releasing returns a context for the removal of a session of term t from its lock, or an error if
+// the removal must not be sent now. A twin is a copy of this process, and holds locks by copies of
+// its sessions. Only a ping detects a twin. So these rules apply:
 //
 //   - While a term of the same process id lasts, the release may be sent. That term began
 //     with an acknowledged ping, so no twin had pinged before.

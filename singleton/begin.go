@@ -11,17 +11,17 @@ import (
 	"mongodlm/distlock"
 )
 
-// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin. Either no slot
-// has become due after the latest one, or the settings stop the schedule.
+// ErrNotDue is returned by [BeginSlot] and [LatestSlot] if no slot may begin. Either no slot has
+// become due after the latest one, or the settings stop the schedule.
 var ErrNotDue = errors.New("singleton: no slot is due")
 
 // beginTries is the maximum number of tries in one call of BeginSlot.
 const beginTries = 3
 
-// LatestSlot returns the latest slot that is after the argument last and not after the
-// argument now. If last is zero, LatestSlot searches the period of about eight years that
-// ends now. If there is no slot, the error is [ErrNotDue]. Other errors: [ErrBadSchedule];
-// [ErrBadArgument] if s is nil.
+// LatestSlot returns the latest slot that is after the argument last and not after the argument
+// now. If last is zero, LatestSlot searches the period of about eight years that ends now. If there
+// is no slot, the error is [ErrNotDue]. Other errors: [ErrBadSchedule]; [ErrBadArgument] if s is
+// nil.
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
@@ -58,23 +58,20 @@ type BegunSlot struct {
 	over func(error) // reports the slot's end to the metrics
 }
 
-// BeginSlot begins a slot under the lock of guard. It is for programs with their own
-// scheduler. Other programs call [RunSlots]. The caller must have acquired guard from m
-// immediately before the call. The name of the lock is also the name of the record. No slot
-// begins twice.
+// BeginSlot begins a slot under the lock of guard. It is for programs with their own scheduler.
+// Other programs call [RunSlots]. The caller must have acquired guard from m immediately before the
+// call. The name of the lock is also the name of the record. No slot begins twice.
 //
-// BeginSlot calls the function choose to select a slot, for example with [LatestSlot]. The
-// first argument of the function is the time of the latest slot, or zero if there is none.
-// The second argument is the server's time. The function must return a slot after the latest
-// one.
+// BeginSlot calls the function choose to select a slot, for example with [LatestSlot]. The first
+// argument of the function is the time of the latest slot, or zero if there is none. The second
+// argument is the server's time. The function must return a slot after the latest one.
 //
-// BeginSlot returns when ctx ends. If the store does not answer the write that begins the
-// slot, BeginSlot makes up to three tries. Each try sends three commands, and one more for a
-// new name. After an error of BeginSlot, the record may show the slot as running although no
-// process runs it.
+// BeginSlot returns when ctx ends. If the store does not answer the write that begins the slot,
+// BeginSlot makes up to three tries. Each try sends three commands, and one more for a new name.
+// After an error of BeginSlot, the record may show the slot as running although no process runs it.
 //
-// Errors: the error of the function choose; [ErrNotDue]; the errors of [RunSlots]; the error
-// of guard if the lock is lost.
+// Errors: the error of the function choose; [ErrNotDue]; the errors of [RunSlots]; the error of
+// guard if the lock is lost.
 func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard, store Store,
 	choose func(last, now time.Time) (time.Time, error)) (*BegunSlot, error) {
 	if guard == nil || choose == nil {
@@ -106,10 +103,9 @@ func BeginSlot(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuar
 	return nil, fmt.Errorf("singleton: slot of %q: %w", r.name, err)
 }
 
-// begin makes one try to begin a slot. The argument tried is the slot of an earlier try, or
-// zero. If begin returns an error with a slot, the write of the slot may have been applied,
-// and BeginSlot tries again. If begin returns an error with the zero time, BeginSlot returns
-// the error.
+// begin makes one try to begin a slot. The argument tried is the slot of an earlier try, or zero.
+// If begin returns an error with a slot, the write of the slot may have been applied, and BeginSlot
+// tries again. If begin returns an error with the zero time, BeginSlot returns the error.
 func (r *runner) begin(ctx context.Context, t *tenure, tried time.Time,
 	choose func(last, now time.Time) (time.Time, error)) (time.Time, error) {
 	if err := r.enter(ctx, t); err != nil {
@@ -152,9 +148,9 @@ func (r *runner) begun(t *tenure, slot time.Time, attempt, missed int) bson.D {
 	}
 }
 
-// End records the end of the slot. If err is not nil, the slot has failed with this error.
-// End does not release the guard. If another holder has written its fence into the record,
-// End returns [ErrStale] and changes nothing. It sends one command.
+// End records the end of the slot. If err is not nil, the slot has failed with this error. End does
+// not release the guard. If another holder has written its fence into the record, End returns
+// [ErrStale] and changes nothing. It sends one command.
 func (b *BegunSlot) End(err error) error {
 	b.over(err)
 	took := b.r.clock.Now().Mono - b.t.read.Mono

@@ -29,8 +29,7 @@ func (p *process) begin(choose func(last, now time.Time) (time.Time, error), ove
 	return slot.Time, slot.End(over)
 }
 
-// If several processes call BeginSlot for the same slot, exactly one of them begins the
-// slot.
+// If several processes call BeginSlot for the same slot, exactly one of them begins the slot.
 func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ps := []*process{w.start(0), w.start(time.Hour), w.start(-time.Hour)}
@@ -67,8 +66,7 @@ func TestBeginSlot_ManyAsk_OneBegins(t *testing.T) {
 	})
 }
 
-// If the reply to a command is lost, exactly one of two calls of BeginSlot begins the
-// slot.
+// If the reply to a command is lost, exactly one of two calls of BeginSlot begins the slot.
 func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 	for lost := range 4 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {

@@ -81,8 +81,8 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 	}
 }
 
-// If the store does not answer at the end of a round, the end is recorded soon after the
-// store answers again.
+// If the store does not answer at the end of a round, the end is recorded soon after the store
+// answers again.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {
@@ -120,8 +120,7 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 	})
 }
 
-// A loop does not change the record of a schedule with the same name, even if a command
-// fails.
+// A loop does not change the record of a schedule with the same name, even if a command fails.
 func TestRun_NameOfASchedule_RecordUntouched(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		doc := bson.D{e("_id", "a"), e("fence", int64(0)), e("kind", "slots"),
@@ -165,8 +164,8 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 	}
 }
 
-// A process is stopped during an outage of the store. It still tries to record the end of
-// its round, and stops within 20 s.
+// A process is stopped during an outage of the store. It still tries to record the end of its
+// round, and stops within 20 s.
 func TestRun_ShutdownWhileStoreFails_EndIsRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails   int
@@ -207,8 +206,7 @@ func (p *process) wantShutdown(t *testing.T) {
 	}
 }
 
-// When the turn of a process is over, it records the end of its last round before it queues
-// again.
+// When the turn of a process is over, it records the end of its last round before it queues again.
 func TestRun_TurnOver_EndIsRecordedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)

@@ -45,9 +45,8 @@ func ExampleRun() {
 	// Output: cleanup loop done 3 rounds, stopped: false
 }
 
-// RunSlots runs each slot of a schedule once, in one of the processes that run this code.
-// This also holds if their clocks differ. A schedule of github.com/robfig/cron/v3 can
-// replace Every.
+// RunSlots runs each slot of a schedule once, in one of the processes that run this code. This also
+// holds if their clocks differ. A schedule of github.com/robfig/cron/v3 can replace Every.
 func ExampleRunSlots() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()

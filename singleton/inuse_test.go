@@ -21,8 +21,8 @@ import (
 
 const tenMinutes = 10 * time.Minute
 
-// Manager.Close waits for the current round before it releases the lock. If the context of
-// Close ends before the round, the lock stays held until a takeover.
+// Manager.Close waits for the current round before it releases the lock. If the context of Close
+// ends before the round, the lock stays held until a takeover.
 func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	const m = time.Minute
 	for name, c := range map[string]struct{ within, work, least, most time.Duration }{
@@ -71,8 +71,8 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 	}
 }
 
-// If a process is paused just before a round, and another process takes over during the
-// pause, the first process does not begin the round.
+// If a process is paused just before a round, and another process takes over during the pause, the
+// first process does not begin the round.
 func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	for _, kind := range []singleton.Kind{singleton.KindLoop, singleton.KindSlots, "begin"} {
 		inBubbleSub(t, string(kind), func(t *testing.T, w *world) {
@@ -148,8 +148,7 @@ func TestRound_Panics_TheStackIsLogged(t *testing.T) {
 	})
 }
 
-// If a round returns an error whose Error method panics, the round fails and the process
-// continues.
+// If a round returns an error whose Error method panics, the round fails and the process continues.
 func TestRound_ErrorIsANilPointer_Fails(t *testing.T) {
 	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
 		p := w.start(0)

@@ -10,66 +10,61 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Loop describes a function that runs at an interval, in one of several processes. All
-// these processes must have a Loop with the same name. If an optional field is zero, its
-// default applies.
+// A Loop describes a function that runs at an interval, in one of several processes. All these
+// processes must have a Loop with the same name. If an optional field is zero, its default applies.
 type Loop struct {
-	// Name is the name of the lock, and the _id of the settings document and the record.
-	// Required.
+	// Name is the name of the lock, and the _id of the settings document and the record. Required.
 	Name string
-	// Store is the store of the settings and the record. The default is a store in the
-	// database of the locks. RunNow requires a Store.
+	// Store is the store of the settings and the record. The default is a store in the database of the
+	// locks. RunNow requires a Store.
 	Store Store
-	// Every is the interval between the beginnings of two consecutive rounds, at least 1 ms.
-	// If a round takes longer, the next round follows immediately. Required.
+	// Every is the interval between the beginnings of two consecutive rounds, at least 1 ms. If a
+	// round takes longer, the next round follows immediately. Required.
 	Every time.Duration
-	// Jitter is the maximum random time that Run adds to each interval, and to each pause
-	// after a failure. Default zero.
+	// Jitter is the maximum random time that Run adds to each interval, and to each pause after a
+	// failure. Default zero.
 	Jitter time.Duration
-	// The function Do runs a round. Its context ends if the lock is lost, if the Manager is
-	// closed, or if Drain has passed since the end of Run's context. The function must return
-	// then, because Run waits for it. Pass the fence of the guard to the resources that the
-	// function writes to. If the function returns an error or panics, the round fails and the
-	// loop continues. Required.
+	// The function Do runs a round. Its context ends if the lock is lost, if the Manager is closed, or
+	// if Drain has passed since the end of Run's context. The function must return then, because Run
+	// waits for it. Pass the fence of the guard to the resources that the function writes to. If the
+	// function returns an error or panics, the round fails and the loop continues. Required.
 	Do func(ctx context.Context, guard *distlock.TryGuard) error
-	// Turn is the number of rounds after which a process releases the lock to the next
-	// process. By default a process keeps the lock.
+	// Turn is the number of rounds after which a process releases the lock to the next process. By
+	// default a process keeps the lock.
 	Turn int
-	// The field Why contains the reason text for the lock document, see [distlock.Why].
-	// Default "runs the loop".
+	// The field Why contains the reason text for the lock document, see [distlock.Why]. Default "runs
+	// the loop".
 	Why string
-	// BackOff is the longest pause after a failed round. After the first failure the pause is
-	// as long as Every. Each further failure doubles the pause. Default ten times Every.
+	// BackOff is the longest pause after a failed round. After the first failure the pause is as long
+	// as Every. Each further failure doubles the pause. Default ten times Every.
 	BackOff time.Duration
-	// Drain is the time from the end of Run's context to the end of the round's context.
-	// Default 30 s.
+	// Drain is the time from the end of Run's context to the end of the round's context. Default 30 s.
 	Drain time.Duration
-	// Zone is the time zone of the active window in the settings. The default is UTC, so that
-	// all processes use the same zone. mongos uses the time zone of its machine, which is
-	// time.Local.
+	// Zone is the time zone of the active window in the settings. The default is UTC, so that all
+	// processes use the same zone. mongos uses the time zone of its machine, which is time.Local.
 	Zone *time.Location
 }
 
-// Run runs a Loop until ctx ends. It queues for the lock, and runs rounds while it holds the
-// lock, like the balancer of MongoDB 3.4 and later. When ctx ends, Run waits for the current
-// round, releases the lock and returns nil.
+// Run runs a Loop until ctx ends. It queues for the lock, and runs rounds while it holds the lock,
+// like the balancer of MongoDB 3.4 and later. When ctx ends, Run waits for the current round,
+// releases the lock and returns nil.
 //
-// Under the assumptions of package distlock, at any instant at most one round of a name has
-// a guard whose Err is nil. The holder records the due time of the next round, and a new
-// holder keeps that time. If the previous holder died in a round, the next round is due one
-// interval after the beginning of that round. So restarts do not make rounds more frequent.
+// Under the assumptions of package distlock, at any instant at most one round of a name has a guard
+// whose Err is nil. The holder records the due time of the next round, and a new holder keeps that
+// time. If the previous holder died in a round, the next round is due one interval after the
+// beginning of that round. So restarts do not make rounds more frequent.
 //
-// Run reads the settings before each round, see [ParseSettings]. If they stop the round or
-// cannot be parsed, Run reads them again after 10 s, or after one interval if the interval
-// is shorter. [List] returns the settings and the record.
+// Run reads the settings before each round, see [ParseSettings]. If they stop the round or cannot
+// be parsed, Run reads them again after 10 s, or after one interval if the interval is shorter.
+// [List] returns the settings and the record.
 //
-// Run sends three commands for a round, one command if the settings stop the round, and up
-// to two more for a new holder. If the next round is more than a minute away, Run sends one
-// command a minute to find requests of [Loop.RunNow].
+// Run sends three commands for a round, one command if the settings stop the round, and up to two
+// more for a new holder. If the next round is more than a minute away, Run sends one command a
+// minute to find requests of [Loop.RunNow].
 //
-// Run does not return the error of a round. It records the error, and logs it with the
-// Manager's logger. If the store does not answer, Run tries again. The pauses between these
-// tries double from 1 s to 30 s.
+// Run does not return the error of a round. It records the error, and logs it with the Manager's
+// logger. If the store does not answer, Run tries again. The pauses between these tries double from
+// 1 s to 30 s.
 //
 // Errors: [ErrBadArgument] before any I/O; the errors that end a wait for the lock, such as
 // distlock.ErrClosed; [ErrStale]; a *MalformedError if the record cannot be parsed; a
@@ -152,8 +147,7 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	return 0, l.end(r, t)
 }
 
-// end records the end of the last round. If an earlier try has recorded this end, end does
-// nothing.
+// end records the end of the last round. If an earlier try has recorded this end, end does nothing.
 func (l *Loop) end(r *runner, t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
 		err = r.change(t, t.ending, "ended")
@@ -163,9 +157,9 @@ func (l *Loop) end(r *runner, t *tenure) (err error) {
 	return err
 }
 
-// first returns the due time of a new holder's first round. This is usually Next in the
-// record. If the latest round has no recorded end, the due time is one interval after the
-// beginning of that round.
+// first returns the due time of a new holder's first round. This is usually Next in the record. If
+// the latest round has no recorded end, the due time is one interval after the beginning of that
+// round.
 func (l *Loop) first(rec Status) time.Time {
 	due := rec.Next
 	if rec.State == Running {
@@ -177,8 +171,8 @@ func (l *Loop) first(rec Status) time.Time {
 	return due
 }
 
-// pause returns the pause after a failed round. The argument failures is the number of
-// consecutive failures before that round.
+// pause returns the pause after a failed round. The argument failures is the number of consecutive
+// failures before that round.
 func (l *Loop) pause(failures int64) time.Duration {
 	pause := l.Every
 	for ; failures > 0 && pause < l.BackOff; failures-- {

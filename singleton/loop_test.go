@@ -62,8 +62,7 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 	})
 }
 
-// If Turn is 2, the processes take turns after two rounds, and a round still begins every
-// interval.
+// If Turn is 2, the processes take turns after two rounds, and a round still begins every interval.
 func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -121,8 +120,8 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	})
 }
 
-// A failed round doubles the pause, up to BackOff, and a success resets the pause. A
-// panic is a failure.
+// A failed round doubles the pause, up to BackOff, and a success resets the pause. A panic is a
+// failure.
 func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		fail := []any{"", "boom", "boom", errors.New("panic"), "boom", "", ""}
@@ -160,8 +159,8 @@ func TestRun_Failures_BackOffAndReset(t *testing.T) {
 	})
 }
 
-// When its context ends, Run waits for the current round, even after Drain has passed. No
-// other process begins a round before the current round ends.
+// When its context ends, Run waits for the current round, even after Drain has passed. No other
+// process begins a round before the current round ends.
 func TestRun_Shutdown_Drains(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)
@@ -193,8 +192,8 @@ func TestRun_Shutdown_Drains(t *testing.T) {
 	})
 }
 
-// If the holder is cut off, the context of its round ends before the next holder's round
-// begins. Late writes of the old holder are refused.
+// If the holder is cut off, the context of its round ends before the next holder's round begins.
+// Late writes of the old holder are refused.
 func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(0), w.start(0)

@@ -25,8 +25,8 @@ type MemoryStore struct {
 
 var _ Store = (*MemoryStore)(nil)
 
-// NewMemoryStore returns an empty store. The parameter is a function that returns the
-// server's time. If the parameter is nil, the store uses the clock of the machine.
+// NewMemoryStore returns an empty store. The parameter is a function that returns the server's
+// time. If the parameter is nil, the store uses the clock of the machine.
 func NewMemoryStore(now func() time.Time) *MemoryStore {
 	if now == nil {
 		system := clock.System()
@@ -35,8 +35,8 @@ func NewMemoryStore(now func() time.Time) *MemoryStore {
 	return &MemoryStore{now: now, settings: map[string]bson.Raw{}, records: map[string]bson.D{}}
 }
 
-// Put stores a document in [SettingsCollection] or [RecordsCollection]. It replaces a
-// document with the same _id. The _id must be a string.
+// Put stores a document in [SettingsCollection] or [RecordsCollection]. It replaces a document with
+// the same _id. The _id must be a string.
 func (s *MemoryStore) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// The metrics show every round, including failed rounds, and show whether the process holds
-// the lock.
+// The metrics show every round, including failed rounds, and show whether the process holds the
+// lock.
 func TestRun_Observer_IsToldOfRounds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var kept [2]metricstest.Kept

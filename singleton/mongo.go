@@ -20,8 +20,8 @@ import (
 // codeUnauthorized is the server's code for a missing privilege.
 const codeUnauthorized = 13
 
-// mongoStore is a Store in MongoDB. Each method sends one command. If a change matches no
-// record, Change sends more commands.
+// mongoStore is a Store in MongoDB. Each method sends one command. If a change matches no record,
+// Change sends more commands.
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
@@ -34,11 +34,11 @@ func storeOf(m *distlock.Manager) (Store, error) {
 	return NewStore(db)
 }
 
-// NewStore returns the store in db, usually the database of the locks. The store reads from
-// the primary with read concern majority, and writes with write concern majority. The read
-// concern and the write concern of db have no effect. The user needs the privilege find on
-// distlock_settings, and the privileges find, insert and update on singletons. NewStore does
-// no I/O. If db is nil, it returns [ErrBadArgument].
+// NewStore returns the store in db, usually the database of the locks. The store reads from the
+// primary with read concern majority, and writes with write concern majority. The read concern and
+// the write concern of db have no effect. The user needs the privilege find on distlock_settings,
+// and the privileges find, insert and update on singletons. NewStore does no I/O. If db is nil, it
+// returns [ErrBadArgument].
 func NewStore(db *mongo.Database) (Store, error) {
 	if db == nil {
 		return nil, bad("the database is nil")
@@ -123,8 +123,8 @@ func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	return failed("write", s.records, "update", err)
 }
 
-// If the change does not match the record, refused returns the reason as an error. If there
-// is no record, raw is nil.
+// If the change does not match the record, refused returns the reason as an error. If there is no
+// record, raw is nil.
 func (c Change) refused(raw bson.Raw) error {
 	if raw == nil {
 		if c.Rev != 0 {

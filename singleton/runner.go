@@ -24,8 +24,8 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// endTries is the maximum number of tries to record the end of a round after the end of
-// Run's context.
+// endTries is the maximum number of tries to record the end of a round after the end of Run's
+// context.
 const endTries = 3
 
 // longest is the maximum duration in an argument.
@@ -33,9 +33,9 @@ const longest = 10 * 366 * 24 * time.Hour
 
 const defaultDrain = 30 * time.Second
 
-// A runner is the common part of loops and schedules. It acquires the lock. While it holds
-// the lock, it calls the function pass again and again. If a round is due, this function
-// runs the round.
+// A runner is the common part of loops and schedules. It acquires the lock. While it holds the
+// lock, it calls the function pass again and again. If a round is due, this function runs the
+// round.
 type runner struct {
 	manager *distlock.Manager
 	store   Store
@@ -122,8 +122,8 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// hold calls the function pass until the lock is lost, ctx ends, the turn is over, or an
-// error is permanent. It always releases the lock.
+// hold calls the function pass until the lock is lost, ctx ends, the turn is over, or an error is
+// permanent. It always releases the lock.
 func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	defer func() {
 		if released := t.guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
@@ -185,9 +185,9 @@ func unreadable(err error) bool {
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs an error that prevents a round. It logs a repeated error only once, until a
-// round begins. If the error is a parse error of the settings, note also writes it into the
-// record, so that [List] returns it.
+// note logs an error that prevents a round. It logs a repeated error only once, until a round
+// begins. If the error is a parse error of the settings, note also writes it into the record, so
+// that [List] returns it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {
@@ -204,9 +204,9 @@ func (r *runner) note(t *tenure, err error) {
 	}
 }
 
-// change writes fields of the record under the guard's fence, within CommandTimeout. It
-// continues after the end of Run's context, because the end of a round must be recorded.
-// If a later holder has written its fence, the record stays unchanged.
+// change writes fields of the record under the guard's fence, within CommandTimeout. It continues
+// after the end of Run's context, because the end of a round must be recorded. If a later holder
+// has written its fence, the record stays unchanged.
 func (r *runner) change(t *tenure, set bson.D, dates ...string) error {
 	return r.changeWithin(context.WithoutCancel(t.guard.Context()), t,
 		Change{Rev: t.rec.rev, Dates: dates, Set: set})
@@ -229,8 +229,8 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) error {
 	return err
 }
 
-// enter writes the fence into the record and reads the record. After that, no earlier
-// holder can change the record. Each tenure begins with enter.
+// enter writes the fence into the record and reads the record. After that, no earlier holder can
+// change the record. Each tenure begins with enter.
 func (r *runner) enter(ctx context.Context, t *tenure) error {
 	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
@@ -255,15 +255,15 @@ func (r *runner) enter(ctx context.Context, t *tenure) error {
 	return nil
 }
 
-// The method now estimates the server's time, from the last read of the record and the time
-// since that read. If the server's clock has not stepped, the estimate is never early, and
-// late by at most a round trip.
+// The method now estimates the server's time, from the last read of the record and the time since
+// that read. If the server's clock has not stepped, the estimate is never early, and late by at
+// most a round trip.
 func (r *runner) now(t *tenure) time.Time {
 	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)
 }
 
-// noteAhead logs that the latest slot is more than a minute ahead of the server's clock. It
-// logs this only once while the slot is ahead.
+// noteAhead logs that the latest slot is more than a minute ahead of the server's clock. It logs
+// this only once while the slot is ahead.
 func (r *runner) noteAhead(t *tenure) {
 	ahead := t.rec.Slot.Sub(r.now(t))
 	if was := r.ahead; ahead > resync && !was {
@@ -294,10 +294,10 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// work calls the given function, which runs a round. The context of the round ends if the
-// lock is lost, or if Drain has passed since the end of ctx. If the function panics, work
-// returns a *PanicError. If the lock is lost before the call, work does not call the
-// function and returns false.
+// work calls the given function, which runs a round. The context of the round ends if the lock is
+// lost, or if Drain has passed since the end of ctx. If the function panics, work returns a
+// *PanicError. If the lock is lost before the call, work does not call the function and returns
+// false.
 func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
 	began bool, err error) {
 	// Manager.Close waits for the round, and then releases the lock.

@@ -12,32 +12,30 @@ import (
 	"mongodlm/catalog"
 )
 
-// ErrNeverRan is returned by RunNow and ForgetFuture if no process has run a loop or
-// schedule with this name.
+// ErrNeverRan is returned by RunNow and ForgetFuture if no process has run a loop or schedule with
+// this name.
 var ErrNeverRan = errors.New("singleton: no process has run it")
 
-// RunNow requests an additional round of the loop with the name l.Name. The process that
-// holds the lock runs this round. RunNow uses only the fields Name and Store. The round
-// begins after the current round, as soon as the settings permit a round. It does not wait
-// for the pause after failures. The next regular round is due one interval after the
-// additional round. Several requests before the additional round cause only one round.
+// RunNow requests an additional round of the loop with the name l.Name. The process that holds the
+// lock runs this round. RunNow uses only the fields Name and Store. The round begins after the
+// current round, as soon as the settings permit a round. It does not wait for the pause after
+// failures. The next regular round is due one interval after the additional round. Several requests
+// before the additional round cause only one round.
 //
-// The holder reads the request within a minute, or at the end of its current round. RunNow
-// does not wait for the round. If no process runs the loop, the next holder reads the
-// request.
+// The holder reads the request within a minute, or at the end of its current round. RunNow does not
+// wait for the round. If no process runs the loop, the next holder reads the request.
 //
-// RunNow sends two commands. If the holder changes the record between the two commands,
-// RunNow tries again, up to five times in all.
+// RunNow sends two commands. If the holder changes the record between the two commands, RunNow
+// tries again, up to five times in all.
 //
-// Errors: [ErrBadArgument]; [ErrNeverRan]; [ErrChanged] if the record changed during every
-// try; the errors of the store. After an error of the store, the request may be stored.
+// Errors: [ErrBadArgument]; [ErrNeverRan]; [ErrChanged] if the record changed during every try; the
+// errors of the store. After an error of the store, the request may be stored.
 func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.Name, KindLoop) }
 
-// RunNow requests an additional slot of the schedule with the name s.Name, see
-// [Loop.RunNow]. The slot begins as soon as the settings permit a slot. The field Slot.Time
-// is the server's time at the beginning of the slot. If a slot of the schedule is due at
-// that time, it runs instead of the additional slot. Afterwards the schedule continues with
-// its next slot.
+// RunNow requests an additional slot of the schedule with the name s.Name, see [Loop.RunNow]. The
+// slot begins as soon as the settings permit a slot. The field Slot.Time is the server's time at
+// the beginning of the slot. If a slot of the schedule is due at that time, it runs instead of the
+// additional slot. Afterwards the schedule continues with its next slot.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
 func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {
@@ -62,15 +60,15 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 	return fmt.Errorf("singleton: run %q now: %w", catalog.Printable(name, 200), ErrChanged)
 }
 
-// ForgetFuture repairs the record of a schedule after the server's clock was ahead. Call it
-// when the server's clock is right again. If the latest slot is after the server's time,
-// ForgetFuture sets the latest slot to the server's time and returns true. A slot that began
-// too early then begins again at its time. A running holder reads the repaired record within
-// a minute. ForgetFuture sends up to three commands.
+// ForgetFuture repairs the record of a schedule after the server's clock was ahead. Call it when
+// the server's clock is right again. If the latest slot is after the server's time, ForgetFuture
+// sets the latest slot to the server's time and returns true. A slot that began too early then
+// begins again at its time. A running holder reads the repaired record within a minute.
+// ForgetFuture sends up to three commands.
 //
-// Errors: [ErrBadArgument]; [ErrNeverRan]; the errors of the store; [ErrChanged] or
-// [ErrStale] if the holder changes the record at the same time. After [ErrChanged] or
-// [ErrStale], call ForgetFuture again.
+// Errors: [ErrBadArgument]; [ErrNeverRan]; the errors of the store; [ErrChanged] or [ErrStale] if
+// the holder changes the record at the same time. After [ErrChanged] or [ErrStale], call
+// ForgetFuture again.
 func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	if ctx == nil || store == nil || name == "" {
 		return false, bad("the context or the Store is nil, or the name is empty")
@@ -82,8 +80,8 @@ func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	if rec.Kind != KindSlots {
 		return false, bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, KindSlots)
 	}
-	// This change updates only the fence, the revision and the field "seen". The reply
-	// contains the server's time.
+	// This change updates only the fence, the revision and the field "seen". The reply contains the
+	// server's time.
 	raw, err := store.Change(ctx, Change{Name: name, Fence: rec.Fence, Rev: rec.rev})
 	if err == nil {
 		rec, err = parseRecord(raw)
@@ -109,15 +107,14 @@ func recordOf(ctx context.Context, store Store, name string) (Status, error) {
 	return Status{}, fmt.Errorf("%w: %q", ErrNeverRan, catalog.Printable(name, 200))
 }
 
-// asked reports whether RunNow has requested a round after the beginning of the latest
-// round.
+// asked reports whether RunNow has requested a round after the beginning of the latest round.
 func (s Status) asked() bool { return s.asks > s.answered }
 
 // RunsKept is the maximum number of past rounds in a record.
 const RunsKept = 20
 
-// A PastRun is one round of a loop, or one attempt of a slot. Begun and Ended are times of
-// the server's clock, accurate to a round trip.
+// A PastRun is one round of a loop, or one attempt of a slot. Begun and Ended are times of the
+// server's clock, accurate to a round trip.
 type PastRun struct {
 	State   State     // Running, Done, Failed or Interrupted
 	Process string    // the process that began the round
@@ -137,8 +134,8 @@ func (r *runner) beginning(t *tenure, slot time.Time, attempt int) bson.E {
 		Begun: r.now(t)}))
 }
 
-// interrupted returns a copy of the given rounds. If the last round has the state Running,
-// its state in the copy is Interrupted.
+// interrupted returns a copy of the given rounds. If the last round has the state Running, its
+// state in the copy is Interrupted.
 func interrupted(runs []PastRun) []PastRun {
 	runs = slices.Clone(runs)
 	if n := len(runs); n > 0 && runs[n-1].State == Running {

@@ -58,8 +58,8 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	})
 }
 
-// If RunNow is called during a round, the requested round begins after that round, even
-// if the process of that round dies.
+// If RunNow is called during a round, the requested round begins after that round, even if the
+// process of that round dies.
 func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var mu sync.Mutex
@@ -148,8 +148,8 @@ func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	})
 }
 
-// RunNow returns an error if the name has no record, if the record has another kind, or if
-// an argument is missing.
+// RunNow returns an error if the name has no record, if the record has another kind, or if an
+// argument is missing.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})

@@ -9,15 +9,15 @@ import (
 // A Schedule computes the times of slots. [Every] returns a Schedule. The schedules of
 // github.com/robfig/cron/v3 implement this interface.
 type Schedule interface {
-	// Next returns the time of the first slot after t, or the zero time if there is none. The
-	// time of a slot must be a whole number of milliseconds. The result must depend on t only,
-	// and must be the same in all processes.
+	// Next returns the time of the first slot after t, or the zero time if there is none. The time of
+	// a slot must be a whole number of milliseconds. The result must depend on t only, and must be the
+	// same in all processes.
 	Next(t time.Time) time.Time
 }
 
-// Every returns a schedule with a slot at each multiple of d since the beginning of the year
-// 1, in UTC. For example, Every(time.Hour) has a slot at each full hour. If d is not a
-// positive multiple of a millisecond, the schedule has no slots.
+// Every returns a schedule with a slot at each multiple of d since the beginning of the year 1, in
+// UTC. For example, Every(time.Hour) has a slot at each full hour. If d is not a positive multiple
+// of a millisecond, the schedule has no slots.
 func Every(d time.Duration) Schedule { return every(d) }
 
 type every time.Duration
@@ -30,12 +30,12 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// The function due counts at most mostCounted slots. After mostSteps calls of Next, it
-// returns an error.
+// The function due counts at most mostCounted slots. After mostSteps calls of Next, it returns an
+// error.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
-// next returns the first slot after t. If the schedule violates a rule of Schedule, next
-// returns an error.
+// next returns the first slot after t. If the schedule violates a rule of Schedule, next returns an
+// error.
 func next(s Schedule, t time.Time) (time.Time, error) {
 	slot := s.Next(t)
 	switch {
@@ -51,15 +51,14 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
-// due returns the slots of the period after last, up to and including now, the oldest first.
-// It returns at most the given number of slots. If the period has more slots, due returns
-// the latest slots. The result older is the number of earlier slots in the period, counted
-// up to mostCounted. If the period has no slot, and the schedule has no further slot, the
-// error is ErrNeverFires.
+// due returns the slots of the period after last, up to and including now, the oldest first. It
+// returns at most the given number of slots. If the period has more slots, due returns the latest
+// slots. The result older is the number of earlier slots in the period, counted up to mostCounted.
+// If the period has no slot, and the schedule has no further slot, the error is ErrNeverFires.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
 	steps := 0
-	// between returns the slots after the time from, up to and including now. If there are
-	// more slots than limit, it returns the earliest slots, and whole is false.
+	// between returns the slots after the time from, up to and including now. If there are more slots
+	// than limit, it returns the earliest slots, and whole is false.
 	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
 		for t := from; ; steps++ {
 			slot, err := next(s, t)
@@ -90,8 +89,8 @@ func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older in
 	if whole {
 		return slots[older:], older, nil
 	}
-	// The period has more than mostCounted slots. Search for the latest slots in a short
-	// period that ends now, and double that period until it contains enough slots.
+	// The period has more than mostCounted slots. Search for the latest slots in a short period that
+	// ends now, and double that period until it contains enough slots.
 	older = mostCounted
 	for back := time.Second; ; back *= 2 {
 		slots, _, err = between(now.Add(-back), mostSteps)

@@ -16,8 +16,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// If the server's clock was ahead, RunSlots logs this once, and ForgetFuture repairs the
-// record.
+// If the server's clock was ahead, RunSlots logs this once, and ForgetFuture repairs the record.
 func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		step := w.steps()
@@ -88,8 +87,7 @@ func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
 	})
 }
 
-// After a change of the schedule, slots of the new schedule that are before the change do
-// not run.
+// After a change of the schedule, slots of the new schedule that are before the change do not run.
 func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
 	for _, c := range []struct {
 		then time.Duration

@@ -9,32 +9,31 @@ import (
 	"mongodlm/catalog"
 )
 
-// Settings are the settings of one loop or schedule, parsed from its document in
-// distlock_settings. The zero value permits rounds at any time. If there is no document, the
-// settings are the zero value.
+// Settings are the settings of one loop or schedule, parsed from its document in distlock_settings.
+// The zero value permits rounds at any time. If there is no document, the settings are the zero
+// value.
 type Settings struct {
 	// Stopped prevents new rounds. A running round continues.
 	Stopped bool
-	// Window is the time of day in which rounds may begin. If it is nil, they may begin
-	// at any time.
+	// Window is the time of day in which rounds may begin. If it is nil, they may begin at any time.
 	Window *Window
 }
 
-// A Window is a part of each day, from Start to just before Stop. If Stop is less than
-// Start, the Window includes midnight.
+// A Window is a part of each day, from Start to just before Stop. If Stop is less than Start, the
+// Window includes midnight.
 type Window struct {
 	Start, Stop time.Duration // since midnight; not equal
 }
 
-// ParseSettings parses a document of distlock_settings. The format is that of the
-// balancer's settings in mongos:
+// ParseSettings parses a document of distlock_settings. The format is that of the balancer's
+// settings in mongos:
 //
 //	{_id: <name>, stopped: true, activeWindow: {start: "23:00", stop: "6:00"}}
 //
-// ParseSettings also reads the field "mode" of MongoDB 3.4. The modes "off" and
-// "autoSplitOnly" stop rounds, as "stopped" does. The mode "full" permits rounds.
-// ParseSettings ignores other fields. If raw is nil, it returns the zero Settings. Error:
-// a *MalformedError that names the field.
+// ParseSettings also reads the field "mode" of MongoDB 3.4. The modes "off" and "autoSplitOnly"
+// stop rounds, as "stopped" does. The mode "full" permits rounds. ParseSettings ignores other
+// fields. If raw is nil, it returns the zero Settings. Error: a *MalformedError that names the
+// field.
 func ParseSettings(raw bson.Raw) (Settings, error) {
 	if raw == nil {
 		return Settings{}, nil
@@ -84,8 +83,8 @@ func (f fields) timeOfDay(field string) time.Duration {
 	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute
 }
 
-// MayRun reports whether a round may begin at the given time. If no round may begin, the
-// second result is the reason. The window is in the time zone of the given time.
+// MayRun reports whether a round may begin at the given time. If no round may begin, the second
+// result is the reason. The window is in the time zone of the given time.
 func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	switch {
 	case s.Stopped:

@@ -11,8 +11,7 @@ import (
 	"mongodlm/singleton"
 )
 
-// ParseSettings accepts every format that mongos accepts. Its error names the malformed
-// field.
+// ParseSettings accepts every format that mongos accepts. Its error names the malformed field.
 func TestParseSettings(t *testing.T) {
 	t.Parallel()
 	window := func(start, stop any) bson.E {

@@ -9,9 +9,9 @@ import (
 	"mongodlm/distlock"
 )
 
-// Missed is a rule that determines which missed slots run. A slot is missed if it does not
-// begin at its time. The reason can be that no process runs, that the settings stop the
-// schedule, that an earlier slot takes too long, or that the holder is dead.
+// Missed is a rule that determines which missed slots run. A slot is missed if it does not begin at
+// its time. The reason can be that no process runs, that the settings stop the schedule, that an
+// earlier slot takes too long, or that the holder is dead.
 type Missed int
 
 // The values of Missed.
@@ -20,8 +20,8 @@ const (
 	RunOnce Missed = iota
 	// Skip runs only the latest missed slot, and only if the slot is late by at most Grace.
 	Skip
-	// RunAll runs the missed slots, the oldest first. If more than MostMissed slots were
-	// missed, it runs only the latest MostMissed slots.
+	// RunAll runs the missed slots, the oldest first. If more than MostMissed slots were missed, it
+	// runs only the latest MostMissed slots.
 	RunAll
 )
 
@@ -32,25 +32,23 @@ type Slot struct {
 	// Attempt is the number of this attempt, 1 for the first. It is larger than 1 only with
 	// Slots.Rerun.
 	Attempt int
-	// Missed is the number of slots that were missed between the latest recorded slot and this
-	// slot. It is at most 10,000.
+	// Missed is the number of slots that were missed between the latest recorded slot and this slot.
+	// It is at most 10,000.
 	Missed int
 	// Guard is the guard of the lock. Pass its fence to the resources that the slot writes to.
 	Guard *distlock.TryGuard
 }
 
 // Slots describes a function that runs once for each slot of a schedule, in one of several
-// processes. All these processes must have Slots with the same name. If an optional field is
-// zero, its default applies.
+// processes. All these processes must have Slots with the same name. If an optional field is zero,
+// its default applies.
 type Slots struct {
-	// Name is the name of the lock, and the _id of the settings document and the record.
-	// Required.
+	// Name is the name of the lock, and the _id of the settings document and the record. Required.
 	Name string
-	// Store is the store of the settings and the record. The default is a store in the
-	// database of the locks. RunNow requires a Store.
+	// Store is the store of the settings and the record. The default is a store in the database of the
+	// locks. RunNow requires a Store.
 	Store Store
-	// Schedule computes the times of the slots. It must be the same in all processes.
-	// Required.
+	// Schedule computes the times of the slots. It must be the same in all processes. Required.
 	Schedule Schedule
 	// Zone is the time zone of the argument of Schedule.Next, and of the active window in the
 	// settings. The default is UTC, so that all processes use the same zone.
@@ -59,54 +57,50 @@ type Slots struct {
 	Do func(ctx context.Context, slot Slot) error
 	// Missed is the rule for missed slots. Default RunOnce.
 	Missed Missed
-	// Grace is the longest delay with which a slot still runs if Missed is Skip. Default 1
-	// min.
+	// Grace is the longest delay with which a slot still runs if Missed is Skip. Default 1 min.
 	Grace time.Duration
-	// MostMissed is the maximum number of missed slots that RunAll runs, 1 to 10,000. Default
-	// 100.
+	// MostMissed is the maximum number of missed slots that RunAll runs, 1 to 10,000. Default 100.
 	MostMissed int
-	// If Rerun is true, a slot runs again if its process died, up to MaxAttempts attempts.
-	// Otherwise, or after the last attempt, the slot is recorded as Interrupted.
+	// If Rerun is true, a slot runs again if its process died, up to MaxAttempts attempts. Otherwise,
+	// or after the last attempt, the slot is recorded as Interrupted.
 	Rerun bool
 	// MaxAttempts is the maximum number of attempts of a slot with Rerun. Default 5.
 	MaxAttempts int
-	// Drain is the time from the end of RunSlots' context to the end of the slot's
-	// context. Default 30 s.
+	// Drain is the time from the end of RunSlots' context to the end of the slot's context. Default 30
+	// s.
 	Drain time.Duration
 }
 
-// RunSlots runs the slots of a schedule until ctx ends. One process holds the lock, also
-// between slots, as with [Run].
+// RunSlots runs the slots of a schedule until ctx ends. One process holds the lock, also between
+// slots, as with [Run].
 //
-// Without Rerun, no slot begins twice, even if the lock fails. The record stores the time of
-// the latest slot. Before a slot runs, the holder advances that time by a compare-and-set
-// under its fence. So a late write of a former holder changes nothing. The server's clock
-// determines when a slot is due. In a replica set this is the clock of the primary. If that
-// clock steps back, slots are late, and no slot is repeated. If that clock steps ahead,
-// slots are early.
+// Without Rerun, no slot begins twice, even if the lock fails. The record stores the time of the
+// latest slot. Before a slot runs, the holder advances that time by a compare-and-set under its
+// fence. So a late write of a former holder changes nothing. The server's clock determines when a
+// slot is due. In a replica set this is the clock of the primary. If that clock steps back, slots
+// are late, and no slot is repeated. If that clock steps ahead, slots are early.
 //
-// If a process dies in a slot, or is cut off until another process evicts it, the next
-// holder records the slot as Interrupted. The work of the slot may be complete. With Rerun,
-// the next holder runs the slot again instead, until an attempt returns or MaxAttempts is
-// reached. Each attempt has a larger fence. If a slot returns an error or panics, it is
-// recorded as Failed and does not run again.
+// If a process dies in a slot, or is cut off until another process evicts it, the next holder
+// records the slot as Interrupted. The work of the slot may be complete. With Rerun, the next
+// holder runs the slot again instead, until an attempt returns or MaxAttempts is reached. Each
+// attempt has a larger fence. If a slot returns an error or panics, it is recorded as Failed and
+// does not run again.
 //
-// A new schedule does not run slots that were due before its first run. This also applies
-// after a change of the schedule. The schedule determines the effect of daylight saving. For
-// example, a schedule of robfig/cron has no slots in an hour that is skipped, and has each
-// slot twice in an hour that is repeated. So a job at 02:30 may not run on one day of the
-// year, and may run twice on another day.
+// A new schedule does not run slots that were due before its first run. This also applies after a
+// change of the schedule. The schedule determines the effect of daylight saving. For example, a
+// schedule of robfig/cron has no slots in an hour that is skipped, and has each slot twice in an
+// hour that is repeated. So a job at 02:30 may not run on one day of the year, and may run twice on
+// another day.
 //
-// If the server's clock was ahead, the time of the latest slot may be in the future. No slot
-// begins before that time. If that time is more than a minute in the future, RunSlots logs a
-// warning. [ForgetFuture] repairs the record.
+// If the server's clock was ahead, the time of the latest slot may be in the future. No slot begins
+// before that time. If that time is more than a minute in the future, RunSlots logs a warning.
+// [ForgetFuture] repairs the record.
 //
-// A slot that is due while the settings stop the schedule is missed. RunSlots uses the store
-// and reads the settings as [Run] does.
+// A slot that is due while the settings stop the schedule is missed. RunSlots uses the store and
+// reads the settings as [Run] does.
 //
-// RunSlots sends three commands for a slot, and up to four more for a new holder. Between
-// slots it sends one command a minute. While the settings stop a due slot, it sends one
-// command every 10 s.
+// RunSlots sends three commands for a slot, and up to four more for a new holder. Between slots it
+// sends one command a minute. While the settings stop a due slot, it sends one command every 10 s.
 //
 // Errors: the errors of [Run]; [ErrNeverFires]; [ErrBadSchedule].
 func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
@@ -194,8 +188,7 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 	return 0, s.begin(ctx, r, t, Slot{Time: slots[0], Attempt: 1, Missed: missed})
 }
 
-// countFromNow sets the latest slot to the server's time, so that earlier slots do not
-// run.
+// countFromNow sets the latest slot to the server's time, so that earlier slots do not run.
 func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	from := t.rec.seen
 	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})

@@ -18,8 +18,8 @@ func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
 	return nil
 }
 
-// Each slot runs once, when it is due by the server's clock, although the clocks of the
-// processes differ.
+// Each slot runs once, when it is due by the server's clock, although the clocks of the processes
+// differ.
 func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal
@@ -102,8 +102,8 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	}
 }
 
-// If the process of a slot dies, the slot is recorded as Interrupted. With Rerun the slot
-// begins again instead, with a larger fence.
+// If the process of a slot dies, the slot is recorded as Interrupted. With Rerun the slot begins
+// again instead, with a larger fence.
 func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		inBubbleSub(t, fmt.Sprintf("rerun %v", rerun), func(t *testing.T, w *world) {
@@ -144,8 +144,7 @@ func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
 	}
 }
 
-// If the reply to one command is lost, a slot still runs exactly once and is recorded as
-// Done.
+// If the reply to one command is lost, a slot still runs exactly once and is recorded as Done.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
 		inBubbleSub(t, fmt.Sprint(lost), func(t *testing.T, w *world) {
@@ -163,8 +162,8 @@ func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	}
 }
 
-// A slot that fails does not run again. Slots that are due during another slot, or while
-// the settings stop the schedule, are missed.
+// A slot that fails does not run again. Slots that are due during another slot, or while the
+// settings stop the schedule, are missed.
 func TestRunSlots_FailsAndTakesLongAndStops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var j journal

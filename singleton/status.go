@@ -23,11 +23,11 @@ type State string
 const (
 	// Waiting means that no round has begun yet.
 	Waiting State = ""
-	// Running means that the round has begun and no end is recorded. Either the round
-	// still runs, or its process has died.
+	// Running means that the round has begun and no end is recorded. Either the round still runs, or
+	// its process has died.
 	Running State = "running"
-	// Done means that the round returned without an error. Failed means that the round
-	// returned an error or panicked.
+	// Done means that the round returned without an error. Failed means that the round returned an
+	// error or panicked.
 	Done   State = "done"
 	Failed State = "failed"
 	// Interrupted means that a later holder found the round without a recorded end.
@@ -36,24 +36,22 @@ const (
 	Skipped State = "skipped"
 )
 
-// A Status is the state of a loop or a schedule. All its times are times of the server's
-// clock.
+// A Status is the state of a loop or a schedule. All its times are times of the server's clock.
 type Status struct {
 	Name    string
 	Kind    Kind
 	Process string // the process that holds, or last held, the lock
 	Fence   int64  // the fence of the process's lock
 	State   State
-	// Slot is the time of the latest slot that has begun or was skipped. Before the first
-	// slot, it is the time after which slots run. For a loop it is zero.
+	// Slot is the time of the latest slot that has begun or was skipped. Before the first slot, it is
+	// the time after which slots run. For a loop it is zero.
 	Slot time.Time
-	// Attempt is the number of attempts at the latest slot. It is larger than 1 only with
-	// Slots.Rerun.
+	// Attempt is the number of attempts at the latest slot. It is larger than 1 only with Slots.Rerun.
 	Attempt int64
 	Begun   time.Time // the beginning of the latest round; zero without one
 	Ended   time.Time // the end of the latest finished round
-	// Next is the due time of the next round. It is not valid while a round runs. If
-	// [BegunSlot.End] recorded the latest round, Next is zero.
+	// Next is the due time of the next round. It is not valid while a round runs. If [BegunSlot.End]
+	// recorded the latest round, Next is zero.
 	Next      time.Time
 	Rounds    int64     // finished rounds
 	Failures  int64     // consecutive failed rounds up to the latest round
@@ -61,12 +59,12 @@ type Status struct {
 	LastError string    // the error of the latest round or of the settings; empty after a success
 	Runs      []PastRun // the latest RunsKept rounds, the oldest first
 
-	// Settings are the current settings. If they cannot be parsed, SettingsErr is set and
-	// no round begins.
+	// Settings are the current settings. If they cannot be parsed, SettingsErr is set and no round
+	// begins.
 	Settings    Settings
 	SettingsErr error
-	// Err is the error if the record cannot be parsed. Then only Name and the settings are
-	// set, and Name may be empty.
+	// Err is the error if the record cannot be parsed. Then only Name and the settings are set, and
+	// Name may be empty.
 	Err error
 
 	rev      int64
@@ -102,8 +100,8 @@ func List(ctx context.Context, store Store) ([]Status, error) {
 	return list, nil
 }
 
-// parseRecord parses a record. If the record is malformed, the error is a *MalformedError,
-// and the Status contains only the name.
+// parseRecord parses a record. If the record is malformed, the error is a *MalformedError, and the
+// Status contains only the name.
 func parseRecord(raw bson.Raw) (Status, error) {
 	f := open(RecordsCollection, raw)
 	s := Status{

@@ -88,8 +88,8 @@ type process struct {
 	ctx   context.Context
 }
 
-// steps replaces the store's clock by a clock that deviates from the real time. The test
-// sets the deviation, in nanoseconds.
+// steps replaces the store's clock by a clock that deviates from the real time. The test sets the
+// deviation, in nanoseconds.
 func (w *world) steps() *atomic.Int64 {
 	var by atomic.Int64
 	w.store = singleton.NewMemoryStore(func() time.Time {
@@ -118,8 +118,8 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	return p
 }
 
-// Until heal is called, every command of the process times out. The given function returns
-// the time after which the store still applies a write. A negative time means never.
+// Until heal is called, every command of the process times out. The given function returns the time
+// after which the store still applies a write. A negative time means never.
 func (p *process) cut(late func() time.Duration) {
 	timeUp := func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
@@ -133,8 +133,8 @@ func (p *process) cut(late func() time.Duration) {
 	p.store.set(func(ctx context.Context, apply func() error) error {
 		timeUp(ctx)
 		if pause := late(); pause >= 0 {
-			// A timer of zero would run concurrently with other timers, which crashes the
-			// race detector of Go 1.26.
+			// A timer of zero would run concurrently with other timers, which crashes the race detector of
+			// Go 1.26.
 			time.AfterFunc(max(pause, 1), func() { _ = apply() })
 		}
 		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
@@ -159,8 +159,8 @@ func refused(_ context.Context, call fault.Call, _ func() error) error {
 
 func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
 
-// lose drops the replies to n commands. The parameter first is the number of earlier
-// commands whose replies still arrive. If applied is true, the store applies the n commands.
+// lose drops the replies to n commands. The parameter first is the number of earlier commands whose
+// replies still arrive. If applied is true, the store applies the n commands.
 func (y *connection) lose(first, n int, applied bool) {
 	sent := 0
 	y.set(func(ctx context.Context, apply func() error) error {

@@ -14,26 +14,26 @@ const (
 	ruleCondemned = "condemned"
 )
 
-// Decide returns the verdict on a lock, from the first and the present read of a watch.
-// At the first read both are equal. Decide has no side effects and never panics. If
-// [Policy.Validate] returns an error, Decide returns Take only for a condemned holder.
+// Decide returns the verdict on a lock, from the first and the present read of a watch. At the
+// first read both are equal. Decide has no side effects and never panics. If [Policy.Validate]
+// returns an error, Decide returns Take only for a condemned holder.
 func Decide(first, now Evidence, p Policy) Decision { return decide(first, first, now, p) }
 
-// decide does the same as Decide, with a further argument: last is the read before the
-// present read. A difference between these two reads restarts the watch, even if the first
-// read of the watch equals the present read.
+// decide does the same as Decide, with a further argument: last is the read before the present
+// read. A difference between these two reads restarts the watch, even if the first read of the
+// watch equals the present read.
 func decide(first, last, now Evidence, p Policy) Decision {
 	switch {
 	case now.Malformed != "":
-		// mongos 1.8 and 2.x read a malformed document with default values, so a lock without the
-		// field state was free. mongos 3.2 and later returned UnsupportedFormat.
+		// mongos 1.8 and 2.x read a malformed document with default values, so a lock without the field
+		// state was free. mongos 3.2 and later returned UnsupportedFormat.
 		return Decision{Verdict: Malformed, Reason: printable(now.Malformed, textLimit) +
 			"; never taken over until somebody repairs it"}
 	case !now.Held:
 		return Decision{Verdict: Free, Reason: "the lock is free"}
 	case now.Condemned != "" && !now.Foreign():
-		// A contender condemns a holder only after a watch, and the pings of a condemned holder
-		// fail. No mongos had this rule.
+		// A contender condemns a holder only after a watch, and the pings of a condemned holder fail. No
+		// mongos had this rule.
 		return Decision{Verdict: Take, Rule: ruleCondemned, Reason: fmt.Sprintf(
 			"%s is condemned: %s", holder(now), printable(now.Condemned, textLimit))}
 	}
@@ -46,8 +46,8 @@ func decide(first, last, now Evidence, p Policy) Decision {
 		return j.restart(before, cause)
 	}
 	// The watch rule of mongos 2.0 to 6.0: the evidence was unchanged for the takeover time. mongos
-	// used only the server's clock. mongos 2.0 compared with >, later versions with >=. A missing
-	// ping is watched like a ping, as in mongos 2.0 and later.
+	// used only the server's clock. mongos 2.0 compared with >, later versions with >=. A missing ping
+	// is watched like a ping, as in mongos 2.0 and later.
 	if j.watched >= j.takeover {
 		return Decision{Verdict: Take, Rule: ruleWatch, Reason: j.unchanged()}
 	}
@@ -79,18 +79,17 @@ func judge(first, now Evidence, p Policy) judgement {
 	j.roundTrip = minus(replied(now), now.Sent)
 	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
 	if now.HasPing && !now.Server.IsZero() {
-		// A ping is fresh if it is younger than two intervals. A ping in the future is
-		// fresh if it is ahead by at most the tolerance. Freshness decides only between
-		// the verdicts Held and Watch.
+		// A ping is fresh if it is younger than two intervals. A ping in the future is fresh if it is
+		// ahead by at most the tolerance. Freshness decides only between the verdicts Held and Watch.
 		age := now.Server.Sub(now.Ping)
 		j.fresh = age >= -j.tolerance && age < j.intervals(2)
 	}
 	return j
 }
 
-// takeoverTime returns T: the longest of the contender's takeover time and the times that
-// the holder has recorded. For a foreign holder, T is at least ForeignTakeover. Its default,
-// 15 minutes, is the fixed takeover time of mongos.
+// takeoverTime returns T: the longest of the contender's takeover time and the times that the
+// holder has recorded. For a foreign holder, T is at least ForeignTakeover. Its default, 15
+// minutes, is the fixed takeover time of mongos.
 func takeoverTime(now Evidence, p Policy) time.Duration {
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
@@ -102,8 +101,8 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	return t
 }
 
-// intervals returns n ping intervals of the holder, but at most T. If the holder's
-// interval is unknown, the contender's interval counts.
+// intervals returns n ping intervals of the holder, but at most T. If the holder's interval is
+// unknown, the contender's interval counts.
 func (j *judgement) intervals(n time.Duration) time.Duration {
 	d := j.p.PingInterval
 	if j.now.PingInterval > 0 {
@@ -115,12 +114,11 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 	return n * d
 }
 
-// changed describes the first difference between the evidence of two reads, or returns "".
-// It compares the field seq because two pings may have the same time, if the server's clock
-// has stopped. It compares the field local because a second process with the same id has
-// another local time. It compares the lock session ts only between reads of the same lock.
-// mongos 2.0 to 3.0 compared process id, ping and ts. mongos 3.2 to 6.0 compared ping and
-// ts.
+// changed describes the first difference between the evidence of two reads, or returns "". It
+// compares the field seq because two pings may have the same time, if the server's clock has
+// stopped. It compares the field local because a second process with the same id has another local
+// time. It compares the lock session ts only between reads of the same lock. mongos 2.0 to 3.0
+// compared process id, ping and ts. mongos 3.2 to 6.0 compared ping and ts.
 func changed(before, now *Evidence) string {
 	switch {
 	case !before.Held || before.Malformed != "":
@@ -147,8 +145,8 @@ func changed(before, now *Evidence) string {
 	return ""
 }
 
-// disturbance returns the reason why the watch must restart, or "". It also returns the
-// earlier read that differs from the present read. These events restart a watch:
+// disturbance returns the reason why the watch must restart, or "". It also returns the earlier
+// read that differs from the present read. These events restart a watch:
 //   - A change of the evidence.
 //   - A new primary, if both reads know the primary. mongos 3.2 and later had this rule.
 //   - A step back of the server's clock. mongos 2.0 counted 0 after a step back, and
@@ -177,10 +175,9 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 	return first, ""
 }
 
-// restart returns the decision for the first read of a new watch. The verdict is Held if
-// the ping is fresh, or if the holder has pinged since the read before. A higher seq
-// shows a ping. A foreign holder has no seq, so a later time in its ping document shows a
-// ping.
+// restart returns the decision for the first read of a new watch. The verdict is Held if the ping
+// is fresh, or if the holder has pinged since the read before. A higher seq shows a ping. A foreign
+// holder has no seq, so a later time in its ping document shows a ping.
 func (j *judgement) restart(before *Evidence, cause string) Decision {
 	now := &j.now
 	pinged := before.Process == now.Process && before.HasPing && now.HasPing &&
@@ -221,8 +218,8 @@ func (j *judgement) unchanged() string {
 	return what + " " + j.span(j.takeover)
 }
 
-// span describes the time for which the evidence has been unchanged by each clock, and
-// the time that a takeover needs.
+// span describes the time for which the evidence has been unchanged by each clock, and the time
+// that a takeover needs.
 func (j *judgement) span(need time.Duration) string {
 	server := "unknown"
 	if j.server != unknown {

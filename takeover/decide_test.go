@@ -130,8 +130,8 @@ func TestDecide_Reason_EscapesForeignText(t *testing.T) {
 	}
 }
 
-// If the ping of a distlock process is condemned, its lock is taken at the first read. If
-// the ping of a foreign holder is condemned, its lock is not taken at the first read.
+// If the ping of a distlock process is condemned, its lock is taken at the first read. If the ping
+// of a foreign holder is condemned, its lock is not taken at the first read.
 func TestEvidence_Foreign(t *testing.T) {
 	t.Parallel()
 	unrecorded := func(e *takeover.Evidence) { e.Recorded = 0 }
@@ -211,8 +211,7 @@ func TestPolicy_Validate(t *testing.T) {
 	}
 }
 
-// The names of all verdicts and rules differ. A value out of range also has a name of its
-// own.
+// The names of all verdicts and rules differ. A value out of range also has a name of its own.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -17,9 +17,9 @@ type Evidence struct {
 	TS        [12]byte      // lock session
 	Recorded  time.Duration // takeover time that the holder wrote into the lock document, or 0
 
-	// If Lease is set, the contender watches the lease of one lock session instead of the
-	// ping of a process. Ping, Local and Seq then describe the last renewal of the lease.
-	// PingTakeover is the duration of the lease.
+	// If Lease is set, the contender watches the lease of one lock session instead of the ping of a
+	// process. Ping, Local and Seq then describe the last renewal of the lease. PingTakeover is the
+	// duration of the lease.
 	Lease bool
 
 	// Ping of the holder
@@ -42,20 +42,19 @@ type Evidence struct {
 	LongestGap time.Duration // longest pause between two reads of a watch, set by Observation
 }
 
-// Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock
-// manager. A foreign holder ignores a condemnation. It has no deadline, and may have the
-// same id after a restart. So a contender watches a foreign holder for the foreign
-// takeover time, by the watch rule alone, and never writes into its ping document.
+// Foreign reports whether the holder may be foreign: a mongos, or MongoDB's own lock manager. A
+// foreign holder ignores a condemnation. It has no deadline, and may have the same id after a
+// restart. So a contender watches a foreign holder for the foreign takeover time, by the watch rule
+// alone, and never writes into its ping document.
 //
-// A process of distlock leaves two traces: seq in its ping document, and its takeover
-// time in its lock or queue entry. The takeover time remains if the ping document is
-// removed. A ping without seq belongs to a foreign holder, with one exception: a
-// contender inserts a condemned ping without seq for a process of distlock that has no
-// ping document.
+// A process of distlock leaves two traces: seq in its ping document, and its takeover time in its
+// lock or queue entry. The takeover time remains if the ping document is removed. A ping without
+// seq belongs to a foreign holder, with one exception: a contender inserts a condemned ping without
+// seq for a process of distlock that has no ping document.
 //
-// When MongoDB's manager takes a lock, fields of an earlier holder remain in the
-// document. The reader must then set Recorded to zero. ParseLock of package catalog
-// recognizes this case by the field state.
+// When MongoDB's manager takes a lock, fields of an earlier holder remain in the document. The
+// reader must then set Recorded to zero. ParseLock of package catalog recognizes this case by the
+// field state.
 func (e Evidence) Foreign() bool {
 	switch {
 	case e.HasPing && e.HasSeq:
@@ -101,16 +100,16 @@ type Verdict int
 const (
 	// Free means that the lock has no holder. The contender may acquire it.
 	Free Verdict = iota + 1
-	// Held means that the holder's ping is fresh or has just changed. The contender must
-	// not take the lock.
+	// Held means that the holder's ping is fresh or has just changed. The contender must not take the
+	// lock.
 	Held
-	// Watch means that the holder is silent, but not for long enough. The contender must
-	// read again until Remaining has passed.
+	// Watch means that the holder is silent, but not for long enough. The contender must read again
+	// until Remaining has passed.
 	Watch
 	// Take means that the contender may condemn the holder and then take over the lock.
 	Take
-	// Skewed means that clocks contradict each other. The contender must read again, and
-	// only the watch rule may take the lock.
+	// Skewed means that clocks contradict each other. The contender must read again, and only the
+	// watch rule may take the lock.
 	Skewed
 	// Malformed means that the lock or the ping cannot be parsed. No contender may take the lock.
 	Malformed
@@ -130,14 +129,14 @@ type Decision struct {
 	Verdict Verdict
 	// Reason explains the verdict in words, with the figures.
 	Reason string
-	// Remaining is the time for which the evidence must remain unchanged before a takeover.
-	// It is zero unless the verdict is Watch, Skewed or Held.
+	// Remaining is the time for which the evidence must remain unchanged before a takeover. It is zero
+	// unless the verdict is Watch, Skewed or Held.
 	Remaining time.Duration
-	// Restart is true if this read begins a new watch. The caller must then drop the
-	// first read of the previous watch.
+	// Restart is true if this read begins a new watch. The caller must then drop the first read of the
+	// previous watch.
 	Restart bool
-	// Rule is the rule that permits the takeover: "watch", "witnesses" or "condemned". It
-	// is "" for verdicts other than Take.
+	// Rule is the rule that permits the takeover: "watch", "witnesses" or "condemned". It is "" for
+	// verdicts other than Take.
 	Rule string
 }
 
@@ -164,8 +163,8 @@ func (r Rule) String() string {
 	}
 }
 
-// Policy contains the time limits and the rule of a contender. The zero value is not
-// valid; see [Policy.Validate].
+// Policy contains the time limits and the rule of a contender. The zero value is not valid; see
+// [Policy.Validate].
 type Policy struct {
 	Takeover        time.Duration // contender's own takeover time
 	ForeignTakeover time.Duration // least takeover time for a foreign holder; 15 min in production

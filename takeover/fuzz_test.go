@@ -11,8 +11,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// evidence parses two raw documents, as a contender does. An empty argument means a
-// missing document.
+// evidence parses two raw documents, as a contender does. An empty argument means a missing
+// document.
 func evidence(lock, ping []byte) takeover.Evidence {
 	var e takeover.Evidence
 	if len(lock) == 0 {
@@ -105,9 +105,8 @@ var (
 	finalState = lockWith(field("state", int32(2)))
 )
 
-// documents contains malformed and extreme documents, each with two expected verdicts: one
-// second after the first read, and after the longest takeover time that a document may
-// record.
+// documents contains malformed and extreme documents, each with two expected verdicts: one second
+// after the first read, and after the longest takeover time that a document may record.
 var documents = map[string]struct {
 	lock, ping  []byte
 	first, last takeover.Verdict
@@ -194,10 +193,10 @@ func TestDecide_Documents(t *testing.T) {
 	}
 }
 
-// FuzzDecide calls Decide with two raw documents and arbitrary readings of the clocks. No
-// call panics, and no malformed lock is taken. At the first read, a lock is taken only if
-// the ping document of its holder is condemned or contains a Sight. A Sight is the record of
-// an earlier contender. A well-formed held lock is taken if it was unchanged for a week.
+// FuzzDecide calls Decide with two raw documents and arbitrary readings of the clocks. No call
+// panics, and no malformed lock is taken. At the first read, a lock is taken only if the ping
+// document of its holder is condemned or contains a Sight. A Sight is the record of an earlier
+// contender. A well-formed held lock is taken if it was unchanged for a week.
 func FuzzDecide(f *testing.F) {
 	for _, c := range documents {
 		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))

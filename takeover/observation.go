@@ -6,24 +6,22 @@ import (
 	"time"
 )
 
-// An Observation is a watch in progress: its first and its last read. The zero value is a
-// watch without a read. An Observation is immutable: [Observation.Look] returns the next
-// one.
+// An Observation is a watch in progress: its first and its last read. The zero value is a watch
+// without a read. An Observation is immutable: [Observation.Look] returns the next one.
 //
-// Keep one Observation for each [Evidence.Subject]. mongos 2.0.0 kept an observation in
-// each lock object, so the watch of a short-lived object never reached fifteen minutes.
+// Keep one Observation for each [Evidence.Subject]. mongos 2.0.0 kept an observation in each lock
+// object, so the watch of a short-lived object never reached fifteen minutes.
 type Observation struct {
 	first, last Evidence
 	begun       bool
 }
 
-// Look adds a read and judges it with [Decide]. It sets the field LongestGap of this read to
-// the longest pause from the reply of one read to the send of the next. If Decide returns a
-// decision with Restart, this read is the first of a new watch. Free and Malformed end the
-// watch.
+// Look adds a read and judges it with [Decide]. It sets the field LongestGap of this read to the
+// longest pause from the reply of one read to the send of the next. If Decide returns a decision
+// with Restart, this read is the first of a new watch. Free and Malformed end the watch.
 //
-// If Primary or Server is unknown in this read, Look keeps the value of the previous
-// read. So a later read still shows an election, or a step of the server's clock.
+// If Primary or Server is unknown in this read, Look keeps the value of the previous read. So a
+// later read still shows an election, or a step of the server's clock.
 func (o Observation) Look(now Evidence, p Policy) (Observation, Decision) {
 	now.LongestGap = 0
 	if !o.begun {
@@ -59,11 +57,11 @@ func (o Observation) Unchanged() time.Duration {
 // The constant unknown marks a time that no clock has measured.
 const unknown = time.Duration(-1)
 
-// watchedFor returns the time between two reads that a contender may count. It is the
-// smaller of the times own and server. The time own is measured with the contender's
-// monotonic clock, from the reply of the first read (R1 in docs/safety.md) until the present
-// read was sent (R2). If the reads overlap, own is 0. The time server is measured with the
-// server's clock, or unknown. mongos 2.0 to 6.0 used only the server's clock.
+// watchedFor returns the time between two reads that a contender may count. It is the smaller of
+// the times own and server. The time own is measured with the contender's monotonic clock, from the
+// reply of the first read (R1 in docs/safety.md) until the present read was sent (R2). If the reads
+// overlap, own is 0. The time server is measured with the server's clock, or unknown. mongos 2.0 to
+// 6.0 used only the server's clock.
 func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	own = max(minus(now.Sent, replied(first)), 0)
 	if first.Server.IsZero() || now.Server.IsZero() {
@@ -73,8 +71,8 @@ func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	return min(own, server), own, server
 }
 
-// replied returns the contender's monotonic time at the reply of a read, which is at
-// least the time of the send.
+// replied returns the contender's monotonic time at the reply of a read, which is at least the time
+// of the send.
 func replied(e Evidence) time.Duration { return max(e.Sent, e.Received) }
 
 // minus returns a - b. If that overflows, it returns the largest or smallest duration.

@@ -8,8 +8,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch adds reads to an observation, one per step from start to end, until the verdict
-// is Take.
+// watch adds reads to an observation, one per step from start to end, until the verdict is Take.
 func watch(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
 ) (takeover.Observation, takeover.Decision) {
@@ -92,8 +91,8 @@ func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	}
 }
 
-// A new primary restarts the watch, even if a read between the old and the new primary
-// knows no primary.
+// A new primary restarts the watch, even if a read between the old and the new primary knows no
+// primary.
 func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 	t.Parallel()
 	for name, terms := range map[string][]string{
@@ -119,8 +118,8 @@ func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
 	}
 }
 
-// If a read without a primary restarts the watch, the observation keeps the primary of
-// the read before.
+// If a read without a primary restarts the watch, the observation keeps the primary of the read
+// before.
 func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	t.Parallel()
 	o, _ := takeover.Observation{}.Look(look(0), policy())
@@ -133,8 +132,8 @@ func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
 	}
 }
 
-// The watch restarts if the server's clock shows an earlier time than at the previous
-// read, even if it shows a later time than at the first read.
+// The watch restarts if the server's clock shows an earlier time than at the previous read, even if
+// it shows a later time than at the first read.
 func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
 	t.Parallel()
 	for name, between := range map[string][]edit{
@@ -224,8 +223,8 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 	})
 }
 
-// The watch does not restart for an unknown primary, an allowed pause, another time zone,
-// or another lock of the same process.
+// The watch does not restart for an unknown primary, an allowed pause, another time zone, or
+// another lock of the same process.
 func TestDecide_NoChange(t *testing.T) {
 	t.Parallel()
 	at := limit + trip

@@ -88,8 +88,8 @@ func anyPolicy(t *rapid.T) takeover.Policy {
 	return p
 }
 
-// secondLook draws a later read from the same primary. It finds the same documents as the
-// given read.
+// secondLook draws a later read from the same primary. It finds the same documents as the given
+// read.
 func secondLook(t *rapid.T, first takeover.Evidence) takeover.Evidence {
 	now := first
 	now.Sent = first.Received + drawn(t, "elapsed", 0, 2*time.Hour)
@@ -122,8 +122,8 @@ func sane(t *rapid.T) takeover.Evidence {
 	return e
 }
 
-// Decide returns a well-formed decision for any evidence and policy. For the same input it
-// returns the same decision.
+// Decide returns a well-formed decision for any evidence and policy. For the same input it returns
+// the same decision.
 func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -176,8 +176,8 @@ func wellFormed(t interface {
 	}
 }
 
-// If one clock is wrong, a lock with a young ping is not taken at the first read, even with
-// an old Sight. A Sight is the record of an earlier contender that found the holder silent.
+// If one clock is wrong, a lock with a young ping is not taken at the first read, even with an old
+// Sight. A Sight is the record of an earlier contender that found the holder silent.
 func TestDecide_OneLyingWitnessNeverTakes(t *testing.T) { // A1, A3, A6, A7
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -231,9 +231,9 @@ func TestDecide_GapNeverBringsATakeoverNearer(t *testing.T) { // D5
 	})
 }
 
-// A lock is taken when the takeover time has passed by the contender's clock and, if it is
-// known, the server's clock. The lock is taken earlier only if the clocks of the server, the
-// contender and the holder all show that the ping is older than the takeover time.
+// A lock is taken when the takeover time has passed by the contender's clock and, if it is known,
+// the server's clock. The lock is taken earlier only if the clocks of the server, the contender and
+// the holder all show that the ping is older than the takeover time.
 func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

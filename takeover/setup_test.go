@@ -63,8 +63,7 @@ func noPing(e *takeover.Evidence) {
 	e.PingInterval, e.PingTakeover = 0, 0
 }
 
-// foreign removes the fields that only distlock writes, so that the holder looks like a
-// mongos.
+// foreign removes the fields that only distlock writes, so that the holder looks like a mongos.
 func foreign(e *takeover.Evidence) {
 	e.Local, e.Seq, e.HasSeq, e.PingInterval, e.PingTakeover = time.Time{}, 0, false, 0, 0
 	e.Recorded = 0

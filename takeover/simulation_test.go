@@ -9,15 +9,14 @@ import (
 	"mongodlm/takeover"
 )
 
-// world is a holder that pings at even intervals until it dies. Time counts from the
-// first ping.
+// world is a holder that pings at even intervals until it dies. Time counts from the first ping.
 type world struct {
 	interval time.Duration
 	death    time.Duration
 }
 
-// look returns the evidence of a read that is sent at the given time. The last two
-// arguments are the durations of the request and of the reply.
+// look returns the evidence of a read that is sent at the given time. The last two arguments are
+// the durations of the request and of the reply.
 func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	at := sent + there
 	n := min(at, w.death) / w.interval
@@ -28,8 +27,8 @@ func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	return e
 }
 
-// The lock of a holder that pings in time is never taken, for any error of the clocks and
-// any times of the reads.
+// The lock of a holder that pings in time is never taken, for any error of the clocks and any times
+// of the reads.
 func TestObservation_LiveHolderIsNeverTaken(t *testing.T) { // A1 to A7, A13, A16
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -54,9 +53,9 @@ func TestObservation_LiveHolderIsNeverTaken(t *testing.T) { // A1 to A7, A13, A1
 
 var steps = []time.Duration{0, 0, 0, limit + skew, -limit, night, -night}
 
-// The lock of a dead holder is taken at the earliest read that a rule permits. The watch
-// rule waits for the takeover time. The witnesses rule waits for three intervals, and until
-// the ping is old enough.
+// The lock of a dead holder is taken at the earliest read that a rule permits. The watch rule waits
+// for the takeover time. The witnesses rule waits for three intervals, and until the ping is old
+// enough.
 func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

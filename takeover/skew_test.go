@@ -9,8 +9,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// If one clock is wrong, the witnesses rule takes no lock before the holder's ping is as old
-// as the takeover time.
+// If one clock is wrong, the witnesses rule takes no lock before the holder's ping is as old as the
+// takeover time.
 func TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,9 +8,9 @@ import (
 	"mongodlm/takeover"
 )
 
-// The watch rule measures how long the ping has been unchanged: from the reply of the first
-// read until the present read is sent. It uses the contender's clock or the server's clock,
-// whichever gives the shorter time.
+// The watch rule measures how long the ping has been unchanged: from the reply of the first read
+// until the present read is sent. It uses the contender's clock or the server's clock, whichever
+// gives the shorter time.
 func TestDecide_WatchRule(t *testing.T) {
 	t.Parallel()
 	only := policy(mode(takeover.WatchOnly))

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A Sight is a record of a silent process. An earlier contender wrote it into the ping
-// document of that process. So contenders that live only for seconds, for example in a
-// nightly job, can continue one watch. The zero value means that there is no record.
-// mongos had no such record.
+// A Sight is a record of a silent process. An earlier contender wrote it into the ping document of
+// that process. So contenders that live only for seconds, for example in a nightly job, can
+// continue one watch. The zero value means that there is no record. mongos had no such record.
 type Sight struct {
 	Seq    int64     // number of the ping
 	Server time.Time // server's clock at the read
@@ -23,8 +22,8 @@ func (j *judgement) witnessed() bool {
 		!j.now.Server.IsZero() && !j.now.Wall.IsZero() && !j.now.Local.IsZero()
 }
 
-// shorter applies the witnesses rule, which may take a lock after a watch that is shorter
-// than T. The rule requires:
+// shorter applies the witnesses rule, which may take a lock after a watch that is shorter than T.
+// The rule requires:
 //
 //   - All three ages of the ping exceed T by the tolerance. Each age is the difference of
 //     two clocks, so the ping is older than T even if one clock is wrong.
@@ -32,16 +31,15 @@ func (j *judgement) witnessed() bool {
 //   - The ping was unchanged for three ping intervals of the holder, or for two intervals
 //     since a [Sight].
 //
-// ok is false if the rule gives no verdict. If the clocks contradict each other, the
-// verdict is Skewed. mongos 1.8 compared only the contender's clock with the ping, and
-// took the lock at the first read. mongos 2.0 to 3.0 failed with error 14023, later
-// DistributedClockSkewed, if the clocks of config servers differed.
+// ok is false if the rule gives no verdict. If the clocks contradict each other, the verdict is
+// Skewed. mongos 1.8 compared only the contender's clock with the ping, and took the lock at the
+// first read. mongos 2.0 to 3.0 failed with error 14023, later DistributedClockSkewed, if the
+// clocks of config servers differed.
 func (j *judgement) shorter() (d Decision, ok bool) {
 	if !j.witnessed() {
 		return Decision{}, false
 	}
-	// The witnesses are three ages of the same ping. Each age is the difference of two
-	// clocks.
+	// The witnesses are three ages of the same ping. Each age is the difference of two clocks.
 	late := j.now.Wall.Sub(j.now.Ping)       // contender's wall clock at the reply minus ping
 	contender := minus(late, j.roundTrip)    // contender's wall clock at the send minus ping
 	server := j.now.Server.Sub(j.now.Ping)   // server's clock minus ping
@@ -70,8 +68,8 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// The method agreed decides on a ping whose three ages all are at least T. The argument
-// least is the smallest age, and ages describes all three.
+// The method agreed decides on a ping whose three ages all are at least T. The argument least is
+// the smallest age, and ages describes all three.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(
@@ -114,10 +112,10 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 	return min(byServer, byContenders), true
 }
 
-// Sighting returns the [Sight] that a contender should record after this read. The
-// parameter by is the contender's process id. ok is true if all these conditions hold:
-// the policy selects the witnesses rule, the process is silent and can be condemned, the
-// clocks agree, and the ping has no usable Sight yet.
+// Sighting returns the [Sight] that a contender should record after this read. The parameter by is
+// the contender's process id. ok is true if all these conditions hold: the policy selects the
+// witnesses rule, the process is silent and can be condemned, the clocks agree, and the ping has no
+// usable Sight yet.
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judge(e, e, p)
 	switch {

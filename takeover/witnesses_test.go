@@ -103,8 +103,8 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	seen("dead, readings in the reason", skewed,
 		"server's clock 2011-06-01T20:00:00.010Z, contender's 2011-06-01T20:20:00.020Z",
 		look(night, wallOff(off)))
-	// At the reply, the contender's clock is 10 ms ahead of the server's reading. The
-	// tolerance includes half of the round trip, which is 10 ms.
+	// At the reply, the contender's clock is 10 ms ahead of the server's reading. The tolerance
+	// includes half of the round trip, which is 10 ms.
 	seen("dead, contender ahead by a nanosecond too much", skewed, "differ too much",
 		look(night, wallOff(skew+1)))
 	seen("ping a minute in the future", skewed, "before the ping", // F16
@@ -115,13 +115,12 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 		look(night, func(e *takeover.Evidence) { e.Local = time.UnixMilli(math.MaxInt64) }))
 	seen("ping of the first Date, alive by local", skewed, "more than 292 years",
 		look(second, pingAt(time.UnixMilli(math.MinInt64))))
-	// The age of a ping does not include the time until the reply. Here the server
-	// answered while the holder was alive, the server's clock was ahead, and the reply
-	// was late.
+	// The age of a ping does not include the time until the reply. Here the server answered while the
+	// holder was alive, the server's clock was ahead, and the reply was late.
 	seen("alive, server ahead, reply late", skewed, "contender 1s",
 		look(second, serverOff(off), late(2*off)))
-	// The contender's clock is ahead by the allowed difference, and the holder's clock is
-	// behind. So only the server's clock shows that the ping is young.
+	// The contender's clock is ahead by the allowed difference, and the holder's clock is behind. So
+	// only the server's clock shows that the ping is young.
 	seen("almost old enough, all but the server's witness", skewed, "clocks disagree",
 		look(limit-10*second, wallOff(20*second), local(-time.Minute)))
 	seen("ping in the server's future alone", skewed, "before the ping",
@@ -129,8 +128,8 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	// The holder pinged after the request was sent and before the reply.
 	seen("alive, request late", held, "pinged",
 		look(0, late(3*time.Minute), serverOff(3*time.Minute), pinged(3*time.Minute, 8)))
-	// A holder without the field seq cannot be condemned, even if its ping document has the
-	// field local.
+	// A holder without the field seq cannot be condemned, even if its ping document has the field
+	// local.
 	seen("dead, seq unknown, local known", watched, "", look(night, foreign, local(0)))
 	check(t, rows)
 }

@@ -19,9 +19,9 @@ var ErrNotLeader = errors.New("gocronlock: another process is the leader")
 // pause is the time between a failed acquisition and the next try.
 const pause = time.Second
 
-// An Elector is a gocron.Elector. The leader is the process that holds the lock. Only the
-// scheduler of the leader runs its jobs. To stop, shut down the scheduler first, then
-// close the Elector, and then close its Manager. An Elector is safe for concurrent use.
+// An Elector is a gocron.Elector. The leader is the process that holds the lock. Only the scheduler
+// of the leader runs its jobs. To stop, shut down the scheduler first, then close the Elector, and
+// then close its Manager. An Elector is safe for concurrent use.
 type Elector struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
@@ -33,9 +33,8 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector. In the background the Elector queues for the lock with
-// the given name and then holds it. It stops when Close is called or ctx ends. Errors:
-// ErrConfig.
+// NewElector returns an Elector. In the background the Elector queues for the lock with the given
+// name and then holds it. It stops when Close is called or ctx ends. Errors: ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
@@ -73,10 +72,9 @@ func (e *Elector) set(guard *distlock.TryGuard, err error) {
 	e.guard, e.err = guard, err
 }
 
-// IsLeader implements gocron.Elector. It returns nil while this process holds the lock
-// and its guard is trusted. Otherwise it returns the error of a lost guard, or
-// ErrNotLeader. If the last acquisition failed, its error is joined to ErrNotLeader.
-// IsLeader does no I/O.
+// IsLeader implements gocron.Elector. It returns nil while this process holds the lock and its
+// guard is trusted. Otherwise it returns the error of a lost guard, or ErrNotLeader. If the last
+// acquisition failed, its error is joined to ErrNotLeader. IsLeader does no I/O.
 func (e *Elector) IsLeader(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,8 +84,8 @@ func (e *Elector) IsLeader(context.Context) error {
 	return e.guard.Err()
 }
 
-// Close gives up the leadership. It waits until the lock is released or ctx ends. A
-// release that fails continues in the background.
+// Close gives up the leadership. It waits until the lock is released or ctx ends. A release that
+// fails continues in the background.
 func (e *Elector) Close(ctx context.Context) error {
 	e.cancel()
 	select {

@@ -14,8 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// Two schedulers simulate two processes with the same job. With a Locker, only one of
-// them runs the job.
+// Two schedulers simulate two processes with the same job. With a Locker, only one of them runs the
+// job.
 func ExampleNewLocker() {
 	server := memcatalog.New(memcatalog.Options{})
 	store := singleton.NewMemoryStore(nil) // or singleton.NewStore(client.Database("distlock"))

@@ -94,8 +94,8 @@ type naiveLock struct{ *distlock.TryGuard }
 
 func (n naiveLock) Unlock(context.Context) error { return n.Release() }
 
-// If five processes have the same job, a Locker lets the job run once per interval. A
-// plain lock lets it run five times (gocron issue 841).
+// If five processes have the same job, a Locker lets the job run once per interval. A plain lock
+// lets it run five times (gocron issue 841).
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -130,8 +130,8 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.Clock.Now().Add(s.by) }
 
-// A cron job runs once at each scheduled time, although the clocks of the processes
-// differ (gocron issue 841).
+// A cron job runs once at each scheduled time, although the clocks of the processes differ (gocron
+// issue 841).
 func TestLocker_Issue841_CronJobOnSkewedClocks(t *testing.T) {
 	const hourly = "0 * * * *"
 	schedule := assert.Value(cron.ParseStandard(hourly))(t)
@@ -178,8 +178,8 @@ func TestLocker_Stopped_DoesNotRun(t *testing.T) {
 	})
 }
 
-// Only the leader runs the job. When the leader's Elector is closed, another process
-// becomes the leader.
+// Only the leader runs the job. When the leader's Elector is closed, another process becomes the
+// leader.
 func TestElector_OneLeader_OthersFollow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var electors []*gocronlock.Elector
@@ -243,8 +243,8 @@ func TestNew_BadConfig(t *testing.T) {
 	})
 }
 
-// singleton.RunSlots runs each slot of a robfig/cron schedule once, at its time in the
-// zone Slots.Zone.
+// singleton.RunSlots runs each slot of a robfig/cron schedule once, at its time in the zone
+// Slots.Zone.
 func TestCron_IsASchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		schedule := assert.Value(cron.ParseStandard("30 9 * * 1-5"))(t)

@@ -1,5 +1,5 @@
-// Package otel records the events of locks as OpenTelemetry spans. A [Tracer] is an
-// Observer of package distlock:
+// Package otel records the events of locks as OpenTelemetry spans. A [Tracer] is an Observer of
+// package distlock:
 //
 //	manager, err := distlock.New(ctx, distlock.Config{URI: uri, Observer: otel.New(otel.Options{})})
 //
@@ -35,8 +35,8 @@
 //   - distlock.held: the time for which the lock was held, in seconds of the monotonic
 //     clock
 //
-// Pings have no spans. The tracing of the driver can record the commands. The package
-// depends only on the API of OpenTelemetry, and the program chooses the exporter of the
-// spans. Metrics are in package adapters/prometheus. [distlock.Observers] combines a
-// Tracer with a Collector of that package.
+// Pings have no spans. The tracing of the driver can record the commands. The package depends only
+// on the API of OpenTelemetry, and the program chooses the exporter of the spans. Metrics are in
+// package adapters/prometheus. [distlock.Observers] combines a Tracer with a Collector of that
+// package.
 package otel

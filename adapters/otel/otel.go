@@ -14,8 +14,8 @@ import (
 
 const scope = "mongodlm/adapters/otel"
 
-// The attributes of the spans. The fence is an integer, times are in seconds, and all
-// other attributes are strings.
+// The attributes of the spans. The fence is an integer, times are in seconds, and all other
+// attributes are strings.
 const (
 	attrName     = attribute.Key("distlock.lock.name")
 	attrWhy      = attribute.Key("distlock.lock.why")
@@ -38,9 +38,9 @@ type Options struct {
 	Provider trace.TracerProvider
 }
 
-// A Tracer records events as spans. It is a [distlock.Observer] that also receives
-// contexts. Each call of Observe waits for the program's span processor, so use a
-// processor that exports in the background. A Tracer is safe for concurrent use.
+// A Tracer records events as spans. It is a [distlock.Observer] that also receives contexts. Each
+// call of Observe waits for the program's span processor, so use a processor that exports in the
+// background. A Tracer is safe for concurrent use.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ distlock.Observer = (*Tracer)(nil)
@@ -56,8 +56,8 @@ func New(o Options) *Tracer {
 // Observe implements [distlock.Observer]. The spans have no parents.
 func (t *Tracer) Observe(e distlock.Event) { t.ObserveContext(context.Background(), e) }
 
-// ObserveContext records the spans of an event, with the span in ctx as the parent.
-// Package distlock calls it instead of Observe.
+// ObserveContext records the spans of an event, with the span in ctx as the parent. Package
+// distlock calls it instead of Observe.
 func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 	switch e.Kind {
 	case distlock.EventAcquired, distlock.EventGranted, distlock.EventTakenOver, distlock.EventRefused,
@@ -123,8 +123,8 @@ func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
 	return attributes
 }
 
-// failed reports whether the span of an event has the status Error. A held lock, a
-// canceled context and a closed Manager are not errors.
+// failed reports whether the span of an event has the status Error. A held lock, a canceled context
+// and a closed Manager are not errors.
 func failed(e distlock.Event) bool {
 	switch e.Cause() {
 	case "", "held", "canceled", "closed":

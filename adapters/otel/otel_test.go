@@ -71,8 +71,8 @@ func attr(attributes []attribute.KeyValue, key string) string {
 
 func lasted(s sdk.ReadOnlySpan) time.Duration { return s.EndTime().Sub(s.StartTime()) }
 
-// The spans of an acquisition and of its release are children of the caller's span. The
-// span of the acquisition lasts from the call of Lock to its return.
+// The spans of an acquisition and of its release are children of the caller's span. The span of the
+// acquisition lasts from the call of Lock to its return.
 func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		first, second := w.start(), w.start()
@@ -112,8 +112,8 @@ func TestTracer_WaitAndRelease_AreSpansOfTheCaller(t *testing.T) {
 	})
 }
 
-// If an acquisition fails, its span has the status Error. If another process holds the lock,
-// the status of the span stays unset.
+// If an acquisition fails, its span has the status Error. If another process holds the lock, the
+// status of the span stays unset.
 func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})
@@ -135,8 +135,7 @@ func TestTracer_Refused_IsAnErrorOnlyIfOneIs(t *testing.T) {
 	})
 }
 
-// A takeover has its own span with the rule and the evidence, as a child of the
-// acquisition.
+// A takeover has its own span with the rule and the evidence, as a child of the acquisition.
 func TestTracer_Takeover_IsASpanWithItsEvidence(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *traced) {
 		tracer := otel.New(otel.Options{Provider: w.provider})

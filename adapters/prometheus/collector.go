@@ -17,9 +17,9 @@ const maxNames = 100
 
 // Options are the settings of a Collector. The zero value is usable.
 type Options struct {
-	// Names lists the locks whose names appear in the label "lock", at most 100. The
-	// metrics of all other locks have an empty label. If Names is empty, no metric has
-	// this label. Each name costs up to about 200 series.
+	// Names lists the locks whose names appear in the label "lock", at most 100. The metrics of all
+	// other locks have an empty label. If Names is empty, no metric has this label. Each name costs up
+	// to about 200 series.
 	Names []string
 }
 
@@ -49,8 +49,8 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// The upper bounds of the histogram buckets, in seconds. A command takes milliseconds. A
-// wait may include a takeover, which takes minutes.
+// The upper bounds of the histogram buckets, in seconds. A command takes milliseconds. A wait may
+// include a takeover, which takes minutes.
 var (
 	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
@@ -63,8 +63,8 @@ var (
 		"malformed"}
 )
 
-// New returns a Collector. It returns an error if Options.Names has more than 100 names,
-// or a name that is not valid UTF-8.
+// New returns a Collector. It returns an error if Options.Names has more than 100 names, or a name
+// that is not valid UTF-8.
 func New(o Options) (*Collector, error) {
 	if len(o.Names) > maxNames {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each "+
@@ -105,8 +105,8 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// begin creates the series of rare events with the value zero. Otherwise Prometheus does
-// not count the first event of a series.
+// begin creates the series of rare events with the value zero. Otherwise Prometheus does not count
+// the first event of a series.
 func (c *Collector) begin(names []string) {
 	for _, name := range append([]string{""}, names...) {
 		e := distlock.Event{Name: name}
@@ -144,8 +144,8 @@ func (c *Collector) of(e distlock.Event, values ...string) []string {
 	return append(slices.Clip(values), name)
 }
 
-// Watch sets the Source that a scrape reads. Without a Source, a scrape does not return
-// the state of the process. A later call replaces the Source.
+// Watch sets the Source that a scrape reads. Without a Source, a scrape does not return the state
+// of the process. A later call replaces the Source.
 func (c *Collector) Watch(s Source) { c.source.Store(&s) }
 
 func word(text string) string { return strings.ReplaceAll(text, " ", "_") }
@@ -210,8 +210,8 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	to <- serverDesc
 }
 
-// Collect implements [prom.Collector]. It gathers all metrics before it sends the first
-// one, so a slow reader does not delay events.
+// Collect implements [prom.Collector]. It gathers all metrics before it sends the first one, so a
+// slow reader does not delay events.
 func (c *Collector) Collect(to chan<- prom.Metric) {
 	gathered := make(chan prom.Metric)
 	go func() { // ends because Collect reads all metrics

@@ -60,8 +60,8 @@ func documented(item []string) (name, kind, labels string) {
 	return item[1], kind, strings.ReplaceAll(item[2], ",", ", ")
 }
 
-// ofThePage is the name prefix of the metrics that the command "distlock ui" exports. A
-// test of that command compares these metrics with docs/metrics.md.
+// ofThePage is the name prefix of the metrics that the command "distlock ui" exports. A test of
+// that command compares these metrics with docs/metrics.md.
 const ofThePage = "distlock_store_"
 
 // docs/metrics.md lists every metric with its type and labels, and lists no other metric.
@@ -100,8 +100,7 @@ func TestDocument_ListsEveryKindOfCommand(t *testing.T) {
 	}
 }
 
-// Each alert fires on the bad data in alerts_test.yaml, and no alert fires on the good
-// data.
+// Each alert fires on the bad data in alerts_test.yaml, and no alert fires on the good data.
 func TestAlerts_OfABadHalfHour_AreRaised(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")

@@ -61,8 +61,8 @@ func TestCollector_Names_FollowTheConventions(t *testing.T) {
 	}
 }
 
-// A Collector exports the events and the state of its process. By default it does not
-// export the name of a lock.
+// A Collector exports the events and the state of its process. By default it does not export the
+// name of a lock.
 func TestCollector_OneProcess_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

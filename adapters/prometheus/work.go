@@ -39,8 +39,8 @@ func newWork() *work {
 	return w
 }
 
-// Sampled implements the Observer of package internal/metrics. Elections, loops,
-// schedules and queues of the Manager call it.
+// Sampled implements the Observer of package internal/metrics. Elections, loops, schedules and
+// queues of the Manager call it.
 func (c *Collector) Sampled(all ...metrics.Sample) {
 	w := c.work
 	for _, s := range all {

@@ -13,8 +13,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A Collector exports metrics of the elections and loops of its Manager. A scrape sends
-// no command for these metrics.
+// A Collector exports metrics of the elections and loops of its Manager. A scrape sends no command
+// for these metrics.
 func TestCollector_Work_IsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	l = c.applyChange(name, doc, change)
 	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
 	if makes && enter.How != catalog.TryPlain && unseeded {
-		// As in mongocatalog, a second write raises the fence of a new lock document to the
-		// server's time in milliseconds.
+		// As in mongocatalog, a second write raises the fence of a new lock document to the server's time
+		// in milliseconds.
 		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
 		if change, err := seed.Next(l, now); err == nil {
 			return c.applyChange(name, c.locks[stringKey(name)].fields(), change), nil, nil
@@ -57,14 +57,14 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, change.Grants, nil
 }
 
-// blank returns the document of a new lock, with the fields that MongoDB copies from the
-// filter of an upsert.
+// blank returns the document of a new lock, with the fields that MongoDB copies from the filter of
+// an upsert.
 func blank(name string) fields {
 	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
 }
 
-// decide applies a transition to a document by [transition.Decide]. Like mongocatalog, it
-// first tries the mode TryPlain for an exclusive request without a queue entry.
+// decide applies a transition to a document by [transition.Decide]. Like mongocatalog, it first
+// tries the mode TryPlain for an exclusive request without a queue entry.
 func (c *Catalog) decide(doc fields, t catalog.Transition, now time.Time) (
 	catalog.Lock, catalog.Change, error,
 ) {

@@ -1,15 +1,13 @@
-// Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and
-// the semantics of a MongoDB server. For example, numbers of different types are compared by
-// value, {state: 0} does not match a missing or null state, and dates come from the server's
-// clock.
+// Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
+// semantics of a MongoDB server. For example, numbers of different types are compared by value,
+// {state: 0} does not match a missing or null state, and dates come from the server's clock.
 //
-// The store is for tests, simulations and single-process programs. It writes no file, and
-// other processes cannot use it. Every write takes effect immediately, so no operation
-// returns [catalog.ErrUnknownOutcome].
+// The store is for tests, simulations and single-process programs. It writes no file, and other
+// processes cannot use it. Every write takes effect immediately, so no operation returns
+// [catalog.ErrUnknownOutcome].
 //
-// The store is deterministic. If the clock and the source of ObjectIDs are injected, the
-// same sequence of calls results in the same documents, byte for byte. Lists are sorted
-// by name.
+// The store is deterministic. If the clock and the source of ObjectIDs are injected, the same
+// sequence of calls results in the same documents, byte for byte. Lists are sorted by name.
 package memcatalog
 
 import (
@@ -30,11 +28,9 @@ import (
 type Options struct {
 	// Now returns the server's clock; default the machine's wall clock.
 	Now func() time.Time
-	// NewObjectID returns the session that a break writes into the lock; default
-	// bson.NewObjectID.
+	// NewObjectID returns the session that a break writes into the lock; default bson.NewObjectID.
 	NewObjectID func() bson.ObjectID
-	// Primary is the initial value of [catalog.Server].Primary, see SetPrimary; default
-	// "memory".
+	// Primary is the initial value of [catalog.Server].Primary, see SetPrimary; default "memory".
 	Primary string
 }
 
@@ -81,9 +77,9 @@ func (c *Catalog) SetPrimary(primary string) {
 	c.primary = primary
 }
 
-// Put stores a document, as another program would. It replaces a document with the same _id.
-// It returns an error if the collection does not exist, if doc has no _id, or if doc is not
-// valid BSON.
+// Put stores a document, as another program would. It replaces a document with the same _id. It
+// returns an error if the collection does not exist, if doc has no _id, or if doc is not valid
+// BSON.
 func (c *Catalog) Put(collection string, doc bson.D) error {
 	raw, err := bson.Marshal(doc)
 	if err != nil {
@@ -106,16 +102,16 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document whose _id is the string id, as an operator would. If the
-// document does not exist, Remove does nothing.
+// Remove deletes the document whose _id is the string id, as an operator would. If the document
+// does not exist, Remove does nothing.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.table(collection), stringKey(id))
 }
 
-// Document returns a copy of the document whose _id is the string id, or nil if the
-// document does not exist.
+// Document returns a copy of the document whose _id is the string id, or nil if the document does
+// not exist.
 func (c *Catalog) Document(collection, id string) bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +129,8 @@ func (c *Catalog) Documents(collection string) []bson.Raw {
 	return docs
 }
 
-// Hello returns the clock, the primary and the capabilities of the simulated server. It
-// returns an error only if ctx is done.
+// Hello returns the clock, the primary and the capabilities of the simulated server. It returns an
+// error only if ctx is done.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	now := serverDate(c.now())
 	if err := c.begin(ctx, catalog.OpHello, ""); err != nil {

@@ -43,8 +43,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
-// follows reports whether the value local meets the condition {local: {$in: b.Mine}}. If
-// b.Mine is empty, follows returns true. The value must not be an array.
+// follows reports whether the value local meets the condition {local: {$in: b.Mine}}. If b.Mine is
+// empty, follows returns true. The value must not be an array.
 func follows(b catalog.Heartbeat, local bson.RawValue) bool {
 	ms, ok := local.DateTimeOK()
 	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))

@@ -10,8 +10,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// applyChange applies a change to a document, and sends the grants of the change to the
-// streams. The caller holds mu.
+// applyChange applies a change to a document, and sends the grants of the change to the streams.
+// The caller holds mu.
 func (c *Catalog) applyChange(name string, doc fields, change catalog.Change) catalog.Lock {
 	after := storedLock(doc.changed(change))
 	c.locks[stringKey(name)] = after

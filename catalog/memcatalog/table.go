@@ -14,8 +14,8 @@ import (
 // A table holds the documents of a collection, by the keys that keyOf returns.
 type table map[string]*stored
 
-// stored holds a document and its parsed form. Readers keep pointers to stored documents, so
-// a stored document is never changed. A write replaces it.
+// stored holds a document and its parsed form. Readers keep pointers to stored documents, so a
+// stored document is never changed. A write replaces it.
 type stored struct {
 	raw  bson.Raw
 	lock catalog.Lock            // of a document in the collection locks
@@ -50,8 +50,8 @@ func stringKey(id string) string { return key(text(id)) }
 
 func key(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
 
-// sorted returns the documents in the order of _id. Ids of different types are in the order
-// of the type numbers of BSON.
+// sorted returns the documents in the order of _id. Ids of different types are in the order of the
+// type numbers of BSON.
 func (t table) sorted() []*stored {
 	return slices.SortedFunc(maps.Values(t), func(a, b *stored) int {
 		x, y := a.raw.Lookup("_id"), b.raw.Lookup("_id")

@@ -17,9 +17,9 @@ import (
 // aborts it.
 const TransactionLifetime = time.Minute
 
-// ErrConflict means that a transaction must run again. There are three causes: another
-// open transaction wrote the document, the document changed after this transaction began,
-// or this transaction has ended. The error has the label TransientTransactionError.
+// ErrConflict means that a transaction must run again. There are three causes: another open
+// transaction wrote the document, the document changed after this transaction began, or this
+// transaction has ended. The error has the label TransientTransactionError.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
 // A conflictError matches ErrConflict and has the label that the driver uses.
@@ -29,10 +29,10 @@ func (e conflictError) Error() string             { return "memcatalog: write co
 func (e conflictError) Is(target error) bool      { return target == ErrConflict }
 func (conflictError) HasErrorLabel(l string) bool { return l == "TransientTransactionError" }
 
-// A Transaction reads the locks as they were when it began. Other readers see its writes
-// after the commit. Between its first write to a document and its end, other transactions
-// cannot write that document: they fail with ErrConflict. Writes outside of transactions
-// wait. Only one goroutine may use a Transaction.
+// A Transaction reads the locks as they were when it began. Other readers see its writes after the
+// commit. Between its first write to a document and its end, other transactions cannot write that
+// document: they fail with ErrConflict. Writes outside of transactions wait. Only one goroutine may
+// use a Transaction.
 type Transaction struct {
 	c     *Catalog
 	start time.Time // by the server's clock
@@ -59,8 +59,8 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at the same instant. If the transaction has already ended,
-// for example by its time limit, Commit returns ErrConflict.
+// Commit makes all writes visible at the same instant. If the transaction has already ended, for
+// example by its time limit, Commit returns ErrConflict.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -122,9 +122,9 @@ func (t *Transaction) write(key string, doc fields, change catalog.Change) error
 	return nil
 }
 
-// forWrite locks mu for a write to a lock document. If an open transaction wrote the
-// document, forWrite first waits until the transaction ends. If ctx ends during the wait,
-// forWrite returns an error and does not lock mu.
+// forWrite locks mu for a write to a lock document. If an open transaction wrote the document,
+// forWrite first waits until the transaction ends. If ctx ends during the wait, forWrite returns an
+// error and does not lock mu.
 func (c *Catalog) forWrite(ctx context.Context, name string) error {
 	key := stringKey(name)
 	for {
@@ -152,8 +152,8 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 // left returns the remaining time of the transaction.
 func (t *Transaction) left() time.Duration { return TransactionLifetime - t.c.now().Sub(t.start) }
 
-// Busy reports whether a write to the lock must wait for a transaction. If that transaction
-// has exceeded its time limit, Busy aborts it and returns false.
+// Busy reports whether a write to the lock must wait for a transaction. If that transaction has
+// exceeded its time limit, Busy aborts it and returns false.
 func (c *Catalog) Busy(name string) bool {
 	c.mu.Lock()
 	t := c.locked[stringKey(name)]
@@ -168,10 +168,9 @@ func (c *Catalog) Busy(name string) bool {
 // conflictPause is the pause before a transaction runs again after a conflict.
 const conflictPause = 5 * time.Millisecond
 
-// WithTransaction calls the given function in a transaction and commits the transaction,
-// like the driver's Session.WithTransaction. After a conflict, it calls the function
-// again, until ctx is done. Any other error of the function ends the transaction and is
-// returned.
+// WithTransaction calls the given function in a transaction and commits the transaction, like the
+// driver's Session.WithTransaction. After a conflict, it calls the function again, until ctx is
+// done. Any other error of the function ends the transaction and is returned.
 func (c *Catalog) WithTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	for {
 		err := c.transactOnce(ctx, work)
@@ -241,8 +240,8 @@ func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) 
 	return nil
 }
 
-// Touch raises the field rev of a lock document inside the transaction that ctx carries.
-// Errors: [catalog.ErrNoMatch] if the session s does not hold the lock; ErrConflict;
+// Touch raises the field rev of a lock document inside the transaction that ctx carries. Errors:
+// [catalog.ErrNoMatch] if the session s does not hold the lock; ErrConflict;
 // [catalog.ErrNoTransactions] if ctx carries no transaction; *[catalog.MalformedError].
 func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)

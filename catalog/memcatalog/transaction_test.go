@@ -19,8 +19,8 @@ func inTransaction(t *testing.T, test func(t *testing.T, c *memcatalog.Catalog))
 	synctest.Test(t, func(t *testing.T) { test(t, memcatalog.New(memcatalog.Options{})) })
 }
 
-// If an open transaction has written a lock, another write to the lock waits until the
-// transaction ends. Then the write evaluates its filter again, as on a replica set.
+// If an open transaction has written a lock, another write to the lock waits until the transaction
+// ends. Then the write evaluates its filter again, as on a replica set.
 func TestTransaction_WriteWaits_UntilItHasEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -51,8 +51,8 @@ func TestTransaction_WriteWaits_NoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-// A writer waits for an open transaction at most for TransactionLifetime. Then it aborts
-// the transaction, and a later commit fails.
+// A writer waits for an open transaction at most for TransactionLifetime. Then it aborts the
+// transaction, and a later commit fails.
 func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		tx := c.Begin()
@@ -64,8 +64,8 @@ func TestTransaction_TooLong_IsEnded(t *testing.T) {
 	})
 }
 
-// If another write changes a lock after a transaction has begun, WithTransaction repeats
-// the transaction.
+// If another write changes a lock after a transaction has begun, WithTransaction repeats the
+// transaction.
 func TestTransaction_OldSnapshot_RunsAgain(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		runs := 0
@@ -85,8 +85,7 @@ func TestTransaction_OldSnapshot_RunsAgain(t *testing.T) {
 	})
 }
 
-// Two transactions that write the same lock run one after the other, and both raise the
-// fence.
+// Two transactions that write the same lock run one after the other, and both raise the fence.
 func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
 		inside, fences := 0, make(chan int64, 2)

@@ -24,8 +24,8 @@ func valueOf(v any) bson.RawValue {
 	return bson.RawValue{Type: t, Value: value}
 }
 
-// compare compares v with n as numbers, whatever their BSON types. If v is NaN, a
-// Decimal128 or no number, ok is false.
+// compare compares v with n as numbers, whatever their BSON types. If v is NaN, a Decimal128 or no
+// number, ok is false.
 func compare(v bson.RawValue, n int64) (order int, ok bool) {
 	if f, isDouble := v.DoubleOK(); isDouble {
 		return cmp.Compare(f, float64(n)), !math.IsNaN(f)
@@ -45,16 +45,16 @@ func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return o
 // positive reports whether v meets the condition {field: {$gt: 0}}. v must not be an array.
 func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
 
-// equals returns a function that reports whether a value meets {field: want}. The value
-// want must not be a number.
+// equals returns a function that reports whether a value meets {field: want}. The value want must
+// not be a number.
 func equals(want bson.RawValue) func(bson.RawValue) bool {
 	return func(v bson.RawValue) bool {
 		return v.Type == want.Type && slices.Equal(v.Value, want.Value)
 	}
 }
 
-// holds reports whether a value meets a filter. As on a server, an array also meets the
-// filter if one of its elements does.
+// holds reports whether a value meets a filter. As on a server, an array also meets the filter if
+// one of its elements does.
 func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
 	if filter(v) {
 		return true
@@ -103,8 +103,8 @@ func (f fields) raw() bson.Raw {
 	return append(raw, 0)
 }
 
-// f.at(key) returns the index of the field with the given name, or -1. If the name occurs
-// twice, the last field counts, as in package catalog.
+// f.at(key) returns the index of the field with the given name, or -1. If the name occurs twice,
+// the last field counts, as in package catalog.
 func (f fields) at(key string) int {
 	for i := len(f) - 1; i >= 0; i-- {
 		if f[i].key == key {
@@ -157,8 +157,8 @@ func (f fields) without(key string) fields {
 	return slices.DeleteFunc(f, func(f field) bool { return f.key == key })
 }
 
-// changed returns the lock document after a change, with a larger value of the field rev.
-// New fields come last: first rev, then the others sorted by name.
+// changed returns the lock document after a change, with a larger value of the field rev. New
+// fields come last: first rev, then the others sorted by name.
 func (f fields) changed(c catalog.Change) bson.Raw {
 	out := slices.Clone(f)
 	if next, ok := c.NextRev(f.get("rev")); ok {

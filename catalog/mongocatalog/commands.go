@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// The commands in this file contain the strings of callers only as values. So a "$" or a "."
-// in a name or a process id has no special meaning.
+// The commands in this file contain the strings of callers only as values. So a "$" or a "." in a
+// name or a process id has no special meaning.
 
 var (
 	absent = bson.D{{Key: "$exists", Value: false}}
@@ -21,13 +21,13 @@ var (
 // condition.
 var positive = bson.D{{Key: "$gt", Value: int32(0)}}
 
-// majority is the write concern of every write. On a replica set, w: majority also waits for
-// the journal. On a standalone it does not, so j is set. Without j, a killed standalone
-// loses the acknowledged writes of the last 100 ms.
+// majority is the write concern of every write. On a replica set, w: majority also waits for the
+// journal. On a standalone it does not, so j is set. Without j, a killed standalone loses the
+// acknowledged writes of the last 100 ms.
 var majority = bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}
 
-// revised is the part of an update that raises rev by 1. Every write of this package to a
-// lock document raises rev.
+// revised is the part of an update that raises rev by 1. Every write of this package to a lock
+// document raises rev.
 var revised = bson.D{{Key: "rev", Value: int64(1)}}
 
 type modification struct {
@@ -92,8 +92,8 @@ func granted(r catalog.Request) bson.D {
 	}
 }
 
-// unwaited requires an empty queue. unshared requires an empty list of sharers. alone
-// requires a mode other than shared and permit.
+// unwaited requires an empty queue. unshared requires an empty list of sharers. alone requires a
+// mode other than shared and permit.
 var (
 	unwaited = bson.E{Key: "waiters.0", Value: absent}
 	unshared = bson.E{Key: "sharers.0", Value: absent}
@@ -104,9 +104,9 @@ var (
 var none = bson.D{{Key: "$in", Value: bson.A{nil, bson.A{}}}}
 
 // acquisition acquires a free lock without waiters. The filter matches only documents that
-// [catalog.ParseLock] accepts. It uses no expressions, because some servers do not support
-// them. The conditions on the type of state and on state.0 are necessary: {state: 0} alone
-// also matches the Decimal128 0 and an array that contains 0.
+// [catalog.ParseLock] accepts. It uses no expressions, because some servers do not support them.
+// The conditions on the type of state and on state.0 are necessary: {state: 0} alone also matches
+// the Decimal128 0 and an array that contains 0.
 func acquisition(r catalog.Request) modification {
 	return modification{
 		filter: bson.D{
@@ -150,11 +150,10 @@ func plainRelease(s catalog.Session) bson.D {
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
 
-// pinging returns the command of a ping. Its filter does not match a condemned document, a
-// document with the same or a larger number, or a document that another process with the
-// same id wrote. In these cases the upsert fails with DuplicateKey. The conditions on seq.0
-// and local.0 exclude arrays, because {seq: {$lt: n}} alone also matches an array that
-// contains a smaller number.
+// pinging returns the command of a ping. Its filter does not match a condemned document, a document
+// with the same or a larger number, or a document that another process with the same id wrote. In
+// these cases the upsert fails with DuplicateKey. The conditions on seq.0 and local.0 exclude
+// arrays, because {seq: {$lt: n}} alone also matches an array that contains a smaller number.
 func pinging(b catalog.Heartbeat) modification {
 	filter := append(alive(b.Process),
 		bson.E{Key: "seq", Value: bson.D{{Key: "$lt", Value: b.Seq}}},
@@ -187,9 +186,9 @@ func alive(process string) bson.D {
 	return bson.D{{Key: "_id", Value: process}, {Key: "condemned", Value: absent}}
 }
 
-// changingPing returns the command for a change of a ping document. If now is zero, the
-// server sets all dates. Otherwise dates in subdocuments are set to now, because FerretDB v1
-// rejects a path with a dot in $currentDate.
+// changingPing returns the command for a change of a ping document. If now is zero, the server sets
+// all dates. Otherwise dates in subdocuments are set to now, because FerretDB v1 rejects a path
+// with a dot in $currentDate.
 func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	filter := alive(process)
 	if u.Removes {
@@ -210,8 +209,8 @@ func changingPing(process string, u catalog.PingUpdate, now time.Time) bson.D {
 	return updateOne(catalog.PingsCollection, filter, updating(set, u.Unset, dates), u.Makes)
 }
 
-// updating returns an update that sets and removes fields, and sets each field in dates to
-// the server's clock.
+// updating returns an update that sets and removes fields, and sets each field in dates to the
+// server's clock.
 func updating(set bson.D, unset []string, dates bson.D) bson.D {
 	var update, removed bson.D
 	for _, field := range unset {

@@ -17,15 +17,14 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file applies transitions by compare-and-set. It reads the document, computes the
-// change with package transition, and writes the change if the document has not changed
-// since the read. Every transition can be applied in this way. For common transitions on
-// servers with pipeline updates, fast_path.go has commands that need no read. A
-// compare-and-set reads the server's clock with the document, because only a pipeline update
-// can write the clock into every field.
+// This file applies transitions by compare-and-set. It reads the document, computes the change with
+// package transition, and writes the change if the document has not changed since the read. Every
+// transition can be applied in this way. For common transitions on servers with pipeline updates,
+// fast_path.go has commands that need no read. A compare-and-set reads the server's clock with the
+// document, because only a pipeline update can write the clock into every field.
 
-// A compare-and-set makes its first swapsAtOnce tries without a pause. Before each further
-// try, it makes a random pause of at most swapPause.
+// A compare-and-set makes its first swapsAtOnce tries without a pause. Before each further try, it
+// makes a random pause of at most swapPause.
 const (
 	swapsAtOnce = 3
 	swapPause   = 20 * time.Millisecond
@@ -33,17 +32,16 @@ const (
 
 var errKeepsChanging = errors.New("other processes keep changing the document")
 
-// bySwap applies a transition by compare-and-set and returns the resulting document. The
-// first read returns majority-committed data. After a conflict, bySwap reads the latest data
-// of the primary, because the server compares the filter of the write with the latest data.
-// If it read committed data again, it would fail until the other write is committed. If the
-// transition fails or changes nothing, bySwap returns the result that follows from committed
-// data.
+// bySwap applies a transition by compare-and-set and returns the resulting document. The first read
+// returns majority-committed data. After a conflict, bySwap reads the latest data of the primary,
+// because the server compares the filter of the write with the latest data. If it read committed
+// data again, it would fail until the other write is committed. If the transition fails or changes
+// nothing, bySwap returns the result that follows from committed data.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
-	// Confirm begins with a read of the latest data, because the acquisition may not be
-	// committed yet. The write of Confirm waits for the majority.
+	// Confirm begins with a read of the latest data, because the acquisition may not be committed yet.
+	// The write of Confirm waits for the majority.
 	_, confirms := t.(transition.Confirm)
 	committed := !confirms
 	for try := 1; ; {
@@ -79,8 +77,8 @@ func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition)
 	}
 }
 
-// readTimed returns a lock document and the server's clock. If the document does not exist,
-// raw is nil. Except on FerretDB, one command reads both.
+// readTimed returns a lock document and the server's clock. If the document does not exist, raw is
+// nil. Except on FerretDB, one command reads both.
 func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	raw bson.Raw, now time.Time, err error,
 ) {
@@ -130,8 +128,8 @@ func timed(name string) bson.A {
 	})}
 }
 
-// trySwap returns the document after the write. If the document has changed since the read,
-// it returns nil.
+// trySwap returns the document after the write. If the document has changed since the read, it
+// returns nil.
 func (c *Catalog) trySwap(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	doc, err := c.modify(ctx, o, m)
 	if index, ok := duplicateKey(err); ok && index == idIndex && m.upsert {

@@ -22,9 +22,8 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 	return d(ctx, network, address)
 }
 
-// If the driver cannot open a connection, a write fails with ErrUnavailable, because it
-// was not sent. If an open connection breaks during a write, the outcome of the write is
-// unknown.
+// If the driver cannot open a connection, a write fails with ErrUnavailable, because it was not
+// sent. If an open connection breaks during a write, the outcome of the write is unknown.
 func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

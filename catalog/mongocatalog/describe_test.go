@@ -127,10 +127,9 @@ func TestSupported(t *testing.T) { // E13, E14
 	}
 }
 
-// Supported recognizes products that imitate MongoDB, such as Amazon DocumentDB, by their
-// replies to buildInfo and hello. Its error contains the name of the product and the reason.
-// Supported accepts a MongoDB server whose host name only resembles the host names of such a
-// product.
+// Supported recognizes products that imitate MongoDB, such as Amazon DocumentDB, by their replies
+// to buildInfo and hello. Its error contains the name of the product and the reason. Supported
+// accepts a MongoDB server whose host name only resembles the host names of such a product.
 func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	t.Parallel()
 	five := []bson.E{e("version", "5.0.0")}
@@ -194,8 +193,8 @@ func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
 	}
 }
 
-// Dial refuses a host of an unsupported product, such as Amazon DocumentDB, before it
-// sends a DNS query or a command. The error does not contain the password.
+// Dial refuses a host of an unsupported product, such as Amazon DocumentDB, before it sends a DNS
+// query or a command. The error does not contain the password.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {
 	t.Parallel()
 	for uri, name := range map[string]string{

@@ -13,14 +13,14 @@ import (
 	"mongodlm/catalog"
 )
 
-// Dial creates a client from a copy of opts and the connection string uri. The argument pool
-// is the largest number of connections. If pool is 0, opts or uri determines this number.
-// Dial appends purpose to the application name. The strings uri and purpose may be empty.
-// The client never resends a command that an overloaded server refused, even if opts allows
-// that. Dial does not wait for the server.
+// Dial creates a client from a copy of opts and the connection string uri. The argument pool is the
+// largest number of connections. If pool is 0, opts or uri determines this number. Dial appends
+// purpose to the application name. The strings uri and purpose may be empty. The client never
+// resends a command that an overloaded server refused, even if opts allows that. Dial does not wait
+// for the server.
 //
-// Dial returns an error if the options or the connection string are invalid, or if a host
-// belongs to an unsupported product. If a DNS query for mongodb+srv fails, the error matches
+// Dial returns an error if the options or the connection string are invalid, or if a host belongs
+// to an unsupported product. If a DNS query for mongodb+srv fails, the error matches
 // [catalog.ErrUnavailable]. No error contains the password in uri.
 func Dial(
 	opts *options.ClientOptions, uri string, pool uint64, purpose string,
@@ -54,8 +54,8 @@ func Dial(
 	return client, nil
 }
 
-// appName adds the purpose to a client's application name, unless the result is longer than
-// the server allows. The default name is mongodlm.
+// appName adds the purpose to a client's application name, unless the result is longer than the
+// server allows. The default name is mongodlm.
 func appName(given *string, purpose string) string {
 	name := "mongodlm"
 	if given != nil {
@@ -67,9 +67,8 @@ func appName(given *string, purpose string) string {
 	return name
 }
 
-// ambiguous returns an error for a connection string with an unescaped slash in its
-// password. The driver would use a part of the password as a host name, and would show that
-// name in its errors.
+// ambiguous returns an error for a connection string with an unescaped slash in its password. The
+// driver would use a part of the password as a host name, and would show that name in its errors.
 func ambiguous(uri string) error {
 	_, rest, _ := strings.Cut(uri, "://")
 	authority, after, _ := strings.Cut(rest, "/")
@@ -81,9 +80,9 @@ func ambiguous(uri string) error {
 	return nil
 }
 
-// WithoutSecrets removes the password in the connection string uri, escaped or unescaped,
-// from a text. It removes the user name only where the text contains it together with the
-// password, or if uri has no password.
+// WithoutSecrets removes the password in the connection string uri, escaped or unescaped, from a
+// text. It removes the user name only where the text contains it together with the password, or if
+// uri has no password.
 func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {

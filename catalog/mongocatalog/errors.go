@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file classifies the driver's errors. It assumes that each write is sent at most once,
-// see the package comment.
+// This file classifies the driver's errors. It assumes that each write is sent at most once, see
+// the package comment.
 
 const idIndex = "_id_"
 
@@ -31,8 +31,8 @@ const (
 	codeUpsertedTooLarge = 17420
 )
 
-// refused lists the error codes of commands that were not applied because the server cannot
-// parse the command, does not allow it, or cannot change the document.
+// refused lists the error codes of commands that were not applied because the server cannot parse
+// the command, does not allow it, or cannot change the document.
 var refused = []int{
 	2, 9, 14, 121, // BadValue, FailedToParse, TypeMismatch, DocumentValidationFailure
 	166, 193, // CommandNotSupportedOnView, no sharding enabled
@@ -59,8 +59,8 @@ const (
 	denied
 )
 
-// classify returns the outcome of a write that failed with err. If classify does not
-// recognize the error, the outcome is unknown.
+// classify returns the outcome of a write that failed with err. If classify does not recognize the
+// error, the outcome is unknown.
 func classify(err error) outcome {
 	var written mongo.WriteException
 	if errors.As(err, &written) && written.WriteConcernError != nil {
@@ -85,17 +85,17 @@ func classify(err error) outcome {
 	case errors.Is(err, driver.ErrDeadlineWouldBeExceeded) && !network(err):
 		return notApplied
 	case err == context.Canceled || err == context.DeadlineExceeded:
-		// Before the driver sends a command, it checks the context. If the context has
-		// ended, the driver returns the context's error unwrapped. If the context ends after
-		// that check, the driver returns a connection error.
+		// Before the driver sends a command, it checks the context. If the context has ended, the driver
+		// returns the context's error unwrapped. If the context ends after that check, the driver returns
+		// a connection error.
 		return notApplied
 	default:
 		return unknown
 	}
 }
 
-// overloaded reports whether an overloaded server refused a command and guarantees that it
-// did not apply the command. MongoDB does so from 8.2 on, for example with codes 462 and
+// overloaded reports whether an overloaded server refused a command and guarantees that it did not
+// apply the command. MongoDB does so from 8.2 on, for example with codes 462 and
 // 463. The label SystemOverloadedError alone is not a guarantee.
 func overloaded(err error) bool {
 	return labeled(err, driver.ErrSystemOverloadedError) &&
@@ -119,9 +119,9 @@ func neverSent(err error) bool {
 	return errors.As(err, &wait) || errors.As(err, &cleared) || connecting
 }
 
-// handshake is the beginning of the error text if a connection was refused, or broke before
-// its first command. The driver has no type or code for this case. For a connection in use,
-// the text begins with "connection(" and the connection's name.
+// handshake is the beginning of the error text if a connection was refused, or broke before its
+// first command. The driver has no type or code for this case. For a connection in use, the text
+// begins with "connection(" and the connection's name.
 const handshake = "connection() error occurred during connection handshake"
 
 // network reports whether a connection broke. The command may or may not have been sent, see
@@ -136,16 +136,16 @@ func classifyRead(err error) outcome {
 	case network(err), labeled(err, driver.ErrSystemOverloadedError),
 		hasCode(err, 6, 7, 24, 43, 50, 89, 91, 133, 134, 175, 189, 237, 262, 402, 433, 449, 450, 462, 463,
 			11600, 11601, 11602, 13436):
-		// The connection broke, the command took too long or was killed, the server is overloaded,
-		// or the node changes its role.
+		// The connection broke, the command took too long or was killed, the server is overloaded, or the
+		// node changes its role.
 		return unavailable
 	default:
 		return notApplied
 	}
 }
 
-// An operation contains the name, the collection and the privileges of a store's operation,
-// mainly for the texts of errors.
+// An operation contains the name, the collection and the privileges of a store's operation, mainly
+// for the texts of errors.
 type operation struct {
 	verb   string
 	name   string // name of a lock or a process
@@ -212,8 +212,8 @@ func hasCode(err error, codes ...int) bool {
 	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// duplicateKey reports whether a unique index rejected a document, and returns the name of
-// that index. If the error does not contain the name, duplicateKey returns the index on _id.
+// duplicateKey reports whether a unique index rejected a document, and returns the name of that
+// index. If the error does not contain the name, duplicateKey returns the index on _id.
 func duplicateKey(err error) (index string, ok bool) {
 	if !mongo.IsDuplicateKeyError(err) || errors.Is(err, catalog.ErrUnknownOutcome) {
 		return "", false

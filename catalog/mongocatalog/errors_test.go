@@ -78,9 +78,9 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			command(462, of82...), command(463, of90...), command(433, of90...),
 		}},
 		{"Denied", denied, denied, []error{command(13), written(13)}}, // J1
-		// The server's codes for: document too large, wrong type, bad value, duplicate
-		// key, failed validation, write to a view, sharding not enabled, and a config
-		// server that refuses user databases.
+		// The server's codes for: document too large, wrong type, bad value, duplicate key, failed
+		// validation, write to a view, sharding not enabled, and a config server that refuses user
+		// databases.
 		{"Refused", notApplied, notApplied, append(codes(10334, 17419, 14, 2, 11000, 121, 166, 193, 14037),
 			written(17420), written(11000), command(91, driver.NoWritesPerformed))},
 		{"EndedBefore", notApplied, notApplied, []error{ // I13
@@ -95,8 +95,8 @@ func TestOutcome_OfEveryError(t *testing.T) {
 			broken(topology.ConnectionError{ConnectionID: "c",
 				Wrapped: errors.New("error occurred during connection handshake")}),
 		}},
-		// The server's codes for: primary stepped down, shutdown, election, time limit
-		// exceeded, and command or cursor killed.
+		// The server's codes for: primary stepped down, shutdown, election, time limit exceeded, and
+		// command or cursor killed.
 		{"Interrupted", unknown, unavailable, codes(189, 11600, 11602, 91, 50, 262, 11601, 43, 175, 237)},
 		{"OverloadedWithoutPromise", unknown, unavailable, []error{
 			command(462, of82[0]), command(463),

@@ -10,9 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An evaluator executes update pipelines and filters as the manual of MongoDB 4.4 defines
-// them. It supports the stages and operators that package mongocatalog uses. It evaluates
-// both branches of $cond, because a server may do so too.
+// An evaluator executes update pipelines and filters as the manual of MongoDB 4.4 defines them. It
+// supports the stages and operators that package mongocatalog uses. It evaluates both branches of
+// $cond, because a server may do so too.
 type evaluator struct {
 	now  time.Time
 	root bson.D
@@ -112,8 +112,8 @@ func remove(doc bson.D, path []string) bson.D {
 	return out
 }
 
-// at returns the value at a path. For an array on the path, it returns the values of all
-// documents in the array.
+// at returns the value at a path. For an array on the path, it returns the values of all documents
+// in the array.
 func at(v any, path []string) any {
 	if len(path) == 0 {
 		return v

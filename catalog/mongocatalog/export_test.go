@@ -10,16 +10,16 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Failed converts an error of the driver to an error of the store. The parameter writes
-// reports whether the command was a write.
+// Failed converts an error of the driver to an error of the store. The parameter writes reports
+// whether the command was a write.
 func Failed(err error, writes bool) error {
 	o := onLock("acquire", "balancer")
 	o.database, o.writes = "config", writes
 	return o.failed(err)
 }
 
-// FailedInTransaction converts an error of the driver to an error of the store, for a
-// command in a transaction.
+// FailedInTransaction converts an error of the driver to an error of the store, for a command in a
+// transaction.
 func FailedInTransaction(err error) error { return onLock("enter", "balancer").inTransaction(err) }
 
 // AppName returns the application name of a client.
@@ -98,8 +98,7 @@ func Turns(r catalog.Request) map[string]bson.D {
 // Acquisition returns the filter of the command that acquires a free lock.
 func Acquisition(r catalog.Request) bson.D { return acquisition(r).filter }
 
-// ShortEntry returns the filter and the pipeline of the single command that enters the
-// queue.
+// ShortEntry returns the filter and the pipeline of the single command that enters the queue.
 func ShortEntry(r catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
 	m, _ := fastEntry(catalog.Server{PipelineUpdates: true}, r, how)
 	return parts(m)

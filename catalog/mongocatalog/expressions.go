@@ -7,10 +7,9 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file has the rules of [catalog.ParseLock] as aggregation expressions, for commands
-// that must not match malformed documents. An expression here must not fail for any
-// document, because one failure makes the whole command fail with an error that does not
-// describe the document.
+// This file has the rules of [catalog.ParseLock] as aggregation expressions, for commands that must
+// not match malformed documents. An expression here must not fail for any document, because one
+// failure makes the whole command fail with an error that does not describe the document.
 
 // call returns an operator with its arguments. Several arguments become an array.
 func call(operator string, args ...any) bson.D {
@@ -30,8 +29,8 @@ func choose(condition, then, otherwise any) bson.D {
 	return call("$cond", condition, then, otherwise)
 }
 
-// literal returns v as a constant. Without $literal, the server would read a string that
-// begins with "$" as the name of a field.
+// literal returns v as a constant. Without $literal, the server would read a string that begins
+// with "$" as the name of a field.
 func literal(v any) bson.D { return call("$literal", v) }
 
 func typeIs(field any, types ...string) bson.D {
@@ -41,16 +40,15 @@ func typeIs(field any, types ...string) bson.D {
 // array returns the field if it is an array, and otherwise an empty array.
 func array(field any) bson.D { return choose(call("$isArray", bson.A{field}), field, bson.A{}) }
 
-// each applies an expression to every element of an array. In the expression, "$$p" is the
-// element.
+// each applies an expression to every element of an array. In the expression, "$$p" is the element.
 func each(input, in any) bson.D {
 	return call("$map", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "in", Value: in},
 	})
 }
 
-// where returns the elements of an array that meet the condition. In the condition, "$$p" is
-// the element.
+// where returns the elements of an array that meet the condition. In the condition, "$$p" is the
+// element.
 func where(input, condition any) bson.D {
 	return call("$filter", bson.D{
 		{Key: "input", Value: input}, {Key: "as", Value: "p"}, {Key: "cond", Value: condition},
@@ -66,8 +64,8 @@ func isShared() bson.D { return every(call("$in", "$mode", shareable), sharersCo
 
 var shareable = bson.A{string(catalog.Shared), string(catalog.Permit)}
 
-// limitOf returns the number of permits in a field. If [catalog.ParseLock] rejects the
-// number, limitOf returns 0.
+// limitOf returns the number of permits in a field. If [catalog.ParseLock] rejects the number,
+// limitOf returns 0.
 func limitOf(field any) bson.D {
 	number := converted(field, "int")
 	valid := every(
@@ -116,8 +114,8 @@ func understood() bson.A {
 
 func absentIn(field string) bson.D { return typeIs(field, "missing", "null", "undefined") }
 
-// counter is the condition that the given field, a fence or a rev, is missing or has a
-// number that the next change can still increase.
+// counter is the condition that the given field, a fence or a rev, is missing or has a number that
+// the next change can still increase.
 func counter(field string) bson.D {
 	return either(typeIs(field, "missing"), every(
 		typeIs(field, "int", "long"),
@@ -126,8 +124,8 @@ func counter(field string) bson.D {
 	))
 }
 
-// sharersCount is the condition that the field sharers is valid: the lock is held, and its
-// first sharer is the holder in the top-level fields.
+// sharersCount is the condition that the field sharers is valid: the lock is held, and its first
+// sharer is the holder in the top-level fields.
 func sharersCount() bson.D {
 	return every(
 		isHeld(),
@@ -163,9 +161,9 @@ func once() bson.D {
 	return call("$eq", call("$size", call("$setUnion", bson.A{all})), call("$size", all))
 }
 
-// lastFence returns the fence to which the next grant adds 1. If the fence in the document
-// is at least transition.Seeded, lastFence returns this fence. Otherwise it returns the
-// larger of this fence and the server's time in milliseconds minus 1.
+// lastFence returns the fence to which the next grant adds 1. If the fence in the document is at
+// least transition.Seeded, lastFence returns this fence. Otherwise it returns the larger of this
+// fence and the server's time in milliseconds minus 1.
 func lastFence() bson.D {
 	now := call("$subtract", call("$toLong", "$$NOW"), int64(1))
 	counted := call("$lt", fenceOf(), int64(transition.Seeded))
@@ -174,9 +172,9 @@ func lastFence() bson.D {
 
 func fenceOf() bson.D { return call("$ifNull", "$fence", int64(0)) }
 
-// holding returns an array with one value for each holder. For a sharer, the value is the
-// first argument, an expression in which "$$p" is the sharer. For an exclusive holder, the
-// value is the second argument.
+// holding returns an array with one value for each holder. For a sharer, the value is the first
+// argument, an expression in which "$$p" is the sharer. For an exclusive holder, the value is the
+// second argument.
 func holding(sharer, alone any) bson.D {
 	return choose(isShared(), each(array("$sharers"), sharer),
 		choose(isHeld(), bson.A{alone}, bson.A{}))

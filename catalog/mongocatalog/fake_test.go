@@ -22,17 +22,16 @@ const (
 	opMsg   = 2013
 )
 
-// A fakeServer imitates the primary of a replica set with retryable writes. It implements a
-// part of the wire protocol.
+// A fakeServer imitates the primary of a replica set with retryable writes. It implements a part of
+// the wire protocol.
 type fakeServer struct {
 	listener net.Listener
-	// answer returns the reply to a command. If the reply is nil, the server closes the
-	// connection. If the reply is the variable hang, the server sends nothing and keeps
-	// the connection open.
+	// answer returns the reply to a command. If the reply is nil, the server closes the connection. If
+	// the reply is the variable hang, the server sends nothing and keeps the connection open.
 	answer func(command bson.Raw) bson.D
 	hello  bson.D // additional fields of the reply to hello
-	// version is the version number in the reply to buildInfo. If it is empty, the reply
-	// contains 7.0.5. A test must set hello and version before a client connects.
+	// version is the version number in the reply to buildInfo. If it is empty, the reply contains
+	// 7.0.5. A test must set hello and version before a client connects.
 	version string
 
 	wg       sync.WaitGroup
@@ -172,8 +171,8 @@ func (s *fakeServer) sent() []bson.Raw {
 	return s.commands
 }
 
-// client returns a MongoDB client. Its connection string sets options that the store must
-// override, such as w=0.
+// client returns a MongoDB client. Its connection string sets options that the store must override,
+// such as w=0.
 func (s *fakeServer) client(t *testing.T) *mongo.Client {
 	t.Helper()
 	return dial(t, "mongodb://"+s.listener.Addr().String()+

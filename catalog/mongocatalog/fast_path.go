@@ -11,14 +11,14 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// This file has the commands for the common case of an exclusive lock. Each command applies
-// a transition without a read, to a document that this package wrote. The pipelines are
-// short, because the server parses and optimizes them for every command. All other documents
-// are changed by compare-and-set, see compare_and_set.go.
+// This file has the commands for the common case of an exclusive lock. Each command applies a
+// transition without a read, to a document that this package wrote. The pipelines are short,
+// because the server parses and optimizes them for every command. All other documents are changed
+// by compare-and-set, see compare_and_set.go.
 //
-// These are the costs of one Enter and its Leave, in commands and in minimal writes. One
-// minimal write is the time for a durable update of a number. The costs were measured in
-// one run on a replica set of three (4.4, an unoptimized build):
+// These are the costs of one Enter and its Leave, in commands and in minimal writes. One minimal
+// write is the time for a durable update of a number. The costs were measured in one run on a
+// replica set of three (4.4, an unoptimized build):
 //   - 16 contenders: 2 commands and 2.7 minimal writes; by compare-and-set 8.4 commands and
 //     3.8 minimal writes;
 //   - 64 contenders: 2 commands and 4.2 minimal writes; by compare-and-set 12 commands and
@@ -26,8 +26,8 @@ import (
 //   - one contender: 2 commands and 3.0 minimal writes; by compare-and-set 4 commands and
 //     2.8 minimal writes.
 
-// work is the field in which a pipeline stores intermediate values. The last stage of the
-// pipeline removes the field.
+// work is the field in which a pipeline stores intermediate values. The last stage of the pipeline
+// removes the field.
 const work = "__q"
 
 // worked returns the expression for an intermediate value of an earlier stage.
@@ -42,8 +42,8 @@ func setting(values bson.D) bson.D {
 	return call("$set", set)
 }
 
-// when returns a conditional assignment. If the condition is true, the field is set to the
-// value. Otherwise the field stays unchanged.
+// when returns a conditional assignment. If the condition is true, the field is set to the value.
+// Otherwise the field stays unchanged.
 func when(condition any, field string, value any) bson.E {
 	return bson.E{Key: field, Value: choose(condition, value, "$"+field)}
 }
@@ -60,14 +60,14 @@ func entryOf(r catalog.Request) bson.D {
 	return entry
 }
 
-// grantLine returns [catalog.GrantLine] as an expression. The process id must not contain a
-// line break, see [catalog.OneLine].
+// grantLine returns [catalog.GrantLine] as an expression. The process id must not contain a line
+// break, see [catalog.OneLine].
 func grantLine(ts, fence, process any) bson.D {
 	return call("$concat", ts, " ", call("$toString", fence), " ", process, "\n")
 }
 
-// ours is the condition that a number is an int or a long. This package writes no other
-// types of numbers.
+// ours is the condition that a number is an int or a long. This package writes no other types of
+// numbers.
 var ours = bson.D{{Key: "$type", Value: bson.A{"int", "long"}}}
 
 // ourNumber is the condition that a field is an int or long within the two limits.
@@ -76,10 +76,9 @@ func ourNumber(least, most int64) bson.D {
 		bson.E{Key: "$gte", Value: least}, bson.E{Key: "$lte", Value: most})
 }
 
-// exclusive returns the conditions for a command on an exclusive lock. The fields that the
-// command uses must be valid. The lock must have at most one holder. Every waiter must be
-// valid and must not wait for a permit. The document must not meet any of the given
-// conditions.
+// exclusive returns the conditions for a command on an exclusive lock. The fields that the command
+// uses must be valid. The lock must have at most one holder. Every waiter must be valid and must
+// not wait for a permit. The document must not meet any of the given conditions.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -90,8 +89,8 @@ var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns conditions that every document of this package meets. The document must
-// also not meet any of the given conditions.
+// wellFormed returns conditions that every document of this package meets. The document must also
+// not meet any of the given conditions.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},
@@ -106,10 +105,10 @@ func wellFormed(name string, none bson.A) bson.D {
 	return filter
 }
 
-// notParticipants returns conditions that match an invalid element of sharers or waiters. A
-// valid element is a document with a session and a process. A condition on a field also
-// matches an array that contains a matching element, so isList excludes arrays. Expressions
-// are not used, because a server rejects $expr in an upsert.
+// notParticipants returns conditions that match an invalid element of sharers or waiters. A valid
+// element is a document with a session and a process. A condition on a field also matches an array
+// that contains a matching element, so isList excludes arrays. Expressions are not used, because a
+// server rejects $expr in an upsert.
 func notParticipants(field string, more ...bson.D) bson.A {
 	other := func(field, kind string) bson.D {
 		return call(field, call("$not", call("$type", kind)))
@@ -144,21 +143,21 @@ var (
 	hasWaiters = bson.D{{Key: "waiters", Value: isArray}, {Key: "waiters.0", Value: there}}
 )
 
-// nextIsOneLine is the condition that there is a waiter, and that the first waiter's process
-// id has no line break. grantLine cannot replace line breaks.
+// nextIsOneLine is the condition that there is a waiter, and that the first waiter's process id has
+// no line break. grantLine cannot replace line breaks.
 var nextIsOneLine = append(append(bson.D{}, hasWaiters...),
 	bson.E{Key: "waiters.0.process", Value: call("$not", call("$regex", "\n"))})
 
-// stateFree and stateHeld are the conditions that a lock is free, and that it is held. The
-// state must have a type that this package writes.
+// stateFree and stateHeld are the conditions that a lock is free, and that it is held. The state
+// must have a type that this package writes.
 var (
 	stateFree = bson.E{Key: "state", Value: append(append(bson.D{}, ours...),
 		bson.E{Key: "$lte", Value: int32(0)}, bson.E{Key: "$gte", Value: int32(0)})}
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry returns the command that enters r. The lock may be free without waiters, or
-// held exclusively. If the document is missing, the command inserts it.
+// shortEntry returns the command that enters r. The lock may be free without waiters, or held
+// exclusively. If the document is missing, the command inserts it.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, noWaiters...)
 	held := func(waiters bson.D) bson.D { return append(bson.D{stateHeld}, waiters...) }
@@ -181,8 +180,8 @@ func newcomer(ts bson.ObjectID) bson.D {
 // full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// enteringAlone returns the update that makes r the holder of a free lock, or adds r to the
-// queue of a held lock. If a session occurs twice, the queue stays unchanged.
+// enteringAlone returns the update that makes r the holder of a free lock, or adds r to the queue
+// of a held lock. If a session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	return bson.A{
@@ -211,9 +210,9 @@ func enteringAlone(r catalog.Request) bson.A {
 
 func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), int64(1)) }
 
-// shortDeparture returns the command that releases an exclusive lock. If there are waiters,
-// the command grants the lock to the first waiter, and stores the evidence with the grant.
-// If the first waiter requests a shared lock, the command does not match.
+// shortDeparture returns the command that releases an exclusive lock. If there are waiters, the
+// command grants the lock to the first waiter, and stores the evidence with the grant. If the first
+// waiter requests a shared lock, the command does not match.
 func shortDeparture(s catalog.Session, evidence string) modification {
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
@@ -230,8 +229,8 @@ func shortDeparture(s catalog.Session, evidence string) modification {
 	}
 }
 
-// shortEviction is shortDeparture for the eviction of a holder. The document must still
-// contain the holder's process and the watched lease renewal.
+// shortEviction is shortDeparture for the eviction of a holder. The document must still contain the
+// holder's process and the watched lease renewal.
 func shortEviction(dead catalog.Holder, evidence string) modification {
 	m := shortDeparture(dead.Session, evidence)
 	for i, e := range m.filter {
@@ -243,8 +242,7 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 	return m
 }
 
-// leavingAlone returns the update that grants the lock to the first waiter, or frees the
-// lock.
+// leavingAlone returns the update that grants the lock to the first waiter, or frees the lock.
 func leavingAlone(evidence string) bson.A {
 	value := any("$$REMOVE")
 	if evidence != "" {
@@ -284,8 +282,8 @@ func withoutFirst() bson.E {
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }
 
 // watched returns the condition that the lease of an exclusive holder still has the number
-// h.Renewal. If that number is zero, watched returns nil. The document must contain no other
-// lease, because a renewal by an exclusive holder removes all other leases.
+// h.Renewal. If that number is zero, watched returns nil. The document must contain no other lease,
+// because a renewal by an exclusive holder removes all other leases.
 func watched(h catalog.Holder) bson.D {
 	if h.Renewal == 0 {
 		return nil

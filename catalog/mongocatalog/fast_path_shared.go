@@ -10,9 +10,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// This file has the commands for the common cases of a lock with several holders: a reader
-// joins the readers, a permit is acquired or released, or the last holder leaves. These are
-// the costs of one Enter and its Leave, in commands and in minimal writes, see fast_path.go:
+// This file has the commands for the common cases of a lock with several holders: a reader joins
+// the readers, a permit is acquired or released, or the last holder leaves. These are the costs of
+// one Enter and its Leave, in commands and in minimal writes, see fast_path.go:
 //   - 16 readers: 2 commands and 2.4 minimal writes; by compare-and-set 17.6 commands and
 //     3.2 minimal writes;
 //   - 16 contenders for 4 permits: 2 commands and 2.2 minimal writes; by compare-and-set
@@ -28,9 +28,9 @@ func most(r catalog.Request) int {
 	return catalog.MaxHolders
 }
 
-// sharing returns the conditions that the document of a lock with several holders is well
-// formed. In mode Permit, every waiter must wait for a permit. The document must also not
-// meet any of the given conditions.
+// sharing returns the conditions that the document of a lock with several holders is well formed.
+// In mode Permit, every waiter must wait for a permit. The document must also not meet any of the
+// given conditions.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -89,9 +89,9 @@ func sharedEntry(r catalog.Request, how catalog.EnterMode) modification {
 	return modification{filter: filter, update: enteringShared(r, waits), upsert: true}
 }
 
-// enteringShared returns the update that makes r a holder if there is room, and otherwise a
-// waiter. If a session occurs twice, or the first sharer is not the holder in the top-level
-// fields, the holders and waiters stay unchanged.
+// enteringShared returns the update that makes r a holder if there is room, and otherwise a waiter.
+// If a session occurs twice, or the first sharer is not the holder in the top-level fields, the
+// holders and waiters stay unchanged.
 func enteringShared(r catalog.Request, waits bool) bson.A {
 	free, gets, fence := worked("free"), worked("gets"), worked("fence")
 	set := bson.D{
@@ -134,9 +134,9 @@ func enteringShared(r catalog.Request, waits bool) bson.A {
 	}
 }
 
-// sharedDeparture returns the command that removes a holder. In mode Permit, the command
-// grants the permit to the first waiter. In mode Shared, it grants nothing: the lock stays
-// held by the other readers, or becomes free.
+// sharedDeparture returns the command that removes a holder. In mode Permit, the command grants the
+// permit to the first waiter. In mode Shared, it grants nothing: the lock stays held by the other
+// readers, or becomes free.
 func sharedDeparture(s catalog.Session, mode catalog.Mode) modification {
 	fine, limit := any(sharersConsistent()), any(absent)
 	next := append(append(bson.D{}, nextIsOneLine...),

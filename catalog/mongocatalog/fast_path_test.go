@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// The commands in fast_path.go change a lock without reading it first. They do not match a
-// lock that is shared, foreign, damaged, or free with waiters, or that has a full queue.
+// The commands in fast_path.go change a lock without reading it first. They do not match a lock
+// that is shared, foreign, damaged, or free with waiters, or that has a full queue.
 func TestShort_CommonCase_AndNothingElse(t *testing.T) {
 	t.Parallel()
 	me, other, reader := writer(1), writer(2), reader(3)

@@ -30,9 +30,9 @@ type grantStream struct {
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// returned contains the last value of the field grants of each lock, by lock name. The
-	// stream uses it to omit repeated grants, because an event of MongoDB 4.4 may contain the
-	// whole document, for example after a new waiter was queued.
+	// returned contains the last value of the field grants of each lock, by lock name. The stream uses
+	// it to omit repeated grants, because an event of MongoDB 4.4 may contain the whole document, for
+	// example after a new waiter was queued.
 	returned map[string]string
 }
 
@@ -69,9 +69,9 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 	return &grantStream{c: c, o: o, process: process, stream: stream, returned: map[string]string{}}, nil
 }
 
-// grantEvents returns the pipeline that selects two kinds of events: grants to the given
-// process, and the invalidation, which ends the stream. The event of a grant contains the
-// whole document (in 4.4) or the changed fields.
+// grantEvents returns the pipeline that selects two kinds of events: grants to the given process,
+// and the invalidation, which ends the stream. The event of a grant contains the whole document (in
+// 4.4) or the changed fields.
 func grantEvents(process string) bson.A {
 	granted := bson.D{
 		{Key: "$regex", Value: "^[0-9a-f]{24} [0-9]+ " + regexp.QuoteMeta(process) + "$"},
@@ -99,8 +99,8 @@ func grantEvents(process string) bson.A {
 
 var errStreamOver = errors.New("the change stream has ended")
 
-// Next is documented in [catalog.GrantStream]. While there are no events, it sends one
-// command per second, or one per CommandTimeout/2 if that is shorter.
+// Next is documented in [catalog.GrantStream]. While there are no events, it sends one command per
+// second, or one per CommandTimeout/2 if that is shorter.
 func (n *grantStream) Next(ctx context.Context) ([]catalog.Grant, error) {
 	for {
 		found, err := n.step(ctx)
@@ -136,8 +136,8 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants returns the grants to the stream's process in an event. If the last event of the
-// same lock had the same grants, it returns nil.
+// grants returns the grants to the stream's process in an event. If the last event of the same lock
+// had the same grants, it returns nil.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}

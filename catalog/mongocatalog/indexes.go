@@ -14,8 +14,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Error codes of the server. The first two mean that an index with the same keys exists, but
-// with another name or other options.
+// Error codes of the server. The first two mean that an index with the same keys exists, but with
+// another name or other options.
 const (
 	codeIndexOptionsConflict  = 85
 	codeIndexKeySpecsConflict = 86
@@ -23,31 +23,29 @@ const (
 	codeIndexNotFound         = 27
 )
 
-// An index describes an index for the queries of this package. The document of a free lock
-// still contains its last holder until it is pruned. The indexes on locks contain only the
-// locks with holders or waiters. So the cost of a query does not grow with the number of
-// free locks.
+// An index describes an index for the queries of this package. The document of a free lock still
+// contains its last holder until it is pruned. The indexes on locks contain only the locks with
+// holders or waiters. So the cost of a query does not grow with the number of free locks.
 //
-// An acquisition writes one index entry, and the release removes the entry. If a process
-// queues or shares the lock, it writes one more entry, and removes it when it leaves. A
-// grant to the next waiter writes one entry and removes one.
+// An acquisition writes one index entry, and the release removes the entry. If a process queues or
+// shares the lock, it writes one more entry, and removes it when it leaves. A grant to the next
+// waiter writes one entry and removes one.
 //
-// The indexes are partial and not sparse. A client with apiStrict (the Stable API of MongoDB
-// 5.0 and newer) can neither create nor use a sparse index (SERVER-53997, SERVER-94424).
-// Earlier versions of this package created sparse indexes.
+// The indexes are partial and not sparse. A client with apiStrict (the Stable API of MongoDB 5.0
+// and newer) can neither create nor use a sparse index (SERVER-53997, SERVER-94424). Earlier
+// versions of this package created sparse indexes.
 type index struct {
 	field string
 	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// once is set if an earlier version of this package created a sparse index on the field. A
-	// server before MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so there
-	// the sparse index stays in use. From 5.0 on both indexes can exist, and the sparse index
-	// is superfluous.
+	// once is set if an earlier version of this package created a sparse index on the field. A server
+	// before MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so there the sparse
+	// index stays in use. From 5.0 on both indexes can exist, and the sparse index is superfluous.
 	once bool
 }
 
-// indexesOn returns the required indexes of a collection. FerretDB v1 has no partial
-// indexes, so its indexes have no filter.
+// indexesOn returns the required indexes of a collection. FerretDB v1 has no partial indexes, so
+// its indexes have no filter.
 func indexesOn(collection string, s catalog.Server) []index {
 	switch {
 	case collection == catalog.PingsCollection:
@@ -68,13 +66,13 @@ func participantIndex(field string) index {
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. It sends two commands, one more for each missing
-// index, and two more to replace an index of an earlier version. After an error it continues
-// with the next index. It returns warnings even with an error.
+// Prepare is documented in [catalog.Pings]. It sends two commands, one more for each missing index,
+// and two more to replace an index of an earlier version. After an error it continues with the next
+// index. It returns warnings even with an error.
 //
-// An earlier version of this package created an index on process that includes the free
-// locks. Prepare drops this index and creates the present one. It drops no other index. If
-// another index prevents the creation, Prepare returns a warning.
+// An earlier version of this package created an index on process that includes the free locks.
+// Prepare drops this index and creates the present one. It drops no other index. If another index
+// prevents the creation, Prepare returns a warning.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -98,8 +96,8 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 }
 
 // MissingIndexes returns the shell commands for the indexes that Prepare would create in the
-// existing collections. It changes nothing on the server. After the first Hello, it sends
-// two commands.
+// existing collections. It changes nothing on the server. After the first Hello, it sends two
+// commands.
 func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -123,9 +121,9 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
-// SuperfluousIndexes returns the shell commands that drop the sparse indexes of earlier
-// versions of this package, if their replacements exist. It changes nothing on the server.
-// After the first Hello, it sends one command.
+// SuperfluousIndexes returns the shell commands that drop the sparse indexes of earlier versions of
+// this package, if their replacements exist. It changes nothing on the server. After the first
+// Hello, it sends one command.
 func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -216,15 +214,15 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// i.before(spec) reports whether spec describes the sparse index that an earlier version
-// created instead of i.
+// i.before(spec) reports whether spec describes the sparse index that an earlier version created
+// instead of i.
 func (i index) before(spec bson.Raw) bool {
 	sparse, _ := spec.Lookup("sparse").BooleanOK()
 	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
 }
 
-// i.outdated(spec) reports whether spec describes the unfiltered index that an earlier
-// version created instead of i.
+// i.outdated(spec) reports whether spec describes the unfiltered index that an earlier version
+// created instead of i.
 func (i index) outdated(spec bson.Raw) bool {
 	named := text(spec, "name") == i.field+"_1"
 	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)

@@ -27,9 +27,9 @@ func up(fields ...string) bson.D {
 	return keys
 }
 
-// indexServer returns a server with the given indexes on the collection locks. The server
-// refuses to create an index that exists with other options. If denied is true, the server
-// also refuses to drop an index.
+// indexServer returns a server with the given indexes on the collection locks. The server refuses
+// to create an index that exists with other options. If denied is true, the server also refuses to
+// drop an index.
 func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	t.Helper()
 	failed := func(code int32) bson.D {
@@ -71,9 +71,9 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Prepare creates partial indexes, which leave out the free locks without waiters. It
-// replaces only the index process_1 of an earlier version, because that index contains free
-// locks. It does not change the indexes of an operator.
+// Prepare creates partial indexes, which leave out the free locks without waiters. It replaces only
+// the index process_1 of an earlier version, because that index contains free locks. It does not
+// change the indexes of an operator.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -144,8 +144,8 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	}
 }
 
-// indexChanges lists the created and the dropped indexes. It marks an index that contains
-// free locks.
+// indexChanges lists the created and the dropped indexes. It marks an index that contains free
+// locks.
 func indexChanges(sent []bson.Raw) string {
 	var changes []string
 	for _, command := range sent {
@@ -166,8 +166,8 @@ func indexChanges(sent []bson.Raw) string {
 	return strings.Join(changes, ", ")
 }
 
-// SuperfluousIndexes lists a sparse index of an earlier version only if the partial index
-// that replaces it exists. It never lists an index that an operator created.
+// SuperfluousIndexes lists a sparse index of an earlier version only if the partial index that
+// replaces it exists. It never lists an index that an operator created.
 func TestCatalog_SuperfluousIndexes(t *testing.T) {
 	t.Parallel()
 	there := bson.D{e("$exists", true)}

@@ -20,10 +20,9 @@ func onLock(op catalog.Op, name string) operation {
 	return on(catalog.LocksCollection, "find, insert, update", string(op), name)
 }
 
-// Apply is documented in [catalog.Locks]. It can apply every transition by compare-and-set.
-// For Enter, Leave, Evict, SeedFence and Renew, it first sends a single command without a
-// read, if the server supports such a command. If the command matches no document, Apply
-// uses compare-and-set.
+// Apply is documented in [catalog.Locks]. It can apply every transition by compare-and-set. For
+// Enter, Leave, Evict, SeedFence and Renew, it first sends a single command without a read, if the
+// server supports such a command. If the command matches no document, Apply uses compare-and-set.
 func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -70,8 +69,8 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	return l, grants, err
 }
 
-// fast sends the single command for a transition. If the command matches no document, fast
-// applies the transition by compare-and-set.
+// fast sends the single command for a transition. If the command matches no document, fast applies
+// the transition by compare-and-set.
 func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catalog.Transition) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -91,8 +90,8 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 // claim is Enter with [catalog.TryPlain]. It sends one command.
 func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
-	// A unique index of another program may reject the document. Then waiting does not help,
-	// so the caller gets the server's error, which names the index.
+	// A unique index of another program may reject the document. Then waiting does not help, so the
+	// caller gets the server's error, which names the index.
 	if index, ok := duplicateKey(err); ok && index == idIndex {
 		return catalog.Lock{}, o.wrap(catalog.ErrNotFree)
 	}
@@ -102,10 +101,9 @@ func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (ca
 	return o.understand(doc)
 }
 
-// enter sends the command of fastEntry. If that command did not enter the session, enter
-// applies the transition by compare-and-set. For example, the command does not enter a
-// reader that must wait. It also fails if another contender inserts the document at the same
-// time.
+// enter sends the command of fastEntry. If that command did not enter the session, enter applies
+// the transition by compare-and-set. For example, the command does not enter a reader that must
+// wait. It also fails if another contender inserts the document at the same time.
 func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t transition.Enter) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {
@@ -128,9 +126,9 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 	return l, grants, err
 }
 
-// fastEntry returns the single command for the common case of an Enter, and reports whether
-// there is such a command. If the command cannot enter r, it does not change the document.
-// It then fails with DuplicateKey, or returns a document without r.
+// fastEntry returns the single command for the common case of an Enter, and reports whether there
+// is such a command. If the command cannot enter r, it does not change the document. It then fails
+// with DuplicateKey, or returns a document without r.
 func fastEntry(s catalog.Server, r catalog.Request, how catalog.EnterMode) (modification, bool) {
 	switch {
 	case r.Mode == catalog.Exclusive && how != catalog.Queue:
@@ -149,11 +147,10 @@ func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised completes an acquisition by r. The argument doc is the document after the
-// acquisition. If the fence is below transition.Seeded, raised sets the fence to the
-// server's time in milliseconds. The fence is then larger than every fence in an earlier
-// document of the lock that was deleted. If raised returns an error, r may hold the lock, so
-// the outcome of the acquisition is unknown.
+// raised completes an acquisition by r. The argument doc is the document after the acquisition. If
+// the fence is below transition.Seeded, raised sets the fence to the server's time in milliseconds.
+// The fence is then larger than every fence in an earlier document of the lock that was deleted. If
+// raised returns an error, r may hold the lock, so the outcome of the acquisition is unknown.
 func (c *Catalog) raised(
 	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
 ) (_ catalog.Lock, err error) {
@@ -186,10 +183,10 @@ func (c *Catalog) entered(l catalog.Lock) {
 	c.used.note(l.Name, use{mode: l.Mode, waiters: len(l.Waiters) > 0})
 }
 
-// leave sends the command that fits the recorded use of the lock. If the lock has waiters
-// that are not recorded, leave sends a second command. If no document matches, leave applies
-// the transition by compare-and-set. This happens, for example, if the session is a waiter,
-// if a leaving reader lets waiters become holders, or if another program wrote the document.
+// leave sends the command that fits the recorded use of the lock. If the lock has waiters that are
+// not recorded, leave sends a second command. If no document matches, leave applies the transition
+// by compare-and-set. This happens, for example, if the session is a waiter, if a leaving reader
+// lets waiters become holders, or if another program wrote the document.
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
@@ -218,8 +215,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	return catalog.Lock{}, grants, nil
 }
 
-// fresh returns the grants that a command made, from the document that the command returned.
-// If the fence exceeds its limit, the document is malformed and fresh returns nil.
+// fresh returns the grants that a command made, from the document that the command returned. If the
+// fence exceeds its limit, the document is malformed and fresh returns nil.
 func fresh(doc bson.Raw) []catalog.Grant {
 	l, _ := catalog.ParseLock(doc)
 	ms, _ := doc.Lookup("now").DateTimeOK()
@@ -233,9 +230,9 @@ func fresh(doc bson.Raw) []catalog.Grant {
 	return grants
 }
 
-// A use is the mode of a lock and the presence of waiters, as this process last read them.
-// It selects the first command of a release. If the use has changed since, the command
-// matches no document.
+// A use is the mode of a lock and the presence of waiters, as this process last read them. It
+// selects the first command of a release. If the use has changed since, the command matches no
+// document.
 type use struct {
 	mode    catalog.Mode
 	waiters bool
@@ -277,9 +274,9 @@ func (o operation) understand(doc bson.Raw) (catalog.Lock, error) {
 	return l, nil
 }
 
-// Read is documented in [catalog.Locks]. It sends one command. If the server is not known
-// yet, it first calls Hello. The read concern is linearizable on a replica set, and majority
-// on any other server.
+// Read is documented in [catalog.Locks]. It sends one command. If the server is not known yet, it
+// first calls Hello. The read concern is linearizable on a replica set, and majority on any other
+// server.
 func (c *Catalog) Read(ctx context.Context, name string) (catalog.Lock, error) {
 	o := onLock(catalog.OpRead, name)
 	s, err := c.known(ctx)
@@ -320,8 +317,8 @@ func matched(reply bson.Raw) int {
 	return int(n)
 }
 
-// PruneLocks is documented in [catalog.Pings]. It sends one read and one delete. The delete
-// matches a document only if its state, session and rev have not changed since the read.
+// PruneLocks is documented in [catalog.Pings]. It sends one read and one delete. The delete matches
+// a document only if its state, session and rev have not changed since the read.
 func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 	pruned int, next string, err error,
 ) {
@@ -349,8 +346,8 @@ func (c *Catalog) PruneLocks(ctx context.Context, before time.Time, after string
 	return matched(reply), next, nil
 }
 
-// unused is the condition that the document of a free lock has not been written since the
-// read of s and rev.
+// unused is the condition that the document of a free lock has not been written since the read of s
+// and rev.
 func unused(s catalog.Session, rev int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: s.Name}, {Key: "ts", Value: s.TS}, {Key: "rev", Value: rev},

@@ -26,22 +26,22 @@ const (
 
 // Options are the settings of a Catalog. The zero value is usable.
 type Options struct {
-	// Database is the name of the database that contains the collections locks and lockpings;
-	// default "config".
+	// Database is the name of the database that contains the collections locks and lockpings; default
+	// "config".
 	Database string
 	// CommandTimeout is the time limit of every command; default 5 s.
 	CommandTimeout time.Duration
-	// PingTime stores the shard's clock at the latest ping. Behind a mongos, Snapshots uses
-	// this time instead of the clock of the mongos. All catalogs of a process should share one
-	// PingTime. The default is a new PingTime.
+	// PingTime stores the shard's clock at the latest ping. Behind a mongos, Snapshots uses this time
+	// instead of the clock of the mongos. All catalogs of a process should share one PingTime. The
+	// default is a new PingTime.
 	PingTime *PingTime
-	// Viewer is set for a process that does not ping and makes no decisions about locks.
-	// Behind a mongos, the ServerTime of its snapshots is the clock of the mongos.
+	// Viewer is set for a process that does not ping and makes no decisions about locks. Behind a
+	// mongos, the ServerTime of its snapshots is the clock of the mongos.
 	Viewer bool
 }
 
-// A PingTime stores the server's clock at the latest ping of this process. The zero value is
-// ready to use. A PingTime is safe for concurrent use.
+// A PingTime stores the server's clock at the latest ping of this process. The zero value is ready
+// to use. A PingTime is safe for concurrent use.
 type PingTime struct{ ms atomic.Int64 }
 
 func (p *PingTime) set(t time.Time) { p.ms.Store(t.UnixMilli()) }
@@ -55,8 +55,8 @@ func (p *PingTime) at() time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// A Catalog is the store in a MongoDB database. It is safe for concurrent use. The caller of
-// New owns the client.
+// A Catalog is the store in a MongoDB database. It is safe for concurrent use. The caller of New
+// owns the client.
 type Catalog struct {
 	database string
 	timeout  time.Duration
@@ -105,9 +105,9 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 	}, nil
 }
 
-// begin returns the context of a command. The context ends after the timeout. If session is
-// not nil, the command joins the session's transaction. If session is nil, the command joins
-// no transaction, even if ctx carries a session. If ctx is done, begin returns an error.
+// begin returns the context of a command. The context ends after the timeout. If session is not
+// nil, the command joins the session's transaction. If session is nil, the command joins no
+// transaction, even if ctx carries a session. If ctx is done, begin returns an error.
 func (c *Catalog) begin(ctx context.Context, session *mongo.Session) (
 	context.Context, context.CancelFunc, error,
 ) {
@@ -153,8 +153,8 @@ func (c *Catalog) reply(ctx context.Context, o operation, command bson.D) (
 	return reply, nil
 }
 
-// modify sends one findAndModify and returns the document after the change. If no document
-// matched, it returns nil.
+// modify sends one findAndModify and returns the document after the change. If no document matched,
+// it returns nil.
 func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson.Raw, error) {
 	command := m.command(o.collection)
 	if o.session != nil {
@@ -171,8 +171,8 @@ func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson
 	return doc, nil
 }
 
-// rows reads a cursor. Each command of the cursor has its own time limit. The first error
-// ends the read and stays in err.
+// rows reads a cursor. Each command of the cursor has its own time limit. The first error ends the
+// read and stays in err.
 type rows struct {
 	c      *Catalog
 	o      operation

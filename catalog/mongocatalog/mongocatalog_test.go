@@ -56,8 +56,8 @@ func failure(code int32, text string) func(bson.Raw) bson.D {
 	}
 }
 
-// store returns a store that uses a fake server. If limit is zero, the command timeout is
-// one minute.
+// store returns a store that uses a fake server. If limit is zero, the command timeout is one
+// minute.
 func store(t *testing.T, s *fakeServer, limit time.Duration) *mongocatalog.Catalog {
 	t.Helper()
 	opts := mongocatalog.Options{CommandTimeout: cmp.Or(limit, time.Minute)}
@@ -148,8 +148,8 @@ func TestCatalog_Acquire_IsOneCommandWhateverTheURISays(t *testing.T) { // E9, E
 	}
 }
 
-// If the server does not reply to a write, the outcome is unknown, and the store does not
-// send the write again.
+// If the server does not reply to a write, the outcome is unknown, and the store does not send the
+// write again.
 func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -169,8 +169,8 @@ func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 }
 
 // writing returns the answers of a fake server. The server answers each write with reply. It
-// answers a read of the lock "waited" with a free lock that has a waiter, and any other read
-// with a held lock.
+// answers a read of the lock "waited" with a free lock that has a waiter, and any other read with a
+// held lock.
 func writing(reply bson.D) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		switch {
@@ -236,8 +236,8 @@ func TestCatalog_Acquire_Replies(t *testing.T) {
 	}
 }
 
-// If a document becomes too large for the server, the write is not applied. The error names
-// the cause.
+// If a document becomes too large for the server, the write is not applied. The error names the
+// cause.
 func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int32{10334, 17419, 17420} {

@@ -30,8 +30,8 @@ var (
 	of90 = append(of82, driver.NoWritesPerformed)
 )
 
-// A client that Dial creates sends each write once, even if an overloaded server refuses
-// the write. The error is ErrUnavailable, because the write was not applied.
+// A client that Dial creates sends each write once, even if an overloaded server refuses the write.
+// The error is ErrUnavailable, because the write was not applied.
 func TestDial_Overloaded_EveryWriteIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name := range catalogtest.Writes(memcatalog.New(memcatalog.Options{}), request()) {
@@ -58,9 +58,9 @@ func writesIn(s *fakeServer) (n int) {
 	return n
 }
 
-// If an application passes its own client to New, the client may repeat a write that an
-// overloaded server refused. The write is applied at most once, and the store returns the
-// error of the last try.
+// If an application passes its own client to New, the client may repeat a write that an overloaded
+// server refused. The write is applied at most once, and the store returns the error of the last
+// try.
 func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -96,8 +96,8 @@ func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 	}
 }
 
-// The application name of a client ends with its purpose, such as "heartbeat". If the name
-// would become too long, the purpose is left out.
+// The application name of a client ends with its purpose, such as "heartbeat". If the name would
+// become too long, the purpose is left out.
 func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	t.Parallel()
 	long := "a name of 120 bytes " + string(make([]byte, 100))
@@ -116,9 +116,8 @@ func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	}
 }
 
-// If an overloaded server refuses a command in a transaction, the error matches
-// ErrUnavailable and wraps the error of the driver. The same applies if the server has too
-// many open transactions.
+// If an overloaded server refuses a command in a transaction, the error matches ErrUnavailable and
+// wraps the error of the driver. The same applies if the server has too many open transactions.
 func TestOutcome_OverloadedInTransaction_IsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []mongo.CommandError{{Code: 463, Message: "no", Labels: of90},

@@ -40,8 +40,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: reported && !updated}, nil
 }
 
-// refused returns the result of a ping that matched no document. It reads the document to
-// find the reason.
+// refused returns the result of a ping that matched no document. It reads the document to find the
+// reason.
 func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {
@@ -57,8 +57,8 @@ func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat)
 	return catalog.Pinged{Ping: p}, nil
 }
 
-// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB, it first reads
-// the server's clock if the change sets a date in a subdocument.
+// ApplyPing is documented in [catalog.Pings]. It sends one command. On FerretDB, it first reads the
+// server's clock if the change sets a date in a subdocument.
 func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	process := t.On()
 	o := onPing(string(t.Op()), process)
@@ -83,12 +83,12 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	return err
 }
 
-// heldBatch is the batch size of Held. It is so large that only the server's limit of 16 MiB
-// ends a batch.
+// heldBatch is the batch size of Held. It is so large that only the server's limit of 16 MiB ends a
+// batch.
 const heldBatch = 100_000
 
-// Held is documented in [catalog.Pings]. It sends one command per 16 MiB of documents, which
-// is about 100,000 locks.
+// Held is documented in [catalog.Pings]. It sends one command per 16 MiB of documents, which is
+// about 100,000 locks.
 func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSession, error) {
 	o := reading("read the locks of", process)
 	s, err := c.known(ctx)
@@ -112,8 +112,8 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	return sessions, nil
 }
 
-// find calls the given function with every document that matches the filter. A document is
-// valid only during the call.
+// find calls the given function with every document that matches the filter. A document is valid
+// only during the call.
 func (c *Catalog) find(
 	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
 	find *options.FindOptionsBuilder, collect func(raw bson.Raw),

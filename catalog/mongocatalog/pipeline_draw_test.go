@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/catalogtest"
 )
 
-// The functions in this file draw random transitions and random lock documents. They draw
-// documents of this package, documents of other programs, and damaged documents.
+// The functions in this file draw random transitions and random lock documents. They draw documents
+// of this package, documents of other programs, and damaged documents.
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -46,8 +46,8 @@ func drawRenewal(t *rapid.T, n byte) transition.Renew {
 	return renew(n, number, twin == 0)
 }
 
-// document draws a lock document, or nil. If plain is true, this package could have
-// written the document.
+// document draws a lock document, or nil. If plain is true, this package could have written the
+// document.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
 	if kind == 0 {
@@ -102,8 +102,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// participants draws an array of holders or waiters. If the parameter first is not zero,
-// it is usually the session number of the first element.
+// participants draws an array of holders or waiters. If the parameter first is not zero, it is
+// usually the session number of the first element.
 func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {
@@ -141,8 +141,8 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	return list
 }
 
-// foreign changes a participant in a way in which another program can change it. The
-// participant stays valid.
+// foreign changes a participant in a way in which another program can change it. The participant
+// stays valid.
 func foreign(t *rapid.T, element bson.D) bson.D {
 	switch rapid.IntRange(0, 8).Draw(t, "foreign") {
 	case 0:
@@ -163,8 +163,7 @@ func foreign(t *rapid.T, element bson.D) bson.D {
 	return element
 }
 
-// damaged returns the document without a required field, or with invalid values in some
-// fields.
+// damaged returns the document without a required field, or with invalid values in some fields.
 func damaged(t *rapid.T, doc bson.D) bson.D {
 	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
 		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})

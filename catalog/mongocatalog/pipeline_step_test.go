@@ -17,8 +17,8 @@ type form struct {
 	pipeline bson.A
 }
 
-// short returns the forms of a transition. It returns nil if the transition needs more
-// than one command.
+// short returns the forms of a transition. It returns nil if the transition needs more than one
+// command.
 func short(t catalog.Transition) []form {
 	of := func(filter bson.D, pipeline bson.A) form { return form{filter, pipeline} }
 	switch t := t.(type) {

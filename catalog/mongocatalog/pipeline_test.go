@@ -19,8 +19,8 @@ import (
 // A step is a transition of the lock "x".
 type step = catalog.Transition
 
-// A runner applies a filter and a pipeline to a document, which may be nil. It returns the
-// changed document, whether the filter matched, and the time of the server's clock.
+// A runner applies a filter and a pipeline to a document, which may be nil. It returns the changed
+// document, whether the filter matched, and the time of the server's clock.
 type runner func(doc bson.D, filter bson.D, pipeline bson.A, upsert bool) (
 	after bson.D, ok bool, now time.Time, err error)
 
@@ -39,10 +39,10 @@ func evaluated(doc, filter bson.D, pipeline bson.A, upsert bool) (bson.D, bool, 
 	return after, true, now, err
 }
 
-// check executes a transition by each of its forms, which are single commands. A form that
-// changes the document must have the same result as package transition. If plain is true,
-// the documents must be equal field by field. Otherwise only the parsed documents must be
-// equal. check returns the changed document and the number of forms that changed it.
+// check executes a transition by each of its forms, which are single commands. A form that changes
+// the document must have the same result as package transition. If plain is true, the documents
+// must be equal field by field. Otherwise only the parsed documents must be equal. check returns
+// the changed document and the number of forms that changed it.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -73,10 +73,9 @@ func check(t interface {
 	return after, done
 }
 
-// In a lock with several holders, the fields who, why, when and takeoverMS are copies of the
-// first holder's fields. If another program changed a copy, package transition restores it,
-// but a single command does not. asMirrored removes this difference from the expected
-// document.
+// In a lock with several holders, the fields who, why, when and takeoverMS are copies of the first
+// holder's fields. If another program changed a copy, package transition restores it, but a single
+// command does not. asMirrored removes this difference from the expected document.
 func asMirrored(before, want, got bson.D) bson.D {
 	if field(before, "sharers") == nil {
 		return want
@@ -106,8 +105,8 @@ func field(doc bson.D, name string) any {
 	return nil
 }
 
-// asRuled reports whether two documents are equal field by field. If bytes is false, it
-// also accepts documents with the same parsed lock.
+// asRuled reports whether two documents are equal field by field. If bytes is false, it also
+// accepts documents with the same parsed lock.
 func asRuled(want, got bson.D, bytes bool) bool {
 	if text(want) == text(got) || bytes {
 		return text(want) == text(got)
@@ -230,9 +229,8 @@ func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
 	}
 }
 
-// If a queue has one free place, the next request enters the queue with a single command. A
-// reader behind an exclusive holder needs more commands. A full queue refuses requests in
-// every mode.
+// If a queue has one free place, the next request enters the queue with a single command. A reader
+// behind an exclusive holder needs more commands. A full queue refuses requests in every mode.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	t.Parallel()
 	for mode, limit := range map[catalog.Mode]int32{
@@ -291,8 +289,8 @@ func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	}
 }
 
-// The command that acquires a free lock matches exactly the valid documents of free locks
-// without waiters and sharers.
+// The command that acquires a free lock matches exactly the valid documents of free locks without
+// waiters and sharers.
 func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	t.Parallel()
 	taken := 0
@@ -334,8 +332,8 @@ func walk(t *rapid.T, run runner) {
 	}
 }
 
-// On documents that this package writes, each form of a transition has the same result as
-// package transition. The test fails if one of the forms was never used.
+// On documents that this package writes, each form of a transition has the same result as package
+// transition. The test fails if one of the forms was never used.
 func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	done := map[string]int{}
@@ -352,8 +350,8 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 	}
 }
 
-// Random transitions change a lock that is free at first. The map done counts, for each kind
-// of command, how often it changed the document.
+// Random transitions change a lock that is free at first. The map done counts, for each kind of
+// command, how often it changed the document.
 func live(t *rapid.T, run runner, steps int, done map[string]int) {
 	doc := bson.D{e("_id", "x"), e("state", int32(0))}
 	for range steps {
@@ -391,8 +389,8 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 	})
 }
 
-// The single command that evicts a holder with an expired lease matches only if the lease
-// has not been renewed meanwhile.
+// The single command that evicts a holder with an expired lease matches only if the lease has not
+// been renewed meanwhile.
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D

@@ -11,8 +11,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A product is a server with MongoDB's protocol that is not MongoDB. This package recognizes
-// a product by its replies or its host names, unless a tunnel hides both.
+// A product is a server with MongoDB's protocol that is not MongoDB. This package recognizes a
+// product by its replies or its host names, unless a tunnel hides both.
 type product struct {
 	name  string
 	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)
@@ -37,8 +37,8 @@ var (
 		why: "it answers like a mongos but is not one, and the guarantees of MongoDB that locks rely " +
 			"on were never checked there",
 	}
-	// products lists the known products. A product with a longer host suffix comes first,
-	// because productAt returns the first match.
+	// products lists the known products. A product with a longer host suffix comes first, because
+	// productAt returns the first match.
 	products = []*product{vCore, amazonDocumentDB, cosmosDB}
 )
 
@@ -46,12 +46,12 @@ func refusal(name, why string) error {
 	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
 }
 
-// productOf returns the product that sent the replies to buildInfo and hello. For MongoDB
-// and FerretDB it returns nil.
+// productOf returns the product that sent the replies to buildInfo and hello. For MongoDB and
+// FerretDB it returns nil.
 //
-// Cosmos DB marks its replies with a field _t. DocumentDB on PostgreSQL, for example in
-// Azure, reports its versions in the field "internal" of hello. Amazon DocumentDB lists its
-// hosts in hello, like every replica set.
+// Cosmos DB marks its replies with a field _t. DocumentDB on PostgreSQL, for example in Azure,
+// reports its versions in the field "internal" of hello. Amazon DocumentDB lists its hosts in
+// hello, like every replica set.
 func productOf(info, hello bson.Raw) *product {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
@@ -76,8 +76,7 @@ func productOf(info, hello bson.Raw) *product {
 	return nil
 }
 
-// productAt returns the product to which one of the hosts belongs, or nil. A host may have a
-// port.
+// productAt returns the product to which one of the hosts belongs, or nil. A host may have a port.
 func productAt(hosts []string) *product {
 	for _, p := range products {
 		for _, end := range p.hosts {
@@ -96,8 +95,7 @@ func hostEnds(host, end string) bool {
 	return strings.HasSuffix(strings.ToLower(strings.TrimSuffix(host, ".")), end)
 }
 
-// supportedHosts returns an error if a host belongs to an unsupported product. It does no
-// I/O.
+// supportedHosts returns an error if a host belongs to an unsupported product. It does no I/O.
 func supportedHosts(hosts []string) error {
 	if p := productAt(hosts); p != nil {
 		return refusal(p.name, p.why)
@@ -105,8 +103,7 @@ func supportedHosts(hosts []string) error {
 	return nil
 }
 
-// hostsOf returns the hosts of a connection string. For mongodb+srv, it returns the DNS
-// name.
+// hostsOf returns the hosts of a connection string. For mongodb+srv, it returns the DNS name.
 func hostsOf(uri string) []string {
 	_, rest, _ := strings.Cut(uri, "://")
 	rest = rest[strings.LastIndex(rest, "@")+1:]
@@ -115,8 +112,8 @@ func hostsOf(uri string) []string {
 	return strings.Split(rest, ",")
 }
 
-// supportedProduct returns an error if the product or the version of a server other than
-// MongoDB is not supported. For MongoDB it returns nil, and [Supported] checks the version.
+// supportedProduct returns an error if the product or the version of a server other than MongoDB is
+// not supported. For MongoDB it returns nil, and [Supported] checks the version.
 func supportedProduct(s catalog.Server) error {
 	for _, p := range products {
 		if s.Product == p.name {

@@ -51,9 +51,8 @@ type unread struct{}
 
 func isOperators(d bson.D) bool { return len(d) > 0 && strings.HasPrefix(d[0].Key, "$") }
 
-// reached returns the values at a path. If a value on the path is an array, the next name
-// can be an index of the array or a field of its documents. Then reached returns the
-// values of both.
+// reached returns the values at a path. If a value on the path is an array, the next name can be an
+// index of the array or a field of its documents. Then reached returns the values of both.
 func reached(v any, path []string) []any {
 	if len(path) == 0 {
 		return []any{v}
@@ -84,8 +83,8 @@ func stepped(v any, path []string) []any {
 	return reached(v, path[1:])
 }
 
-// anyOf reports whether the condition holds for one of the values, or for an element of an
-// array among the values.
+// anyOf reports whether the condition holds for one of the values, or for an element of an array
+// among the values.
 func anyOf(found []any, is func(any) bool) bool {
 	return slices.ContainsFunc(found, func(v any) bool {
 		list, ok := v.(bson.A)

@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// ownStore returns a store in a database named distlock. Unlike the database named config,
-// it supports change streams.
+// ownStore returns a store in a database named distlock. Unlike the database named config, it
+// supports change streams.
 func ownStore(t *testing.T, s *fakeServer) *mongocatalog.Catalog {
 	t.Helper()
 	return assert.Value(mongocatalog.New(s.client(t),
@@ -58,9 +58,8 @@ func TestCatalog_Enter_DuplicateKey_ReadsTheDocument(t *testing.T) {
 	}
 }
 
-// If other writers change the document before each write of Enter, Enter returns when the
-// context of its caller ends. The error does not match ErrUnknownOutcome, because no write
-// is pending.
+// If other writers change the document before each write of Enter, Enter returns when the context
+// of its caller ends. The error does not match ErrUnknownOutcome, because no write is pending.
 func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -82,9 +81,8 @@ func TestCatalog_Enter_AlwaysRefused_GivesUp(t *testing.T) {
 	assert.Equal(t, reads.Load(), 3, "ended at read %d, want %d")
 }
 
-// If a lock document was deleted, Enter takes the fence of the new document from a clock.
-// Behind a mongos, it uses the clock of the mongos or the time of the latest ping,
-// whichever is later.
+// If a lock document was deleted, Enter takes the fence of the new document from a clock. Behind a
+// mongos, it uses the clock of the mongos or the time of the latest ping, whichever is later.
 func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) {
 	t.Parallel()
 	const router, shard = 5, 1_800_000_000_000 // clocks in the fake replies to hello and to a ping
@@ -113,8 +111,8 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// Enter raises the fence of a new document with a second command. If this command fails,
-// the outcome of Enter is unknown.
+// Enter raises the fence of a new document with a second command. If this command fails, the
+// outcome of Enter is unknown.
 func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	t.Parallel()
 	var commands atomic.Int32
@@ -130,9 +128,9 @@ func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
 	}
 }
 
-// If the last release found no waiters, Leave first sends a plain update. If the lock now
-// has waiters, this update changes nothing, and Leave sends findAndModify. If the last
-// release found waiters, Leave sends only findAndModify.
+// If the last release found no waiters, Leave first sends a plain update. If the lock now has
+// waiters, this update changes nothing, and Leave sends findAndModify. If the last release found
+// waiters, Leave sends only findAndModify.
 func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	t.Parallel()
 	r := request()
@@ -175,8 +173,8 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	}
 }
 
-// Leave returns only the grants that its own command made. It does not return an older
-// grant that is still in the document.
+// Leave returns only the grants that its own command made. It does not return an older grant that
+// is still in the document.
 func TestCatalog_Leave_OlderGrant_IsNotReturned(t *testing.T) {
 	t.Parallel()
 	for _, now := range []bson.DateTime{5, 6} {
@@ -196,8 +194,8 @@ func TestCatalog_Leave_OlderGrant_IsNotReturned(t *testing.T) {
 	}
 }
 
-// stream returns the answers of a fake server. The server answers the command that opens a
-// change stream with the given events, and later reads with no events.
+// stream returns the answers of a fake server. The server answers the command that opens a change
+// stream with the given events, and later reads with no events.
 func stream(events ...any) func(bson.Raw) bson.D {
 	return func(command bson.Raw) bson.D {
 		batch := e("nextBatch", bson.A{})
@@ -221,8 +219,8 @@ func event(kind, name string, fields ...bson.E) bson.D {
 	return append(d, e("fullDocument", bson.D(fields)))
 }
 
-// A grant stream finds the grants of its process in both kinds of change events. MongoDB
-// 5.0 reports the changed fields, and MongoDB 4.4 reports the whole document.
+// A grant stream finds the grants of its process in both kinds of change events. MongoDB 5.0
+// reports the changed fields, and MongoDB 4.4 reports the whole document.
 func TestGrantStream_BothFormsOfEvent_ReturnOwnGrants(t *testing.T) {
 	t.Parallel()
 	lines := catalog.GrantLine(id(1), 8, "p.x") + catalog.GrantLine(id(2), 9, "p") + "damaged\n" +

@@ -6,9 +6,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// sessionsOf is the filter for the locks that the given process holds or waits for. Each
-// branch of the $or has an index. The first condition on state is the filter of the partial
-// index on process, so that the server can use this index.
+// sessionsOf is the filter for the locks that the given process holds or waits for. Each branch of
+// the $or has an index. The first condition on state is the filter of the partial index on process,
+// so that the server can use this index.
 func sessionsOf(process string) bson.D {
 	return either(
 		bson.D{{Key: "process", Value: process}, {Key: "state", Value: positive}},
@@ -29,8 +29,8 @@ func sessionFields(process string) bson.D {
 func whole() bson.E { return bson.E{Key: "$expr", Value: every(understood()...)} }
 
 // observation returns the pipeline that reads lock documents, the pings of their holders and
-// waiters, and the server's clock. Each lock document is in a subdocument, so that its
-// fields cannot conflict with the fields that the pipeline adds.
+// waiters, and the server's clock. Each lock document is in a subdocument, so that its fields
+// cannot conflict with the fields that the pipeline adds.
 func observation(which ...any) bson.A {
 	processes := call("$setUnion", bson.A{"$lock.process"},
 		each(array("$lock.sharers"), "$$p.process"), each(array("$lock.waiters"), "$$p.process"))
@@ -49,8 +49,8 @@ func matching(filter bson.D) bson.D { return call("$match", filter) }
 
 func among(field string, texts []string) bson.D { return call(field, call("$in", texts)) }
 
-// queued is the filter for the locks with waiters. The condition on the process lets the
-// server use an index.
+// queued is the filter for the locks with waiters. The condition on the process lets the server use
+// an index.
 func queued() bson.D { return call("waiters.process", there) }
 
 // heldOrFree is the filter of [catalog.Queues.HeldOrFree].
@@ -64,9 +64,9 @@ func heldOrFree(process string, names, always []string) bson.D {
 	return append(among("_id", names), bson.E{Key: "$or", Value: or})
 }
 
-// withoutTexts is a projection without the informational fields of waiters. The client needs
-// the other fields to detect a malformed document. A check on the server would cost more
-// than the rest of the query.
+// withoutTexts is a projection without the informational fields of waiters. The client needs the
+// other fields to detect a malformed document. A check on the server would cost more than the rest
+// of the query.
 var withoutTexts = bson.D{
 	{Key: "waiters.who", Value: int32(0)}, {Key: "waiters.why", Value: int32(0)},
 	{Key: "waiters.since", Value: int32(0)}, {Key: "waiters.takeoverMS", Value: int32(0)},

@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// systemDatabases lists the databases without change streams. They have transactions only on
-// a config server.
+// systemDatabases lists the databases without change streams. They have transactions only on a
+// config server.
 var systemDatabases = []string{"admin", "config", "local"}
 
 type build struct {
@@ -71,8 +71,8 @@ type answeredHello struct {
 // helloLasts is the time for which one Hello suffices to compute the server's clock.
 const helloLasts = 10 * time.Second
 
-// clock returns the server's clock, computed from the latest Hello. If that Hello is older
-// than helloLasts, clock sends a new Hello.
+// clock returns the server's clock, computed from the latest Hello. If that Hello is older than
+// helloLasts, clock sends a new Hello.
 func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
 	if s := c.server.Load(); s != nil {
 		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
@@ -102,10 +102,10 @@ func (c *Catalog) ListingTime() time.Time {
 	return c.router.at()
 }
 
-// seedTime returns the time for the first fence of a new document. Usually that is the
-// server's clock in s. A mongos does not report the shard's clock. So behind a mongos,
-// seedTime returns the later of two times: the shard's clock at the latest ping, and the
-// clock of the mongos at the latest Hello. Both times may be too early.
+// seedTime returns the time for the first fence of a new document. Usually that is the server's
+// clock in s. A mongos does not report the shard's clock. So behind a mongos, seedTime returns the
+// later of two times: the shard's clock at the latest ping, and the clock of the mongos at the
+// latest Hello. Both times may be too early.
 func (c *Catalog) seedTime(s catalog.Server) time.Time {
 	if s.Kind != catalog.Mongos {
 		return s.Time
@@ -168,15 +168,15 @@ func describe(b build, hello bson.Raw, database string) catalog.Server {
 	system := slices.Contains(systemDatabases, database)
 	replicated := s.Kind == catalog.ReplicaSet || s.Kind == catalog.Mongos
 	s.Transactions = replicated && (!system || s.ConfigServer)
-	// A config server that is not a shard has only system databases. On a config server that
-	// is a shard, the other databases have change streams.
+	// A config server that is not a shard has only system databases. On a config server that is a
+	// shard, the other databases have change streams.
 	s.ChangeStreams = replicated && !system
 	s.PipelineUpdates = s.Kind != catalog.FerretDB
 	return s
 }
 
-// wireVersion returns the MongoDB version that belongs to the wire version in hello. It is
-// used if the client is not allowed to send buildInfo.
+// wireVersion returns the MongoDB version that belongs to the wire version in hello. It is used if
+// the client is not allowed to send buildInfo.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
 	version := ""
@@ -206,8 +206,8 @@ func kindOf(b build, hello bson.Raw) catalog.Kind {
 	}
 }
 
-// primaryOf returns an identifier for the election term of a primary. If the server has no
-// terms, it returns an identifier of the server's process.
+// primaryOf returns an identifier for the election term of a primary. If the server has no terms,
+// it returns an identifier of the server's process.
 func primaryOf(hello bson.Raw) string {
 	if id, ok := hello.Lookup("electionId").ObjectIDOK(); ok {
 		version, _ := hello.Lookup("setVersion").AsInt64OK()
@@ -219,8 +219,8 @@ func primaryOf(hello bson.Raw) string {
 	return ""
 }
 
-// Supported returns nil if the server and the database are supported. Otherwise it returns
-// an error with the reason and an alternative. It does no I/O.
+// Supported returns nil if the server and the database are supported. Otherwise it returns an error
+// with the reason and an alternative. It does no I/O.
 func Supported(s catalog.Server, database string) error {
 	if err := supportedProduct(s); err != nil {
 		return err
@@ -242,8 +242,8 @@ func Supported(s catalog.Server, database string) error {
 	return nil
 }
 
-// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2". For a
-// part that is not a number, it returns zero.
+// version returns the first two numbers of a version such as "4.4.0-rc2" or "v1.24.2". For a part
+// that is not a number, it returns zero.
 func version(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(text, "v"), ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -265,8 +265,7 @@ func version(text string) (major, minor int) {
 // version, for example because the user lacks the privilege. It sends one command to a
 // config server of MongoDB 7. For every other server it does no I/O after the first Hello.
 //
-// Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2
-// on.
+// Source: dropDistLockCollections in set_feature_compatibility_version_command.cpp, from 6.2 on.
 func (c *Catalog) UpgradeDrops(ctx context.Context) (warning string) {
 	s, err := c.known(ctx)
 	if err != nil || !s.ConfigServer || c.database != DefaultDatabase {

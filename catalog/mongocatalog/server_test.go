@@ -38,8 +38,8 @@ func connect(t *testing.T) *mongo.Client {
 	return client
 }
 
-// database returns a new database and drops it at the end of the test. Writes wait for a
-// majority, because the store reads with read concern majority.
+// database returns a new database and drops it at the end of the test. Writes wait for a majority,
+// because the store reads with read concern majority.
 func database(t *testing.T, client *mongo.Client) *mongo.Database {
 	t.Helper()
 	db := client.Database("mongodlm_test_"+bson.NewObjectID().Hex(),
@@ -66,8 +66,8 @@ func TestCatalog_OnServer_DoesAsMemory(t *testing.T) {
 	catalogtest.RunDifferential(t, open(t, client), catalogtest.InMemory())
 }
 
-// On a real server, the pipelines have the same results as package transition. This test
-// can find a mistake that is in both the evaluator and the pipelines.
+// On a real server, the pipelines have the same results as package transition. This test can find a
+// mistake that is in both the evaluator and the pipelines.
 func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	client := connect(t)
@@ -85,8 +85,8 @@ func TestPipeline_OnServer_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	})
 }
 
-// served is a runner that uses a server. An additional stage of the pipeline returns the
-// time of the server.
+// served is a runner that uses a server. An additional stage of the pipeline returns the time of
+// the server.
 func served(ctx context.Context, locks *mongo.Collection, doc, filter bson.D, pipeline bson.A,
 	upsert bool) (after bson.D, ok bool, now time.Time, err error) {
 	if _, err := locks.DeleteMany(ctx, bson.D{}); err != nil {

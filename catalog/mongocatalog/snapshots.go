@@ -17,13 +17,13 @@ import (
 )
 
 // Snapshots is documented in [catalog.Queues]. On a replica set or a standalone it sends one
-// aggregate for all names. The aggregate returns the locks, the pings of their holders and
-// waiters, and the server's clock. FerretDB does not support the aggregate. There, Snapshots
-// reads the clock, the locks and the pings, in that order.
+// aggregate for all names. The aggregate returns the locks, the pings of their holders and waiters,
+// and the server's clock. FerretDB does not support the aggregate. There, Snapshots reads the
+// clock, the locks and the pings, in that order.
 //
-// The clock of a mongos is not the clock of the shard that stores the locks. So behind a
-// mongos, ServerTime is the clock of that shard at this process's latest ping. With
-// [Options].Viewer, it is the clock of the mongos.
+// The clock of a mongos is not the clock of the shard that stores the locks. So behind a mongos,
+// ServerTime is the clock of that shard at this process's latest ping. With [Options].Viewer, it is
+// the clock of the mongos.
 func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks, error) {
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
@@ -81,9 +81,9 @@ func fewOf(names []string) string {
 	return text
 }
 
-// joins reports whether the server can return locks, pings and its clock in one command. A
-// mongos cannot, because its $$NOW is the clock of the mongos, and because MongoDB 4.4 and
-// 5.0 reject a join with a sharded collection.
+// joins reports whether the server can return locks, pings and its clock in one command. A mongos
+// cannot, because its $$NOW is the clock of the mongos, and because MongoDB 4.4 and 5.0 reject a
+// join with a sharded collection.
 func joins(s catalog.Server) bool {
 	return s.Kind == catalog.ReplicaSet || s.Kind == catalog.Standalone
 }
@@ -136,8 +136,8 @@ func (c *Catalog) observe(
 	return r.err
 }
 
-// HeldOrFree is documented in [catalog.Queues]. It sends one command. The result omits who,
-// why, since and takeoverMS of waiters, except on FerretDB.
+// HeldOrFree is documented in [catalog.Queues]. It sends one command. The result omits who, why,
+// since and takeoverMS of waiters, except on FerretDB.
 func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, always []string) (
 	locks []catalog.Lock, err error,
 ) {
@@ -166,8 +166,8 @@ const listBatch = 500
 
 var byID = bson.D{{Key: "_id", Value: int32(1)}}
 
-// List is documented in [catalog.Locks]. On a replica set or a standalone it sends one
-// aggregate. On any other server it sends, for each 500 locks, one Hello and two finds.
+// List is documented in [catalog.Locks]. On a replica set or a standalone it sends one aggregate.
+// On any other server it sends, for each 500 locks, one Hello and two finds.
 func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
 	op, filter := catalog.OpList, bson.D{}
 	if waited {
@@ -221,10 +221,9 @@ func (c *Catalog) listInBatches(
 	}
 }
 
-// join reads the pings of the holders and waiters in the valid lock documents. It calls the
-// given function with each lock document and its snapshot, until the function returns false.
-// The ServerTime and the Primary of every snapshot are copies of those in the given
-// snapshot.
+// join reads the pings of the holders and waiters in the valid lock documents. It calls the given
+// function with each lock document and its snapshot, until the function returns false. The
+// ServerTime and the Primary of every snapshot are copies of those in the given snapshot.
 func (c *Catalog) join(
 	ctx context.Context, o operation, locks []bson.Raw, at catalog.Snapshot, show rowFunc,
 ) (more bool, err error) {

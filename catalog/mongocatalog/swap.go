@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// answer is the projection of the document that a release or an eviction returns. It omits
-// the waiters and adds the server's clock.
+// answer is the projection of the document that a release or an eviction returns. It omits the
+// waiters and adds the server's clock.
 func answer() bson.D {
 	return append(only("state", "process", "ts", "when", "fence", "mode", "limit", "sharers.ts",
 		"sharers.process", "sharers.when", "sharers.fence", "grants", "evidence"),
@@ -24,11 +24,10 @@ func holdsWith(s catalog.Session) bson.D {
 	}
 }
 
-// swap returns the write of a change, on the condition that the document has not changed
-// since it was read. If there was no document, read is nil. The filter compares three
-// fields: state and ts, which foreign programs change, and rev, which this package changes.
-// If rev is invalid and the write cannot raise it, the filter also compares sharers and
-// waiters.
+// swap returns the write of a change, on the condition that the document has not changed since it
+// was read. If there was no document, read is nil. The filter compares three fields: state and ts,
+// which foreign programs change, and rev, which this package changes. If rev is invalid and the
+// write cannot raise it, the filter also compares sharers and waiters.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}

@@ -25,9 +25,9 @@ import (
 // 20. A replica set returns 263 for the database named config.
 var codeNoTransactions = []int{20, 263}
 
-// Transact pauses before it tries again. The first pause is at most runPause. Each later
-// pause is at most runPauseMost. If the server ends the transaction after Transact has
-// called the given function runsWithout times or more, Transact gives up.
+// Transact pauses before it tries again. The first pause is at most runPause. Each later pause is
+// at most runPauseMost. If the server ends the transaction after Transact has called the given
+// function runsWithout times or more, Transact gives up.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -39,17 +39,17 @@ const (
 // commitPause is the pause between two tries to commit.
 const commitPause = 100 * time.Millisecond
 
-// Transact is documented in [catalog.Transactions]. Every try updates the lock document,
-// with a filter that requires s among the holders. The update raises rev, because an update
-// that changes nothing causes no conflict (measured on 4.4).
+// Transact is documented in [catalog.Transactions]. Every try updates the lock document, with a
+// filter that requires s among the holders. The update raises rev, because an update that changes
+// nothing causes no conflict (measured on 4.4).
 //
 // In the first try, Transact sends the update after the call of the given function. After a
-// conflict, Transact sends the update first. It calls the function again only after the
-// update has succeeded. After the update, the server lets plain writes of other clients wait
-// for the transaction, and fails the writes of other transactions.
+// conflict, Transact sends the update first. It calls the function again only after the update has
+// succeeded. After the update, the server lets plain writes of other clients wait for the
+// transaction, and fails the writes of other transactions.
 //
-// Transact does not use the driver's retry loop, because that loop continues for two minutes
-// even if the lock is lost.
+// Transact does not use the driver's retry loop, because that loop continues for two minutes even
+// if the lock is lost.
 func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	run func(ctx context.Context) error) error {
 	o := onLock(catalog.OpTransact, s.Name)
@@ -105,8 +105,8 @@ func noTransactions(s catalog.Server, database string) error {
 // transaction again.
 type withoutLabels struct{ error }
 
-// transactOnce runs the transaction once. If first is set, it writes the lock document
-// before it calls the given function, and otherwise after the call. Errors:
+// transactOnce runs the transaction once. If first is set, it writes the lock document before it
+// calls the given function, and otherwise after the call. Errors:
 //   - an error of the function, unchanged;
 //   - ErrNoMatch if s does not hold the lock;
 //   - a transient error, after which no write was applied;
@@ -150,11 +150,11 @@ func (c *Catalog) transactOnce(ctx context.Context, session *mongo.Session, o op
 	return c.commit(ctx, session, o)
 }
 
-// catchUp reads a lock document through a mongos, so that the mongos learns the time of the
-// latest write. A transaction behind a mongos reads the data of the latest time that the
-// mongos knows. Without catchUp, the mongos learns this time only from the reply to a write,
-// which waits for a majority. With frequent writes, every transaction would then conflict.
-// On a replica set, a transaction reads the latest data, so catchUp does nothing.
+// catchUp reads a lock document through a mongos, so that the mongos learns the time of the latest
+// write. A transaction behind a mongos reads the data of the latest time that the mongos knows.
+// Without catchUp, the mongos learns this time only from the reply to a write, which waits for a
+// majority. With frequent writes, every transaction would then conflict. On a replica set, a
+// transaction reads the latest data, so catchUp does nothing.
 func (c *Catalog) catchUp(ctx context.Context, o operation, name string) error {
 	server, err := c.known(ctx)
 	if err != nil || server.Kind != catalog.Mongos {
@@ -181,15 +181,14 @@ func (c *Catalog) touch(within context.Context, o operation, s catalog.Session) 
 }
 
 // commit commits the transaction. It tries again while ctx is not done and another try may
-// determine the outcome. That is harmless, because the server recognizes a transaction that
-// was already committed.
+// determine the outcome. That is harmless, because the server recognizes a transaction that was
+// already committed.
 //
-// The driver sends each commit up to two times and returns the error of the last try. So the
-// commit may have been applied although the driver returns an error. Only one reply proves
-// that the commit was not applied: NoSuchTransaction with the label
-// TransientTransactionError. The server sends this reply only if the abort is
-// majority-committed. The label alone proves nothing, because the driver also sets it when
-// it clears its pool.
+// The driver sends each commit up to two times and returns the error of the last try. So the commit
+// may have been applied although the driver returns an error. Only one reply proves that the commit
+// was not applied: NoSuchTransaction with the label TransientTransactionError. The server sends
+// this reply only if the abort is majority-committed. The label alone proves nothing, because the
+// driver also sets it when it clears its pool.
 func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operation) error {
 	for {
 		err := session.CommitTransaction(ctx)
@@ -214,9 +213,9 @@ func (c *Catalog) commit(ctx context.Context, session *mongo.Session, o operatio
 	}
 }
 
-// abort aborts the transaction before the next try. If the abort fails, the transaction ends
-// by the server's time limit. If ctx is done, abort does nothing, because the method end
-// aborts the transaction.
+// abort aborts the transaction before the next try. If the abort fails, the transaction ends by the
+// server's time limit. If ctx is done, abort does nothing, because the method end aborts the
+// transaction.
 func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	if ctx.Err() != nil {
 		return
@@ -226,8 +225,8 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 	_ = session.AbortTransaction(ctx)
 }
 
-// end ends the session, and aborts its transaction if the transaction is still open. If ctx
-// is done, end returns at once and a goroutine does this work.
+// end ends the session, and aborts its transaction if the transaction is still open. If ctx is
+// done, end returns at once and a goroutine does this work.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
@@ -241,8 +240,8 @@ func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end()
 }
 
-// transient reports whether the error proves that no write was applied, and that another try
-// may succeed.
+// transient reports whether the error proves that no write was applied, and that another try may
+// succeed.
 func transient(err error) bool {
 	return labeled(err, driver.TransientTransactionError) && !errors.Is(err, catalog.ErrUnknownOutcome)
 }
@@ -252,12 +251,11 @@ func labeled(err error, label string) bool {
 	return errors.As(err, &e) && e.HasErrorLabel(label)
 }
 
-// EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the
-// transaction. If the fence is below transition.Seeded, it also reads the server's clock
-// with one command outside the transaction. The lock stays free in the document. Until the
-// transaction ends, a write of another session waits for the transaction or conflicts with
-// it. EnterTransaction reads the document first, because a failed write would end the
-// transaction.
+// EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
+// If the fence is below transition.Seeded, it also reads the server's clock with one command
+// outside the transaction. The lock stays free in the document. Until the transaction ends, a write
+// of another session waits for the transaction or conflicts with it. EnterTransaction reads the
+// document first, because a failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)
@@ -319,16 +317,16 @@ func passage(r catalog.Request, l catalog.Lock, read bson.Raw, now time.Time) mo
 	return m
 }
 
-// inTransaction returns the command without a write concern. In a transaction, only the
-// commit may have a write concern.
+// inTransaction returns the command without a write concern. In a transaction, only the commit may
+// have a write concern.
 func (m modification) inTransaction(collection string) bson.D {
 	command := m.command(collection)
 	return command[:len(command)-1]
 }
 
-// nameTooMany is the name of an error of MongoDB 9.0 and later. The server returns it if it
-// cannot begin a transaction because too many are open
-// (maxConcurrentMultiDocumentTransactions, default 10,000).
+// nameTooMany is the name of an error of MongoDB 9.0 and later. The server returns it if it cannot
+// begin a transaction because too many are open (maxConcurrentMultiDocumentTransactions, default
+// 10,000).
 const nameTooMany = "TooManyOpenTransactions"
 
 // inTransaction wraps an error of a command in a transaction. errors.As finds the driver's error in

@@ -15,8 +15,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A script maps the name of a command to its replies, in order. The last reply is
-// repeated.
+// A script maps the name of a command to its replies, in order. The last reply is repeated.
 type script map[string][]bson.D
 
 var (
@@ -25,8 +24,8 @@ var (
 	rejected = answer(13)
 	conflict = answer(112, "TransientTransactionError")
 	undone   = answer(251, "TransientTransactionError")
-	// The server omits the label TransientTransactionError if it cannot guarantee that the
-	// abort reached a majority.
+	// The server omits the label TransientTransactionError if it cannot guarantee that the abort
+	// reached a majority.
 	undoneHere = answer(251)
 	moved      = answer(11602, "RetryableWriteError")
 )
@@ -47,8 +46,8 @@ func kindOf(command bson.Raw) string {
 	return elements[0].Key()
 }
 
-// transacting returns a store and its fake server. The server takes its replies from the
-// script. A command without replies in the script succeeds.
+// transacting returns a store and its fake server. The server takes its replies from the script. A
+// command without replies in the script succeeds.
 func transacting(t *testing.T, s script) (*mongocatalog.Catalog, *fakeServer) {
 	t.Helper()
 	server := serve(t, nil)
@@ -81,9 +80,9 @@ func (s *fakeServer) kinds() []string {
 	return kinds
 }
 
-// If a transaction conflicts with another write to the lock document, Transact first
-// repeats only its own write to the lock document. When that write has succeeded, Transact
-// calls the given function once more.
+// If a transaction conflicts with another write to the lock document, Transact first repeats only
+// its own write to the lock document. When that write has succeeded, Transact calls the given
+// function once more.
 func TestTransact_Conflict_WritesTheLockFirst(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, script{"update": {conflict, conflict, conflict, conflict, done}})
@@ -166,9 +165,9 @@ func TestTransact_CommitOutcome(t *testing.T) {
 	}
 }
 
-// Transact passes the context of its transaction to the given function. With this context,
-// Renew and PutFirst of the session that holds the lock are part of the transaction. All
-// other operations are outside of the transaction.
+// Transact passes the context of its transaction to the given function. With this context, Renew
+// and PutFirst of the session that holds the lock are part of the transaction. All other operations
+// are outside of the transaction.
 func TestTransact_InsideAndOutside(t *testing.T) {
 	t.Parallel()
 	c, server := transacting(t, nil)

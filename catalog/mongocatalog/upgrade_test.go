@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// UpgradeDrops returns a warning only if an upgrade of the server deletes the locks. It
-// sends at most one command.
+// UpgradeDrops returns a warning only if an upgrade of the server deletes the locks. It sends at
+// most one command.
 func TestUpgradeDrops_ConfigServerBelow7_Warns(t *testing.T) {
 	t.Parallel()
 	config := bson.D{e("configsvr", int32(2))}

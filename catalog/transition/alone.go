@@ -9,9 +9,9 @@ import (
 	"mongodlm/catalog"
 )
 
-// Confirm determines whether an exclusive acquisition with an unknown outcome was applied.
-// If the session is not the holder in the top-level fields, Confirm returns ErrNoMatch.
-// Confirm is a write, so its success is durable.
+// Confirm determines whether an exclusive acquisition with an unknown outcome was applied. If the
+// session is not the holder in the top-level fields, Confirm returns ErrNoMatch. Confirm is a
+// write, so its success is durable.
 type Confirm struct{ catalog.Request }
 
 func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
@@ -21,9 +21,8 @@ func (t Confirm) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "who", Value: t.Who}}}, nil
 }
 
-// SeedFence raises the fence to AtLeast if the fence is smaller. SeedFence returns
-// ErrNoMatch if the session does not hold the lock, or holds it as a sharer other than the
-// first.
+// SeedFence raises the fence to AtLeast if the fence is smaller. SeedFence returns ErrNoMatch if
+// the session does not hold the lock, or holds it as a sharer other than the first.
 type SeedFence struct {
 	catalog.Session
 	AtLeast int64
@@ -36,10 +35,10 @@ func (t SeedFence) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "fence", Value: max(l.Fence, t.AtLeast)}}}, nil
 }
 
-// PutFirst moves the waiter To to the front of the queue. The next Leave then grants the
-// lock to that waiter. PutFirst changes only the queue, and may be repeated. If the session
-// does not hold the lock exclusively, or if To is not in the queue, PutFirst returns
-// ErrNoMatch. It may be part of a transaction, see [catalog.Transactions].
+// PutFirst moves the waiter To to the front of the queue. The next Leave then grants the lock to
+// that waiter. PutFirst changes only the queue, and may be repeated. If the session does not hold
+// the lock exclusively, or if To is not in the queue, PutFirst returns ErrNoMatch. It may be part
+// of a transaction, see [catalog.Transactions].
 type PutFirst struct {
 	catalog.Session
 	To bson.ObjectID
@@ -54,9 +53,9 @@ func (t PutFirst) Next(l catalog.Lock, _ time.Time) (catalog.Change, error) {
 	return catalog.Change{Set: bson.D{{Key: "waiters", Value: documents(waiters, false)}}}, nil
 }
 
-// RequestYield asks the exclusive holder to release the lock. The request is valid only for
-// the session of this holder, not for a later holder. If the lock has no exclusive holder,
-// RequestYield returns ErrNoMatch.
+// RequestYield asks the exclusive holder to release the lock. The request is valid only for the
+// session of this holder, not for a later holder. If the lock has no exclusive holder, RequestYield
+// returns ErrNoMatch.
 type RequestYield struct{ Name, By, Why string }
 
 func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -69,12 +68,12 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 	}}}}, nil
 }
 
-// Break frees a lock if the holder's session and fence have not changed since the operator
-// read them. It writes state 0, a new ts and fence + 1. So later writes of the old session
-// do not match. If Session.TS is zero, Break does not compare the session. It then also
-// frees a lock whose document is malformed only because of the field ts. If the session or
-// the fence differs, or the lock is free or has waiters or sharers, Break returns
-// ErrNoMatch. For a lock with waiters or sharers use [Evict].
+// Break frees a lock if the holder's session and fence have not changed since the operator read
+// them. It writes state 0, a new ts and fence + 1. So later writes of the old session do not match.
+// If Session.TS is zero, Break does not compare the session. It then also frees a lock whose
+// document is malformed only because of the field ts. If the session or the fence differs, or the
+// lock is free or has waiters or sharers, Break returns ErrNoMatch. For a lock with waiters or
+// sharers use [Evict].
 type Break struct {
 	catalog.Session
 	Fence int64
@@ -113,12 +112,11 @@ func taken(l catalog.Lock, r catalog.Request, now time.Time) catalog.Change {
 	}}
 }
 
-// Renew begins or renews the lease of a session that holds the lock in any mode. It writes
-// the renewal's number, lifetime and local time, and the server's clock. It removes the
-// leases of former holders. If the server applies the same Renew twice, the second one
-// succeeds too. If the session does not hold the lock, or if [catalog.Renewal.Supersedes] is
-// false for its lease, Renew returns ErrNoMatch. It may be part of a transaction, see
-// [catalog.Transactions].
+// Renew begins or renews the lease of a session that holds the lock in any mode. It writes the
+// renewal's number, lifetime and local time, and the server's clock. It removes the leases of
+// former holders. If the server applies the same Renew twice, the second one succeeds too. If the
+// session does not hold the lock, or if [catalog.Renewal.Supersedes] is false for its lease, Renew
+// returns ErrNoMatch. It may be part of a transaction, see [catalog.Transactions].
 type Renew struct{ catalog.Renewal }
 
 func (t Renew) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {

@@ -11,12 +11,11 @@ import (
 )
 
 // leaveDamaged applies Leave to a document that [catalog.ParseLock] rejects. It removes the
-// session. If there is no other holder, it frees the lock. It does not grant the lock to a
-// waiter, because an operator must first repair the document.
+// session. If there is no other holder, it frees the lock. It does not grant the lock to a waiter,
+// because an operator must first repair the document.
 //
-// If leaveDamaged cannot determine the other holders, it returns the error of ParseLock,
-// which the caller passes as why. If the session is not in the document, it returns
-// ErrNoMatch.
+// If leaveDamaged cannot determine the other holders, it returns the error of ParseLock, which the
+// caller passes as why. If the session is not in the document, it returns ErrNoMatch.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, shares := without(raw.Lookup("sharers"), ts)
 	waiters, waits := without(raw.Lookup("waiters"), ts)
@@ -55,8 +54,8 @@ func sessionOf(entry bson.Raw) bson.ObjectID {
 	return ts
 }
 
-// without returns the elements of a list except those of the given session. found reports
-// whether the session had an element.
+// without returns the elements of a list except those of the given session. found reports whether
+// the session had an element.
 func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	entries, _ := list.ArrayOK()
 	values, _ := entries.Values()
@@ -70,10 +69,10 @@ func without(list bson.RawValue, ts bson.ObjectID) (rest bson.A, found bool) {
 	return rest, found
 }
 
-// coHolder returns the first element of others that has a session, or nil. It ignores the
-// elements if the field sharers is invalid. That field is invalid if its first sharer is not
-// the holder in the top-level fields, and the mode is exclusive or the state is not 1. A
-// state other than 1 means that a foreign manager acquired the lock.
+// coHolder returns the first element of others that has a session, or nil. It ignores the elements
+// if the field sharers is invalid. That field is invalid if its first sharer is not the holder in
+// the top-level fields, and the mode is exclusive or the state is not 1. A state other than 1 means
+// that a foreign manager acquired the lock.
 func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	list, _ := raw.Lookup("sharers").ArrayOK()
 	first, _ := bson.Raw(list).Lookup("0").DocumentOK()
@@ -89,8 +88,8 @@ func coHolder(raw bson.Raw, others bson.A) bson.Raw {
 	return nil
 }
 
-// unreadable reports whether the lock may have holders that the document does not contain.
-// There are two cases:
+// unreadable reports whether the lock may have holders that the document does not contain. There
+// are two cases:
 //   - The mode is not exclusive, and the field sharers exists but is not a list.
 //   - The state is 1, the mode is shared or permit, and sharers is absent or empty.
 func unreadable(raw bson.Raw) bool {

@@ -9,9 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// Decide parses a lock document, and returns the lock and the change that the transition
-// makes. If the document does not exist, raw is nil. Every store applies transitions with
-// Decide. Errors:
+// Decide parses a lock document, and returns the lock and the change that the transition makes. If
+// the document does not exist, raw is nil. Every store applies transitions with Decide. Errors:
 //   - the errors of the transition;
 //   - ErrNoMatch for a missing document, except for Enter;
 //   - *MalformedError, with the exceptions in [catalog.Locks].

@@ -1,7 +1,7 @@
-// Package transition defines the changes of lock and ping documents as pure functions,
-// without a store or a clock. memcatalog applies the changes under a mutex. mongocatalog
-// applies them by compare-and-set. For common cases, mongocatalog has single commands. Tests
-// compare these commands with the functions of this package.
+// Package transition defines the changes of lock and ping documents as pure functions, without a
+// store or a clock. memcatalog applies the changes under a mutex. mongocatalog applies them by
+// compare-and-set. For common cases, mongocatalog has single commands. Tests compare these commands
+// with the functions of this package.
 //
 // Every change of the queue has the same four steps. A step may do nothing.
 //
@@ -13,11 +13,11 @@
 //  4. If the entering session may not be queued, and did not become a holder, the document
 //     stays unchanged.
 //
-// So a free lock is granted to the first waiter. A waiter overtakes an earlier waiter only
-// by [PutFirst]. For example, a reader waits behind an earlier writer, even while other
-// readers hold the lock.
+// So a free lock is granted to the first waiter. A waiter overtakes an earlier waiter only by
+// [PutFirst]. For example, a reader waits behind an earlier writer, even while other readers hold
+// the lock.
 //
-// An exclusive holder is in the top-level fields, as in a document of mongos. The holders of
-// a shared lock or of permits are in the field sharers. The first sharer is also in the
-// top-level fields.
+// An exclusive holder is in the top-level fields, as in a document of mongos. The holders of a
+// shared lock or of permits are in the field sharers. The first sharer is also in the top-level
+// fields.
 package transition

@@ -19,8 +19,8 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// planted is a fence above transition.Seeded. A grant raises it by 1 and does not take the
-// fence from the clock.
+// planted is a fence above transition.Seeded. A grant raises it by 1 and does not take the fence
+// from the clock.
 const planted = int64(1) << 40
 
 var noon = time.UnixMilli(1_790_000_000_000).UTC()
@@ -31,8 +31,8 @@ func number(ts bson.ObjectID) int { return int(ts[10])<<8 | int(ts[11]) }
 
 func process(n int) string { return fmt.Sprint("process-", n) }
 
-// entrant parses a short form of a request: a letter for the mode, and the number of the
-// session. Examples: x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
+// entrant parses a short form of a request: a letter for the mode, and the number of the session.
+// Examples: x1 (exclusive), s2 (shared), p3/2 (one of 2 permits).
 func entrant(f failer, text string) catalog.Request {
 	f.Helper()
 	digits, limit, permit := strings.Cut(text[1:], "/")
@@ -57,8 +57,8 @@ func entrant(f failer, text string) catalog.Request {
 	return r
 }
 
-// document builds a lock document from a short form: the holders, a bar, the waiters. The
-// holder f9 is foreign: its state is 2, and it has no fields of this module.
+// document builds a lock document from a short form: the holders, a bar, the waiters. The holder f9
+// is foreign: its state is 2, and it has no fields of this module.
 func document(f failer, text string) bson.D {
 	f.Helper()
 	left, right, _ := strings.Cut(text, "|")

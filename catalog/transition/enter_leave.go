@@ -10,19 +10,19 @@ import (
 	"mongodlm/catalog"
 )
 
-// Seeded separates two kinds of fences. A fence of at least Seeded was counted up from the
-// server's time in milliseconds. A smaller fence was counted up from zero. The next grant
-// replaces a smaller fence by the server's time in milliseconds.
+// Seeded separates two kinds of fences. A fence of at least Seeded was counted up from the server's
+// time in milliseconds. A smaller fence was counted up from zero. The next grant replaces a smaller
+// fence by the server's time in milliseconds.
 const Seeded = 1 << 31
 
-// Highest is the largest fence that a grant can raise. A fence of this size is always the
-// result of a manual edit.
+// Highest is the largest fence that a grant can raise. A fence of this size is always the result of
+// a manual edit.
 const Highest = catalog.MaxCount
 
-// Enter acquires the lock for a request, if the holders and waiters allow that. Otherwise,
-// if How is Queue, Enter adds the request to the queue. If Since is zero, the request goes
-// to the end of the queue. Otherwise it goes before the waiters that were queued after
-// Since. If the session is already in the document, Enter does nothing. Errors:
+// Enter acquires the lock for a request, if the holders and waiters allow that. Otherwise, if How
+// is Queue, Enter adds the request to the queue. If Since is zero, the request goes to the end of
+// the queue. Otherwise it goes before the waiters that were queued after Since. If the session is
+// already in the document, Enter does nothing. Errors:
 //   - ErrNotFree if the lock was not acquired and How is not Queue;
 //   - ErrQueueFull;
 //   - *PermitMismatchError.
@@ -68,10 +68,10 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return s.change(), nil
 }
 
-// Leave removes a session from the holders or from the queue, and grants the lock to the
-// next waiters. If there are no waiters, the Leave of an exclusive holder changes only the
-// state. Leave also removes a session from a malformed document, see [Decide]. If the
-// session is neither a holder nor a waiter, Leave returns ErrNoMatch.
+// Leave removes a session from the holders or from the queue, and grants the lock to the next
+// waiters. If there are no waiters, the Leave of an exclusive holder changes only the state. Leave
+// also removes a session from a malformed document, see [Decide]. If the session is neither a
+// holder nor a waiter, Leave returns ErrNoMatch.
 type Leave struct{ catalog.Session }
 
 func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -81,8 +81,8 @@ func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	return leave(l, t.TS, now, "")
 }
 
-// Evict removes a holder or a waiter that a contender has watched, and grants the lock as
-// Leave does. Each grant contains the Evidence. Evict returns ErrNoMatch in these cases:
+// Evict removes a holder or a waiter that a contender has watched, and grants the lock as Leave
+// does. Each grant contains the Evidence. Evict returns ErrNoMatch in these cases:
 //   - The document no longer contains the session with the same process.
 //   - Renewal is not zero, and the holder has renewed its lease since.
 //   - Waits is set, and the session is no longer queued.
@@ -119,9 +119,9 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	return s.change(), nil
 }
 
-// GrantNext grants a free lock to the first waiters. That is necessary after a foreign
-// manager freed the lock, because a foreign manager does not grant the lock to a waiter. If
-// no waiter can be granted the lock, GrantNext returns ErrNoMatch.
+// GrantNext grants a free lock to the first waiters. That is necessary after a foreign manager
+// freed the lock, because a foreign manager does not grant the lock to a waiter. If no waiter can
+// be granted the lock, GrantNext returns ErrNoMatch.
 type GrantNext struct{ Name string }
 
 func (t GrantNext) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
@@ -154,8 +154,8 @@ func stateOf(l catalog.Lock) state {
 
 func (s *state) used() bool { return len(s.holders) > 0 || len(s.waiters) > 0 }
 
-// room returns the number of further holders that the lock may have, all with the mode and
-// limit of next.
+// room returns the number of further holders that the lock may have, all with the mode and limit of
+// next.
 func (s *state) room(next catalog.Participant) int {
 	held := len(s.holders)
 	switch {
@@ -169,8 +169,8 @@ func (s *state) room(next catalog.Participant) int {
 	return max(0, min(int(next.Limit), catalog.MaxHolders)-held)
 }
 
-// grant grants the lock to waiters at the head of the queue, as many as the present holders
-// allow. All new holders have the same mode and limit.
+// grant grants the lock to waiters at the head of the queue, as many as the present holders allow.
+// All new holders have the same mode and limit.
 func (s *state) grant(now time.Time, evidence string) {
 	if len(s.waiters) == 0 || s.fence > Highest {
 		return
@@ -208,8 +208,8 @@ func lastFence(fence int64, now time.Time) int64 {
 	return fence
 }
 
-// Passage returns the change for a session that holds a lock only inside a transaction. In
-// the document, the lock stays free.
+// Passage returns the change for a session that holds a lock only inside a transaction. In the
+// document, the lock stays free.
 func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	c := taken(l, g, now)
 	c.Set[0].Value = lastFence(l.Fence, now) + 1
@@ -217,8 +217,8 @@ func Passage(l catalog.Lock, g catalog.Request, now time.Time) catalog.Change {
 	return c
 }
 
-// change returns the fields to write, in the order of their names. If the lock becomes free,
-// the fields of its last holder stay.
+// change returns the fields to write, in the order of their names. If the lock becomes free, the
+// fields of its last holder stay.
 func (s *state) change() catalog.Change {
 	c := catalog.Change{Grants: s.grants}
 	limit, mode := int32(0), catalog.Exclusive
@@ -262,8 +262,8 @@ func put(c *catalog.Change, field string, value any, present bool) {
 	}
 }
 
-// documents returns the array for the field sharers or waiters. An element of sharers has no
-// mode and no limit, because these are fields of the lock document.
+// documents returns the array for the field sharers or waiters. An element of sharers has no mode
+// and no limit, because these are fields of the lock document.
 func documents(list []catalog.Participant, holders bool) bson.A {
 	docs := make(bson.A, 0, len(list))
 	for _, p := range list {

@@ -6,8 +6,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain runs 1,000 checks for each property, unless the command line sets another
-// number. It fails if a goroutine is left at the end.
+// TestMain runs 1,000 checks for each property, unless the command line sets another number. It
+// fails if a goroutine is left at the end.
 func TestMain(m *testing.M) {
 	effort.RapidChecks(1000)
 	effort.Main(m)

@@ -8,8 +8,8 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// Each transition and each change of a ping returns a different Op. The method Writes of
-// each Op returns true.
+// Each transition and each change of a ping returns a different Op. The method Writes of each Op
+// returns true.
 func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 	t.Parallel()
 	seen := map[catalog.Op]bool{}

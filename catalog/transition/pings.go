@@ -8,11 +8,11 @@ import (
 
 // The changes in this file do not match the document of a condemned process.
 
-// Condemn marks a process as dead in its ping document. All later pings of the process fail.
-// The document must still have the seq of Watched. If Watched is nil, the document must be
-// missing, and Condemn inserts it. The inserted document has the field ping, because
-// MongoDB's own lock manager requires that field. Condemn returns ErrNoMatch if the document
-// does not meet these conditions, is already condemned, or is foreign (without seq).
+// Condemn marks a process as dead in its ping document. All later pings of the process fail. The
+// document must still have the seq of Watched. If Watched is nil, the document must be missing, and
+// Condemn inserts it. The inserted document has the field ping, because MongoDB's own lock manager
+// requires that field. Condemn returns ErrNoMatch if the document does not meet these conditions,
+// is already condemned, or is foreign (without seq).
 type Condemn struct {
 	Process string
 	Watched *catalog.Ping
@@ -34,10 +34,10 @@ func (c Condemn) Update() (catalog.PingUpdate, error) {
 	return u, nil
 }
 
-// Witness records in a ping document that a contender found no new ping of the process. The
-// new record replaces the record in Watched. The next ping removes the new record. If the
-// document no longer contains the seq and the record of Watched, Witness returns ErrNoMatch.
-// It also returns ErrNoMatch for a condemned or foreign document.
+// Witness records in a ping document that a contender found no new ping of the process. The new
+// record replaces the record in Watched. The next ping removes the new record. If the document no
+// longer contains the seq and the record of Watched, Witness returns ErrNoMatch. It also returns
+// ErrNoMatch for a condemned or foreign document.
 type Witness struct {
 	Watched catalog.Ping
 	Sight   catalog.Sight
@@ -58,8 +58,8 @@ func (c Witness) Update() (catalog.PingUpdate, error) {
 	return u, err
 }
 
-// watched requires that the document still has the seq of p. A foreign document has no seq,
-// so watched returns ErrNoMatch.
+// watched requires that the document still has the seq of p. A foreign document has no seq, so
+// watched returns ErrNoMatch.
 func watched(u *catalog.PingUpdate, p catalog.Ping) error {
 	if !p.HasSeq {
 		return catalog.ErrNoMatch

@@ -14,9 +14,9 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A life applies random transitions and random writes of other programs to a lock
-// document. After each step it compares the document with the result of moveUp, a second
-// implementation of the queue.
+// A life applies random transitions and random writes of other programs to a lock document. After
+// each step it compares the document with the result of moveUp, a second implementation of the
+// queue.
 type life struct {
 	doc      bson.D
 	now      time.Time
@@ -66,8 +66,7 @@ func fits(holders []catalog.Participant, p catalog.Participant) bool {
 	return p.Mode == catalog.Shared || len(holders) < int(p.Limit)
 }
 
-// moveUp grants the lock to waiters from the front of the queue, until a waiter does not
-// fit.
+// moveUp grants the lock to waiters from the front of the queue, until a waiter does not fit.
 func moveUp(holders, waiters []catalog.Participant) (granted, rest []catalog.Participant) {
 	holders = slices.Clone(holders)
 	for len(waiters) > 0 && fits(holders, waiters[0]) {
@@ -107,9 +106,9 @@ func (m *life) invariants(t *rapid.T) {
 	}
 }
 
-// step applies a change and compares the new holders and waiters with the result of moveUp.
-// The parameters holders and waiters are the state after the session of the change has
-// entered or left, and before any grant.
+// step applies a change and compares the new holders and waiters with the result of moveUp. The
+// parameters holders and waiters are the state after the session of the change has entered or left,
+// and before any grant.
 func (m *life) step(
 	t *rapid.T, c catalog.Change, holders, waiters []catalog.Participant, evidence string,
 ) {
@@ -253,8 +252,8 @@ func (m *life) foreignRelease(t *rapid.T) {
 	m.doc, m.movedUp = put(m.doc, "state", int32(0)), false
 }
 
-// foreignOvertake takes the lock over as MongoDB's own lock manager does: it writes only
-// the fields that MongoDB knows.
+// foreignOvertake takes the lock over as MongoDB's own lock manager does: it writes only the fields
+// that MongoDB knows.
 func (m *life) foreignOvertake(t *rapid.T) {
 	m.sessions++
 	m.doc = put(m.doc, "state", int32(2))

@@ -211,8 +211,8 @@ func TestFence_TooLarge_NoGrant(t *testing.T) { // F8
 	}
 }
 
-// In each mode the queue has MaxWaiters places. A full queue refuses a new session, but
-// not a session that is already queued.
+// In each mode the queue has MaxWaiters places. A full queue refuses a new session, but not a
+// session that is already queued.
 func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	t.Parallel()
 	for mode, kind := range map[string]struct{ holder, suffix string }{
@@ -249,8 +249,8 @@ func TestEnter_FullQueue_RefusesWhoWouldWait(t *testing.T) {
 	}
 }
 
-// If a lock is free and its queue is full, a new request is still queued, because the
-// first waiter becomes the holder.
+// If a lock is free and its queue is full, a new request is still queued, because the first waiter
+// becomes the holder.
 func TestEnter_FreeWithAFullQueue_Queues(t *testing.T) {
 	t.Parallel()
 	var waiters strings.Builder

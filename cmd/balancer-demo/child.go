@@ -24,8 +24,8 @@ import (
 // closeLimit bounds each step of the cleanup at the end of a process.
 const closeLimit = 10 * time.Second
 
-// beBalancer implements the command "balancer". It writes the events of the balancer to
-// out, one JSON object per line.
+// beBalancer implements the command "balancer". It writes the events of the balancer to out, one
+// JSON object per line.
 func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -74,8 +74,8 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	return d.withPage(whole, func() (bool, error) { return d.play(ctx) })
 }
 
-// play runs the balancers until the cluster is balanced and the balancers have survived
-// every fault. Then it prints the report, and reports whether the demo succeeded.
+// play runs the balancers until the cluster is balanced and the balancers have survived every
+// fault. Then it prints the report, and reports whether the demo succeeded.
 func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	if d.before, err = d.meta.Read(ctx); err != nil {
 		return false, err
@@ -104,9 +104,9 @@ func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	return r.ok(), err
 }
 
-// work starts the balancers and calls the function handle with each of their events. It
-// calls the function done at the start, after each event and after each tick. When done
-// returns true, work ends the balancers.
+// work starts the balancers and calls the function handle with each of their events. It calls the
+// function done at the start, after each event and after each tick. When done returns true, work
+// ends the balancers.
 func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.Event),
 	done func() bool) error {
 	d.events, d.processes = make(chan balancer.Event, 1024), make([]*process, d.o.processes)
@@ -176,8 +176,8 @@ func (d *demo) say(number int, kind, format string, args ...any) {
 	fmt.Fprintln(d.out, line(d.since(), number, kind, fmt.Sprintf(format, args...)))
 }
 
-// line returns the log line of an event, without a newline and with escaped control
-// characters. For example:
+// line returns the log line of an event, without a newline and with escaped control characters. For
+// example:
 //
 //	12.3s #2 takeover: took the lock of a dead holder after 4.1s fence=42 evidence="..."
 func line(at time.Duration, number int, kind, text string) string {
@@ -195,8 +195,8 @@ func (d *demo) spawn(number int) (err error) {
 	return err
 }
 
-// revive restarts the balancers that have exited. It returns an error after more than
-// mostDeaths exits that the demo did not cause.
+// revive restarts the balancers that have exited. It returns an error after more than mostDeaths
+// exits that the demo did not cause.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		select {

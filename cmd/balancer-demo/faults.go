@@ -7,9 +7,9 @@ import (
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 )
 
-// faults injects failures into a demo. First it kills the process that holds the lock. Later
-// it stops the holder, and continues the stopped process after a takeover. If the process
-// has already released the lock, the fault does not count and is repeated.
+// faults injects failures into a demo. First it kills the process that holds the lock. Later it
+// stops the holder, and continues the stopped process after a takeover. If the process has already
+// released the lock, the fault does not count and is repeated.
 type faults struct {
 	d        *demo
 	plan     []fault       // in the order of injection
@@ -54,8 +54,8 @@ func (f *faults) next() *fault {
 	return nil
 }
 
-// note handles an event of a balancer. It may inject the next fault, or record that the
-// balancers have survived a fault.
+// note handles an event of a balancer. It may inject the next fault, or record that the balancers
+// have survived a fault.
 func (f *faults) note(ctx context.Context, e balancer.Event) {
 	one := f.next()
 	if one == nil {
@@ -78,8 +78,8 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 	}
 }
 
-// harm kills or stops the process that sent the event e. The fault counts only if the
-// process still held the lock.
+// harm kills or stops the process that sent the event e. The fault counts only if the process still
+// held the lock.
 func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	p := f.d.processes[e.Number-1]
 	if p.cmd.Process.Pid != e.PID {

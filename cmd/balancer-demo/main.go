@@ -1,14 +1,14 @@
-// Command balancer-demo demonstrates the distributed lock. Several balancer processes
-// share one lock and balance the metadata of a sharded cluster.
+// Command balancer-demo demonstrates the distributed lock. Several balancer processes share one
+// lock and balance the metadata of a sharded cluster.
 //
 //	balancer-demo              start a config server, load a cluster, run three balancers, kill one,
 //	                           stop one past its deadline, report; under a minute
 //	balancer-demo load         only load the cluster into a MongoDB
 //	balancer-demo balancer     run one balancer
 //
-// The flag -h lists the flags. The exit code of a demo is 0 if the cluster was balanced,
-// every fault was survived and there was no violation. It is 2 for a usage error, and 128
-// plus the number of the signal if a signal ended the demo (Ctrl-C: 130). Otherwise it is 1.
+// The flag -h lists the flags. The exit code of a demo is 0 if the cluster was balanced, every
+// fault was survived and there was no violation. It is 2 for a usage error, and 128 plus the number
+// of the signal if a signal ended the demo (Ctrl-C: 130). Otherwise it is 1.
 //
 // On Windows the demo kills a process, but does not stop a process.
 package main

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-// TestMain runs a balancer or a whole demo if the arguments request it. Otherwise it runs
-// the tests.
+// TestMain runs a balancer or a whole demo if the arguments request it. Otherwise it runs the
+// tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "balancer" {
 		main()
@@ -83,8 +83,7 @@ func TestRun_BrokenClusterFile_IsNamed(t *testing.T) {
 	}
 }
 
-// The referee finds no violation in a short demo of two balancer processes on the embedded
-// server.
+// The referee finds no violation in a short demo of two balancer processes on the embedded server.
 func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	t.Setenv("MONGODLM_URI", "")
 	code, out, errOut := call(t, "--processes", "2", "--no-faults", "--cluster", smallCluster(t))
@@ -103,9 +102,9 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 	}
 }
 
-// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. On a
-// loaded machine the second balancer may start a second after the first. With 24 chunks it
-// still finds work.
+// smallCluster writes a cluster file with 24 chunks on shard a and none on shard b. On a loaded
+// machine the second balancer may start a second after the first. With 24 chunks it still finds
+// work.
 func smallCluster(t *testing.T) string {
 	t.Helper()
 	text := `{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}`

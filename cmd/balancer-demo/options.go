@@ -12,8 +12,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// The times of the demo. They are short, so that a takeover takes seconds. The library's
-// defaults are the values of mongos: 30 s between pings and a takeover time of 15 min.
+// The times of the demo. They are short, so that a takeover takes seconds. The library's defaults
+// are the values of mongos: 30 s between pings and a takeover time of 15 min.
 const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
@@ -101,6 +101,6 @@ func (o *opts) check(command string, rest []string) error {
 }
 
 // poll returns the longest pause between two polls of a waiter, for a server without change
-// streams. The pause is at most a thirtieth of the takeover time, like the default of
-// package distlock.
+// streams. The pause is at most a thirtieth of the takeover time, like the default of package
+// distlock.
 func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

@@ -13,14 +13,14 @@ import (
 	"mongodlm/distlock/history"
 )
 
-// With --http, the demo continues after its report. lingerKill is the time after which it
-// then kills the lock holder again.
+// With --http, the demo continues after its report. lingerKill is the time after which it then
+// kills the lock holder again.
 const lingerKill = 30 * time.Second
 
 func (o opts) access() ui.Access { return ui.Access{Addr: o.http, AddrFlag: "--http"} }
 
-// checkPage refuses an address that other machines can reach, because the demo has no
-// flags for tokens and certificates.
+// checkPage refuses an address that other machines can reach, because the demo has no flags for
+// tokens and certificates.
 func (o opts) checkPage() error {
 	if o.http == "" {
 		return nil
@@ -32,9 +32,8 @@ func (o opts) checkPage() error {
 	return o.access().Check(false)
 }
 
-// withPage calls the given function, and serves the web page meanwhile. After that, the page
-// and the balancers run until ctx ends. Without the flag --http, withPage only calls the
-// function.
+// withPage calls the given function, and serves the web page meanwhile. After that, the page and
+// the balancers run until ctx ends. Without the flag --http, withPage only calls the function.
 func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, error) {
 	if d.o.http == "" {
 		return play()
@@ -73,8 +72,8 @@ func (d *demo) withPage(ctx context.Context, play func() (bool, error)) (bool, e
 	return ok, errors.Join(err, <-ended)
 }
 
-// linger runs the balancers until ctx ends, and kills the lock holder every lingerKill. The
-// page therefore shows a held lock and a recent takeover.
+// linger runs the balancers until ctx ends, and kills the lock holder every lingerKill. The page
+// therefore shows a held lock and a recent takeover.
 func (d *demo) linger(ctx context.Context) error {
 	harm, due := len(d.faults.plan) > 0, d.since()+lingerKill
 	d.faults.plan = nil

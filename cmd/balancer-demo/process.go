@@ -22,8 +22,8 @@ type process struct {
 	killed bool          // the demo killed the process
 }
 
-// spawn starts a balancer process. It passes the connection string in the environment,
-// because every user can read the arguments of a process.
+// spawn starts a balancer process. It passes the connection string in the environment, because
+// every user can read the arguments of a process.
 func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -83,8 +83,8 @@ func (p *process) kill() {
 	p.killed = true
 }
 
-// end lets the process release its lock and exit. If the process does not exit within
-// closeLimit, end kills it.
+// end lets the process release its lock and exit. If the process does not exit within closeLimit,
+// end kills it.
 func (p *process) end() {
 	_ = p.stdin.Close()
 	resume(p)

@@ -24,8 +24,7 @@ type report struct {
 	violations    []referee.Violation
 }
 
-// report checks the records in the database for violations, and adds the summary of the
-// events.
+// report checks the records in the database for violations, and adds the summary of the events.
 func (d *demo) report(ctx context.Context) (report, error) {
 	after, err := d.meta.Read(ctx)
 	if err != nil {
@@ -43,8 +42,8 @@ func (d *demo) report(ctx context.Context) (report, error) {
 
 func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
 
-// ok reports whether the demo succeeded. The demo succeeded if the cluster is balanced,
-// every fault was survived and there is no violation.
+// ok reports whether the demo succeeded. The demo succeeded if the cluster is balanced, every fault
+// was survived and there is no violation.
 func (r report) ok() bool {
 	return r.balanced() && !slices.ContainsFunc(r.faults, fault.open) && len(r.violations) == 0
 }

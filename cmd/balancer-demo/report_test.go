@@ -92,8 +92,7 @@ func wantParts(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// The report of an interrupted demo does not count a missing or unfinished fault as a
-// violation.
+// The report of an interrupted demo does not count a missing or unfinished fault as a violation.
 func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	r := clean()
@@ -139,9 +138,9 @@ func TestLine_ForeignText_IsEscaped(t *testing.T) {
 	}
 }
 
-// The ledger adds up the waits for the lock by process id. A restarted balancer therefore
-// counts as a new process. The ledger counts a refused stale write. It reports a breach if a
-// stale write succeeded.
+// The ledger adds up the waits for the lock by process id. A restarted balancer therefore counts as
+// a new process. The ledger counts a refused stale write. It reports a breach if a stale write
+// succeeded.
 func TestLedger_SumsUpTheEvents(t *testing.T) {
 	t.Parallel()
 	var l ledger

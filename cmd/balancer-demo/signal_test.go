@@ -42,8 +42,8 @@ func startDemo(t *testing.T, folder string) (cmd *exec.Cmd, out *os.File, lines 
 	return cmd, out, lines, pids
 }
 
-// If a signal, a closed terminal or a closed pipe ends a demo, the demo leaves no process
-// and no folder behind.
+// If a signal, a closed terminal or a closed pipe ends a demo, the demo leaves no process and no
+// folder behind.
 func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {

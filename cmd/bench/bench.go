@@ -36,22 +36,22 @@ type bench struct {
 	rows   int // the maximum number of claimed rows
 }
 
-// The maximum numbers of claimed rows. The number for an embedded server is lower, because
-// the cost of its commands grows with the collection.
+// The maximum numbers of claimed rows. The number for an embedded server is lower, because the cost
+// of its commands grows with the collection.
 const (
 	benchRows    = 1000
 	embeddedRows = 200
 )
 
-// benchPatience is the timeout of one command. It is long, so that bench can measure a slow
-// server. closeLimit is the timeout for the close of a Manager or of the client.
+// benchPatience is the timeout of one command. It is long, so that bench can measure a slow server.
+// closeLimit is the timeout for the close of a Manager or of the client.
 const (
 	benchPatience = 30 * time.Second
 	closeLimit    = 10 * time.Second
 )
 
-// run measures the server and prints the results. Finally it drops its database, even if ctx
-// has ended.
+// run measures the server and prints the results. Finally it drops its database, even if ctx has
+// ended.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	var err error
 	if v.client, err = mongocatalog.Dial(options.Client(), v.uri, 0, ""); err != nil {
@@ -152,8 +152,8 @@ func (v *bench) end(ctx context.Context, m *distlock.Manager) {
 	_ = m.Close(ctx)
 }
 
-// repeat calls the given function again and again for the time v.each, at least once, and
-// measures each call.
+// repeat calls the given function again and again for the time v.each, at least once, and measures
+// each call.
 func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (
 	figure, error,
 ) {
@@ -205,8 +205,8 @@ func (v *bench) lock(ctx context.Context) (figure, error) {
 	})
 }
 
-// handOver measures a lock that two Managers hold in turn. Each release grants the lock to
-// the other Manager.
+// handOver measures a lock that two Managers hold in turn. Each release grants the lock to the
+// other Manager.
 func (v *bench) handOver(ctx context.Context) (figure, error) {
 	const what = "hand-over"
 	clk := clock.From(ctx)

@@ -19,8 +19,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// notice is a writer that cancels a context when the program prints the name of its
-// database.
+// notice is a writer that cancels a context when the program prints the name of its database.
 type notice struct {
 	strings.Builder
 	cancel context.CancelCauseFunc
@@ -33,8 +32,8 @@ func (n *notice) Write(text []byte) (int, error) {
 	return n.Builder.Write(text)
 }
 
-// The program prints its target and its measurements. It leaves no database on the server,
-// even if it is interrupted.
+// The program prints its target and its measurements. It leaves no database on the server, even if
+// it is interrupted.
 func TestBench_MeasuresAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{})

@@ -1,20 +1,19 @@
-// Command bench measures the cost of locks on a server. It first measures the round trip and
-// the least write of one client. The least write is one update of one document, journaled by
-// a majority. Then it measures a lock that is acquired and released, a lock that two
-// Managers hand to each other, and rows that 16 workers claim and complete. It works in a
-// new database named distlock_bench_..., and finally drops this database.
+// Command bench measures the cost of locks on a server. It first measures the round trip and the
+// least write of one client. The least write is one update of one document, journaled by a
+// majority. Then it measures a lock that is acquired and released, a lock that two Managers hand to
+// each other, and rows that 16 workers claim and complete. It works in a new database named
+// distlock_bench_..., and finally drops this database.
 //
 //	go run ./cmd/bench --uri URI [--for 1s] [--json]
 //
 // Without --uri, the command reads the connection string from the environment variable
-// MONGODLM_URI. The exit code is 0 if all measurements and the drop of the database succeed.
-// It is 2 for a usage error, and 1 for any other failure.
+// MONGODLM_URI. The exit code is 0 if all measurements and the drop of the database succeed. It is
+// 2 for a usage error, and 1 for any other failure.
 //
 // With --json, the command prints one object. The field "server" names the server. The field
-// "figures" contains one object for each measurement, with the fields "what", "count",
-// "perSecond", "medianMS" and "leastWrites". If several operations run at a time, "medianMS"
-// is the mean. The value of "leastWrites" is "medianMS" divided by the "medianMS" of the
-// least write.
+// "figures" contains one object for each measurement, with the fields "what", "count", "perSecond",
+// "medianMS" and "leastWrites". If several operations run at a time, "medianMS" is the mean. The
+// value of "leastWrites" is "medianMS" divided by the "medianMS" of the least write.
 package main
 
 import (
@@ -58,8 +57,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return 0
 }
 
-// accept parses and checks the command line. An error may contain a password, so the caller
-// must redact it.
+// accept parses and checks the command line. An error may contain a password, so the caller must
+// redact it.
 func (v *bench) accept(args []string, errOut io.Writer) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // the flag set repeats values, and a value may be a password

@@ -70,15 +70,15 @@ type backlog struct {
 	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
 	// Odd describes at most twenty of the rows that OddRows counts.
 	Odd []string `json:"odd,omitempty"`
-	// NoField is the name of the claim field, if no row has that field. Then no row was ever
-	// claimed, or the name is wrong. Otherwise NoField is empty.
+	// NoField is the name of the claim field, if no row has that field. Then no row was ever claimed,
+	// or the name is wrong. Otherwise NoField is empty.
 	NoField string `json:"noField,omitempty"`
 }
 
-// checkCollection returns an error if the collection does not exist and no queue uses it.
-// For a queue with a lock document, v.collection may also be DATABASE.COLLECTION.
-// checkCollection splits such a name into v.rowDatabase and v.collection. If the user may
-// not list collections, it returns nil.
+// checkCollection returns an error if the collection does not exist and no queue uses it. For a
+// queue with a lock document, v.collection may also be DATABASE.COLLECTION. checkCollection splits
+// such a name into v.rowDatabase and v.collection. If the user may not list collections, it returns
+// nil.
 func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
@@ -213,8 +213,7 @@ type queueList struct {
 	empty string // printed instead of an empty table
 }
 
-// queues counts the rows of each queue that has a lock document, for at most maxQueues
-// queues.
+// queues counts the rows of each queue that has a lock document, for at most maxQueues queues.
 func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
 	l := queueList{Database: v.database, Queues: []backlog{}}
 	due := map[string]string{} // due fields by queue name

@@ -98,9 +98,9 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 	return nil
 }
 
-// breakable returns the holder that matches the flags --fence and --session. If no holder
-// matches, it returns an error. With --yes but without --session, it returns an error for a
-// foreign holder, because a foreign holder does not raise the fence.
+// breakable returns the holder that matches the flags --fence and --session. If no holder matches,
+// it returns an error. With --yes but without --session, it returns an error for a foreign holder,
+// because a foreign holder does not raise the fence.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free; nothing was changed")
@@ -142,8 +142,8 @@ func afterBreak(now []distlock.LockInfo) string {
 	return what.String() + "\n"
 }
 
-// explainFailure returns the error for a failed break. If the lock has changed,
-// explainFailure prints the present holders and waiters.
+// explainFailure returns the error for a failed break. If the lock has changed, explainFailure
+// prints the present holders and waiters.
 func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out io.Writer) error {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
@@ -235,8 +235,8 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 	}
 }
 
-// describeWhy prints the reason of a holder or waiter. The reason of a leader or
-// candidate is its metadata.
+// describeWhy prints the reason of a holder or waiter. The reason of a leader or candidate is its
+// metadata.
 func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
 	what := "why     "
 	if _, elected := election.CandidateOf(i); elected {

@@ -18,8 +18,8 @@ func (b *base) holdAlive(name string, fence int64) {
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(1)})
 }
 
-// The command "distlock break" needs --yes and the fence of the present holder. Otherwise it
-// shows the lock and changes nothing.
+// The command "distlock break" needs --yes and the fence of the present holder. Otherwise it shows
+// the lock and changes nothing.
 func TestBreak_OnlyWithYesAndTheRightFence(t *testing.T) {
 	b := newBase(t)
 	b.holdAlive("balancer", 41)
@@ -51,9 +51,8 @@ func TestBreak_NoOrMalformedLock_IsRefused(t *testing.T) {
 		want(t, exitFailed, `field "state"`, "set state to the int 0")
 }
 
-// The command "distlock break --yes" requires --session if the holder belongs to MongoDB's
-// own lock manager, which does not raise the fence. Without --session, the error shows the
-// session.
+// The command "distlock break --yes" requires --session if the holder belongs to MongoDB's own lock
+// manager, which does not raise the fence. Without --session, the error shows the session.
 func TestBreak_ForeignHolder_NeedsTheSession(t *testing.T) {
 	b := newBase(t)
 	b.held("balancer", 41)

@@ -22,18 +22,18 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// pipeDelay bounds the wait for output after the command has exited. Without this bound,
-// another process that holds the command's pipes open would prolong the wait.
+// pipeDelay bounds the wait for output after the command has exited. Without this bound, another
+// process that holds the command's pipes open would prolong the wait.
 const pipeDelay = time.Second
 
 const groupPoll = 10 * time.Millisecond
 
 func runSupported() error { return nil }
 
-// catchSignals returns a channel with the signals that "distlock run" forwards to the
-// command, and a function that ends the delivery. It also catches SIGTSTP, because a stopped
-// "distlock run" would not renew its lock. It catches SIGPIPE, because "distlock run" must
-// continue if the reader of its messages exits.
+// catchSignals returns a channel with the signals that "distlock run" forwards to the command, and
+// a function that ends the delivery. It also catches SIGTSTP, because a stopped "distlock run"
+// would not renew its lock. It catches SIGPIPE, because "distlock run" must continue if the reader
+// of its messages exits.
 func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
@@ -70,9 +70,9 @@ type group struct {
 	resumed  bool // the message about a continued command was printed
 }
 
-// runCommand runs the command until the command exits or the lock is lost. Then runCommand
-// ends the process group and returns the exit code of the command. If the lock was lost, the
-// error wraps a *distlock.LostError.
+// runCommand runs the command until the command exits or the lock is lost. Then runCommand ends the
+// process group and returns the exit code of the command. If the lock was lost, the error wraps a
+// *distlock.LostError.
 func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
@@ -122,13 +122,13 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 	}
 }
 
-// renewal returns the pause between two messages to the guardian. The pause is much shorter
-// than a ping interval, so that the guardian knows a recent deadline.
+// renewal returns the pause between two messages to the guardian. The pause is much shorter than a
+// ping interval, so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
 // start creates a starter process in a new process group, and a guardian for the group. If
-// "distlock run" is in the foreground of a terminal, start moves the new group to the
-// foreground. Then it sends a byte to the starter process, which executes the command.
+// "distlock run" is in the foreground of a terminal, start moves the new group to the foreground.
+// Then it sends a byte to the starter process, which executes the command.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	pipeR, pipeW, err := os.Pipe()
 	if err != nil {
@@ -176,8 +176,8 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	return g, nil
 }
 
-// withoutSecrets removes the variables with the connection string and with the name of
-// the database.
+// withoutSecrets removes the variables with the connection string and with the name of the
+// database.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -185,8 +185,8 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits until the command exits. If a signal stops the command, wait sends the signal
-// to g.stopped.
+// wait waits until the command exits. If a signal stops the command, wait sends the signal to
+// g.stopped.
 func (g *group) wait() {
 	defer close(g.ended)
 	for {
@@ -206,21 +206,19 @@ func (g *group) wait() {
 	_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
 }
 
-// signal sends a signal to the whole group. It ignores errors, because the group may have
-// exited.
+// signal sends a signal to the whole group. It ignores errors, because the group may have exited.
 func (g *group) signal(s syscall.Signal) { _ = syscall.Kill(-g.pgid, s) }
 
-// forward sends a signal to the whole group. It also continues the group, because a stopped
-// process cannot react.
+// forward sends a signal to the whole group. It also continues the group, because a stopped process
+// cannot react.
 func (g *group) forward(s syscall.Signal) {
 	g.signal(s)
 	g.signal(syscall.SIGCONT)
 }
 
-// resume continues the stopped command, because a stopped command would keep the lock. If
-// the command was stopped because it needs the terminal, resume first moves it to the
-// foreground. If another job is in the foreground, resume returns false, and the caller ends
-// the command.
+// resume continues the stopped command, because a stopped command would keep the lock. If the
+// command was stopped because it needs the terminal, resume first moves it to the foreground. If
+// another job is in the foreground, resume returns false, and the caller ends the command.
 func (g *group) resume(by syscall.Signal) bool {
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
@@ -236,8 +234,8 @@ func (g *group) resume(by syscall.Signal) bool {
 	return true
 }
 
-// exited reports whether the command and all processes of its group have exited. While a
-// process of the group exists, the system does not reuse the number of the group.
+// exited reports whether the command and all processes of its group have exited. While a process of
+// the group exists, the system does not reuse the number of the group.
 func (g *group) exited() bool {
 	select {
 	case <-g.ended:
@@ -252,14 +250,14 @@ func (g *group) exited() bool {
 	}
 }
 
-// groupEmpty reports whether a process group has no member. An exited process is a member
-// until its parent has waited for it.
+// groupEmpty reports whether a process group has no member. An exited process is a member until its
+// parent has waited for it.
 func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
-// end sends SIGTERM to all processes of the group, and SIGKILL after the grace period. If
-// the lock was lost, the grace period starts at the latest at the deadline of the lock. On
-// Linux, if the lock is not lost, end then waits until no killed process runs. Finally end
-// takes the terminal back.
+// end sends SIGTERM to all processes of the group, and SIGKILL after the grace period. If the lock
+// was lost, the grace period starts at the latest at the deadline of the lock. On Linux, if the
+// lock is not lost, end then waits until no killed process runs. Finally end takes the terminal
+// back.
 func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
 	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.exited() {

@@ -110,8 +110,8 @@ type deadList struct {
 	NoField    string    `json:"noField,omitempty"` // as in backlog
 }
 
-// missingField returns the name of the claim field if no row was found and no row has this
-// field. Otherwise it returns the empty string.
+// missingField returns the name of the claim field if no row was found and no row has this field.
+// Otherwise it returns the empty string.
 func (v *claims) missingField(ctx context.Context, st *store, found int) string {
 	if found > 0 {
 		return ""
@@ -127,8 +127,7 @@ func printMissingField(w io.Writer, field string) {
 	}
 }
 
-// A deadRow is a dead row of a queue. Its times are by the server's clock. A missing time
-// is null.
+// A deadRow is a dead row of a queue. Its times are by the server's clock. A missing time is null.
 type deadRow struct {
 	ID        string     `json:"id"`
 	Attempts  int        `json:"attempts"`
@@ -226,8 +225,8 @@ func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
 	return claim.NewAdmin(v.rows(st), cfg)
 }
 
-// change carries out the requested action, such as a retry. It returns an error if one of
-// the given rows was not dead.
+// change carries out the requested action, such as a retry. It returns an error if one of the given
+// rows was not dead.
 func (v *claims) change(ctx context.Context, s stdio) error {
 	retry, _ := parseIDs(v.retry) // accept has validated the ids
 	discard, _ := parseIDs(v.discard)

@@ -14,9 +14,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// The command "distlock claims" lists dead rows with any type of _id and with all their
-// errors. A printed _id selects the row for a retry or a removal. If the row is not dead,
-// the command fails.
+// The command "distlock claims" lists dead rows with any type of _id and with all their errors. A
+// printed _id selects the row for a retry or a removal. If the row is not dead, the command fails.
 func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := bson.NewDateTimeFromTime(time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC))
@@ -63,9 +62,9 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b.cli("claims", "jobs", "--dead").want(t, 0, "no row of")
 }
 
-// The command "distlock claims --repair" makes a claimed row ready again if the row names no
-// slot. It changes no other row. The command "distlock claims pause" stops a queue, and
-// "distlock claims resume" continues the queue.
+// The command "distlock claims --repair" makes a claimed row ready again if the row names no slot.
+// It changes no other row. The command "distlock claims pause" stops a queue, and "distlock claims
+// resume" continues the queue.
 func TestClaims_RepairAndPause(t *testing.T) {
 	b := newBase(t)
 	b.insert("jobs", bsontest.D("_id", 1, "claim", bsontest.D("state", "claimed")))
@@ -82,9 +81,9 @@ func TestClaims_RepairAndPause(t *testing.T) {
 	}
 }
 
-// The command "distlock loops" prints the latest run, the next run and the failures of each
-// loop, and why a loop is stopped. If a document of one loop is malformed, the command still
-// lists every loop.
+// The command "distlock loops" prints the latest run, the next run and the failures of each loop,
+// and why a loop is stopped. If a document of one loop is malformed, the command still lists every
+// loop.
 func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	b := newBase(t)
 	b.cli("loops").want(t, exitFailed, "nothing was ever locked there")
@@ -178,8 +177,8 @@ func TestClaims_RowsOfEachState_AreCounted(t *testing.T) {
 }
 
 // The command "distlock claims" counts a row that is not due as "later". The flag --due or a
-// worker's lock names the field with the due time. The command "distlock claims" also
-// reports each row that can never be claimed, with the reason.
+// worker's lock names the field with the due time. The command "distlock claims" also reports each
+// row that can never be claimed, with the reason.
 func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
@@ -202,9 +201,9 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
-// If the collection does not exist, "distlock claims" fails and lists the queues. If no row
-// has the field that --field names, "distlock claims" prints the name of the field and does
-// not count the rows as ready.
+// If the collection does not exist, "distlock claims" fails and lists the queues. If no row has the
+// field that --field names, "distlock claims" prints the name of the field and does not count the
+// rows as ready.
 func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	b := newBase(t)
 	b.held("claim:"+b.name+".mails:queue:0000", 7)
@@ -233,8 +232,8 @@ func TestClaims_MisspeltCollectionOrField_NoFigures(t *testing.T) {
 	}
 }
 
-// If the latest slot of a schedule is in the future, "distlock loops --forget-future"
-// repairs the schedule. If the latest slot is in the past, the command changes nothing.
+// If the latest slot of a schedule is in the future, "distlock loops --forget-future" repairs the
+// schedule. If the latest slot is in the past, the command changes nothing.
 func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b := newBase(t)
 	for name, slot := range map[string]time.Time{"ahead": time.Now().Add(30 * 24 * time.Hour),
@@ -249,8 +248,8 @@ func TestLoops_ForgetFuture_RepairsTheRecord(t *testing.T) {
 	b.cli("loops", "ahead", "--forget-future", "--json").want(t, 0, `"repaired": false`)
 }
 
-// Without an argument, "distlock claims" lists all queues with the counts of their rows. If
-// there is no queue, the error names the missing argument.
+// Without an argument, "distlock claims" lists all queues with the counts of their rows. If there
+// is no queue, the error names the missing argument.
 func TestClaims_NoCollection_ListsTheQueues(t *testing.T) {
 	b := newBase(t)
 	b.cli("claims").want(t, exitFailed, "nothing was ever locked there")

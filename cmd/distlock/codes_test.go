@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Each error of an acquisition has its own exit code, even if it is wrapped or joined with
-// another error.
+// Each error of an acquisition has its own exit code, even if it is wrapped or joined with another
+// error.
 func TestCodeOf_EveryErrorOfAcquiring_HasItsOwn(t *testing.T) {
 	t.Parallel()
 	held := &distlock.HeldError{Name: "a"}
@@ -47,8 +47,8 @@ func TestRun_NoServer_HasItsOwnCode(t *testing.T) {
 	}
 }
 
-// If the server does not answer when the command ends, "distlock run" reports that the lock
-// may be held. If the command succeeded, the exit code of "distlock run" is exitMayBeHeld.
+// If the server does not answer when the command ends, "distlock run" reports that the lock may be
+// held. If the command succeeded, the exit code of "distlock run" is exitMayBeHeld.
 func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -73,8 +73,8 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	}
 }
 
-// If the server dies, "distlock run" reports that it waits for the server. It reports this
-// while it waits for the lock, and also after its command has ended.
+// If the server dies, "distlock run" reports that it waits for the server. It reports this while it
+// waits for the lock, and also after its command has ended.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)

@@ -25,13 +25,13 @@ const (
 	maxEventCount = 1000      // maximum count of events of a kind
 )
 
-// holderStates are the states of a holder. A late holder has missed three pings. A silent
-// holder has not pinged for the takeover time. A condemned holder was declared dead by a
-// contender. A foreign holder belongs to another lock manager.
+// holderStates are the states of a holder. A late holder has missed three pings. A silent holder
+// has not pinged for the takeover time. A condemned holder was declared dead by a contender. A
+// foreign holder belongs to another lock manager.
 var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "foreign"}
 
-// eventKinds are the kinds of events that the metrics count. An operator must learn of these
-// events even after the process that recorded them has ended.
+// eventKinds are the kinds of events that the metrics count. An operator must learn of these events
+// even after the process that recorded them has ended.
 var eventKinds = []string{words.Broken, words.Dropped}
 
 var (
@@ -43,8 +43,8 @@ var (
 		"by kind; at most 1000 are counted.", []string{"kind"}, nil)
 )
 
-// A storeCollector collects metrics of the locks of all processes. These include dead
-// processes, which cannot be scraped. A storeCollector reads the locks during a scrape.
+// A storeCollector collects metrics of the locks of all processes. These include dead processes,
+// which cannot be scraped. A storeCollector reads the locks during a scrape.
 type storeCollector struct {
 	ctx   context.Context // for all commands, because Collect receives no context
 	st    *store
@@ -135,8 +135,8 @@ func stateOf(h distlock.LockInfo) string {
 	return "alive"
 }
 
-// events counts the events of a kind in the last hour, at most maxEventCount. The query uses
-// the index of the history by time.
+// events counts the events of a kind in the last hour, at most maxEventCount. The query uses the
+// index of the history by time.
 func (o *storeCollector) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
 	cursor, err := o.st.primary(o.st.database).Collection(history.Collection).Find(ctx,
 		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",

@@ -39,8 +39,8 @@ func gathered(t *testing.T, o *storeCollector) map[string]float64 {
 	return all
 }
 
-// The metrics count the locks of dead processes, and the events of the last hour, even after
-// the processes have ended. If the server does not answer, the metrics contain no counts.
+// The metrics count the locks of dead processes, and the events of the last hour, even after the
+// processes have ended. If the server does not answer, the metrics contain no counts.
 func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	b := newBase(t)
 	pingFields := func(extra ...bson.E) []bson.E {

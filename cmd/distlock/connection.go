@@ -36,9 +36,8 @@ const (
 	maxURIFile = 64 << 10
 )
 
-// The default values of flags. The times are the defaults of package distlock. The default
-// database is not the database named config, because a server refuses change streams and
-// transactions there.
+// The default values of flags. The times are the defaults of package distlock. The default database
+// is not the database named config, because a server refuses change streams and transactions there.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
@@ -48,8 +47,8 @@ const (
 
 type connection struct{ uri, uriFile, database string }
 
-// flags declares the flags. The help prints the default of each flag. An environment
-// variable must not become a default, because it may contain a password.
+// flags declares the flags. The help prints the default of each flag. An environment variable must
+// not become a default, because it may contain a password.
 func (c *connection) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.uri, "uri", "", "MongoDB connection `string`, which other users of this "+
 		"machine can read in the\nprocess list; default: "+envURI)
@@ -61,8 +60,8 @@ func (c *connection) flags(f *pflag.FlagSet) {
 
 func (c *connection) secrets() string { return c.uri }
 
-// accept validates the flags. If --uri is not set, accept reads the connection string from
-// the file --uri-file or from the environment.
+// accept validates the flags. If --uri is not set, accept reads the connection string from the file
+// --uri-file or from the environment.
 func (c *connection) accept(given call) error {
 	switch {
 	case c.uri != "" && c.uriFile != "":
@@ -92,8 +91,8 @@ func (c *connection) chooseDatabase() {
 	}
 }
 
-// readURI reads the connection string from the file --uri-file. If every user of the machine
-// can read the file, readURI warns.
+// readURI reads the connection string from the file --uri-file. If every user of the machine can
+// read the file, readURI warns.
 func (c *connection) readURI(warn func(string)) error {
 	f, err := os.Open(c.uriFile)
 	if err != nil {
@@ -147,8 +146,8 @@ type store struct {
 	never    bool // explainEmpty found no collection of locks
 }
 
-// open returns a store. The client of the store has at most pool connections. If pool is 0,
-// the connection string sets the limit. open sends no command to the server.
+// open returns a store. The client of the store has at most pool connections. If pool is 0, the
+// connection string sets the limit. open sends no command to the server.
 func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
 	client, err := mongocatalog.Dial(options.Client(), c.uri, pool, "")
 	if err != nil {
@@ -162,8 +161,8 @@ func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) 
 	return s, err
 }
 
-// inspector returns an Inspector and sends no command to the server. If the Inspector breaks
-// a lock, the history records the given author.
+// inspector returns an Inspector and sends no command to the server. If the Inspector breaks a
+// lock, the history records the given author.
 func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
 	*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
@@ -188,8 +187,8 @@ func disconnect(client *mongo.Client) {
 	_ = client.Disconnect(ctx) // best effort
 }
 
-// noServer is the beginning of the error for a server that does not answer. The rest of
-// the error may differ between attempts.
+// noServer is the beginning of the error for a server that does not answer. The rest of the error
+// may differ between attempts.
 const noServer = "no server answers at "
 
 // explain returns a shorter error if the server cannot be reached. Otherwise it returns err
@@ -211,8 +210,8 @@ func (l *logging) flags(f *pflag.FlagSet) {
 	f.StringVar(&l.path, "log", "", "append events to this `file`, one JSON object each")
 }
 
-// open opens the log file for appending. Without the flag --log, the logger writes nothing.
-// The returned function closes the file.
+// open opens the log file for appending. Without the flag --log, the logger writes nothing. The
+// returned function closes the file.
 func (l *logging) open() (zerolog.Logger, func(), error) {
 	if l.path == "" {
 		return zerolog.Nop(), func() {}, nil
@@ -225,8 +224,8 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // the logger buffers no event
 }
 
-// redact removes the user and the password from each connection string in a text. It also
-// removes each occurrence of the password of uri, escaped or not.
+// redact removes the user and the password from each connection string in a text. It also removes
+// each occurrence of the password of uri, escaped or not.
 func redact(text, uri string) string {
 	text = catalog.RedactUserInfo(text)
 	_, rest, _ := strings.Cut(uri, "://")
@@ -247,14 +246,14 @@ func redact(text, uri string) string {
 	return text
 }
 
-// maxSearched is the maximum number of databases to search for locks. If a server has
-// more databases, otherDatabases searches none.
+// maxSearched is the maximum number of databases to search for locks. If a server has more
+// databases, otherDatabases searches none.
 const maxSearched = 50
 
-// explainEmpty describes a database without locks. If the database has no collection of
-// locks, the second result is true. Then the text also lists the other databases with locks,
-// because the operator may have named the wrong database. If the user may not list
-// collections, the second result is false.
+// explainEmpty describes a database without locks. If the database has no collection of locks, the
+// second result is true. Then the text also lists the other databases with locks, because the
+// operator may have named the wrong database. If the user may not list collections, the second
+// result is false.
 func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
@@ -271,8 +270,8 @@ func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
 	return text, true
 }
 
-// emptyText returns the given text. If the database has no collection of locks, emptyText
-// returns the text of explainEmpty instead.
+// emptyText returns the given text. If the database has no collection of locks, emptyText returns
+// the text of explainEmpty instead.
 func (s *store) emptyText(ctx context.Context, text string) string {
 	if why, never := s.explainEmpty(ctx); never {
 		return why
@@ -280,8 +279,8 @@ func (s *store) emptyText(ctx context.Context, text string) string {
 	return text
 }
 
-// otherDatabases returns the other databases that have locks. If the user may not list
-// databases, it returns nil.
+// otherDatabases returns the other databases that have locks. If the user may not list databases,
+// it returns nil.
 func (s *store) otherDatabases(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {

@@ -15,8 +15,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// LockDetails contains the details of one lock, for "distlock locks NAME". The type is
-// exported because package json cannot decode an embedded pointer to an unexported type.
+// LockDetails contains the details of one lock, for "distlock locks NAME". The type is exported
+// because package json cannot decode an embedded pointer to an unexported type.
 type LockDetails struct {
 	// Outlooks contains a forecast for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
@@ -31,8 +31,8 @@ type LockDetails struct {
 
 const shownEvents = 10
 
-// A condemnation is the mark in the ping document of a process that was declared dead.
-// Its strings are unescaped, as stored.
+// A condemnation is the mark in the ping document of a process that was declared dead. Its strings
+// are unescaped, as stored.
 type condemnation struct {
 	Process  string     `json:"process"`
 	By       string     `json:"by"`
@@ -81,8 +81,8 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 	return err
 }
 
-// readCondemnation returns the condemnation of a process. The result is empty if the
-// process has no readable ping or is not condemned.
+// readCondemnation returns the condemnation of a process. The result is empty if the process has no
+// readable ping or is not condemned.
 func readCondemnation(ctx context.Context, st *store, process string) ([]condemnation, error) {
 	raw, err := st.primary(st.database).Collection(catalog.PingsCollection).
 		FindOne(ctx, bson.D{{Key: "_id", Value: process}}).Raw()
@@ -125,8 +125,8 @@ func (d *LockDetails) print(w io.Writer, how layout, q queue) {
 	}
 }
 
-// printOutlook writes the forecast for a holder. It names the holder if the lock has
-// several holders.
+// printOutlook writes the forecast for a holder. It names the holder if the lock has several
+// holders.
 func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
 	holder := "its holder"
 	if several {

@@ -154,8 +154,8 @@ const (
 	maxIdle  = 100_000 // maximum count
 )
 
-// idleLocks warns if at least the given number of locks were not used for idleAge. The usual
-// cause is a program that generates the names of its locks.
+// idleLocks warns if at least the given number of locks were not used for idleAge. The usual cause
+// is a program that generates the names of its locks.
 func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) error {
 	old := bson.D{{Key: "state", Value: 0}, {Key: "when", Value: bson.D{
 		{Key: "$lt", Value: clock.System().Now().Wall.Add(-idleAge)}}}}
@@ -171,8 +171,8 @@ func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) e
 	return nil
 }
 
-// limited calls the given function with a timeout. With --create-indexes there is no
-// timeout, because the build of an index may take long.
+// limited calls the given function with a timeout. With --create-indexes there is no timeout,
+// because the build of an index may take long.
 func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
 	if d.createIndexes {
 		return step(ctx)
@@ -209,9 +209,9 @@ func (x *examination) race(ctx context.Context) error {
 	return nil
 }
 
-// compareClocks records the offset between the clocks of the server and this machine,
-// corrected by half the round trip. If the offset is large, compareClocks warns, because a
-// takeover from a dead holder then takes longer.
+// compareClocks records the offset between the clocks of the server and this machine, corrected by
+// half the round trip. If the offset is large, compareClocks warns, because a takeover from a dead
+// holder then takes longer.
 func (r *report) compareClocks(server catalog.Server, sent, received clock.Reading) {
 	if server.Time.IsZero() {
 		return
@@ -227,8 +227,8 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	}
 }
 
-// limitations lists the features that the server lacks, compared with a replica set that has
-// a separate database for locks.
+// limitations lists the features that the server lacks, compared with a replica set that has a
+// separate database for locks.
 func limitations(s catalog.Server, database string) []string {
 	w := []string{}
 	say := func(format string, args ...any) { w = append(w, fmt.Sprintf(format, args...)) }

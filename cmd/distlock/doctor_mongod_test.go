@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// guarded starts a replica set that requires passwords, with a user named root. It skips the
-// test if MongoDB is not installed.
+// guarded starts a replica set that requires passwords, with a user named root. It skips the test
+// if MongoDB is not installed.
 func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	t.Helper()
 	if testing.Short() {
@@ -53,9 +53,9 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 	assert.Must(t, client.Database("admin").RunCommand(t.Context(), command).Err())
 }
 
-// A real server accepts the role that "distlock doctor --role" prints. With that role,
-// "distlock doctor" finds no missing privilege and changes no data. If one action is removed
-// from the role, the command names that action.
+// A real server accepts the role that "distlock doctor --role" prints. With that role, "distlock
+// doctor" finds no missing privilege and changes no data. If one action is removed from the role,
+// the command names that action.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 	root, as := guarded(t)
 	out := cli(t, "doctor", "--role", "--json", "--features",

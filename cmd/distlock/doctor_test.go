@@ -28,9 +28,9 @@ func TestDoctor_EmbeddedServer_IsFit(t *testing.T) {
 	}
 }
 
-// The command "distlock doctor" warns of a dead process, and shows the number and the names
-// of the locks that the process holds. The command warns even if no contender has declared
-// the process dead. The warning changes the exit code. A live process causes no warning.
+// The command "distlock doctor" warns of a dead process, and shows the number and the names of the
+// locks that the process holds. The command warns even if no contender has declared the process
+// dead. The warning changes the exit code. A live process causes no warning.
 func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bson.D{
@@ -64,8 +64,8 @@ func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 	}
 }
 
-// expiringNames returns the names of the indexes that expire documents. The test supplies
-// the server's reply, because the embedded server cannot create a TTL index.
+// expiringNames returns the names of the indexes that expire documents. The test supplies the
+// server's reply, because the embedded server cannot create a TTL index.
 func TestExpiringNames_IndexesOfACollection(t *testing.T) {
 	t.Parallel()
 	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
@@ -118,8 +118,8 @@ func TestReport_CompareClocks_WarnsBeyondTheSkew(t *testing.T) {
 	}
 }
 
-// The command "distlock doctor" warns of many idle locks with generated names. A held lock
-// or a recently used lock is not idle.
+// The command "distlock doctor" warns of many idle locks with generated names. A held lock or a
+// recently used lock is not idle.
 func TestIdleLocks_Many_AreWarnedOf(t *testing.T) {
 	b := newBase(t)
 	const many = 20

@@ -13,16 +13,15 @@ import (
 	"mongodlm/distlock"
 )
 
-// A filter selects and sorts the locks of a listing. The web page has the same filters and
-// orders.
+// A filter selects and sorts the locks of a listing. The web page has the same filters and orders.
 type filter struct {
 	waited, silent bool
 	order          string
 }
 
-// orders are the sort orders, the default first. Each order has a function that returns the
-// weight of a row. Locks with a higher weight come first, and locks with the same weight are
-// in the order of names. The weights of the default order come from the method ranks.
+// orders are the sort orders, the default first. Each order has a function that returns the weight
+// of a row. Locks with a higher weight come first, and locks with the same weight are in the order
+// of names. The weights of the default order come from the method ranks.
 var orders = []struct {
 	name string
 	of   func(row) time.Duration

@@ -21,8 +21,8 @@ func (l listing) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// A filter removes the locks that it does not select, together with their queues. It sorts
-// the remaining locks by trouble or by the requested order.
+// A filter removes the locks that it does not select, together with their queues. It sorts the
+// remaining locks by trouble or by the requested order.
 func TestFilter_SelectsAndSorts(t *testing.T) {
 	t.Parallel()
 	ms := func(n int64) *int64 { return &n }
@@ -84,8 +84,8 @@ func TestFilter_SelectsAndSorts(t *testing.T) {
 	}
 }
 
-// The command "distlock locks --json" sorts the locks by name, unless --sort names another
-// order. The error for an unknown order lists the valid orders.
+// The command "distlock locks --json" sorts the locks by name, unless --sort names another order.
+// The error for an unknown order lists the valid orders.
 func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -107,8 +107,8 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 	b.cli("locks", "--waited").want(t, 0, "none of 8 locks matches")
 }
 
-// On a terminal, "distlock locks" prints the locks in trouble at the end, just above the
-// summary. If all locks are filtered out, it still prints the table of waiters.
+// On a terminal, "distlock locks" prints the locks in trouble at the end, just above the summary.
+// If all locks are filtered out, it still prints the table of waiters.
 func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	t.Parallel()
 	whole := newListing("db")

@@ -18,8 +18,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// The hidden commands. With these commands, "distlock run" starts this program as a starter
-// or as a guardian.
+// The hidden commands. With these commands, "distlock run" starts this program as a starter or as a
+// guardian.
 const (
 	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
 	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
@@ -31,8 +31,8 @@ const (
 	endingMessage = "ending" // run has sent SIGTERM to the command
 )
 
-// internalCommand runs the hidden command that args contain, and returns its exit code and
-// true. If args contain no hidden command, internalCommand returns false.
+// internalCommand runs the hidden command that args contain, and returns its exit code and true. If
+// args contain no hidden command, internalCommand returns false.
 func internalCommand(args []string) (code int, was bool) {
 	if len(args) < 4 {
 		return 0, false
@@ -46,8 +46,8 @@ func internalCommand(args []string) (code int, was bool) {
 	return 0, false
 }
 
-// selfCommand returns a command that runs this program again. On Linux the command works
-// even if the program's file was replaced.
+// selfCommand returns a command that runs this program again. On Linux the command works even if
+// the program's file was replaced.
 func selfCommand(args ...string) *exec.Cmd {
 	path := "/proc/self/exe"
 	if _, err := os.Stat(path); err != nil {
@@ -60,8 +60,8 @@ func selfCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runStarter waits for a byte from "distlock run" and then executes the command. If
-// "distlock run" closes the pipe without a byte, runStarter fails.
+// runStarter waits for a byte from "distlock run" and then executes the command. If "distlock run"
+// closes the pipe without a byte, runStarter fails.
 func runStarter(args []string) int {
 	parent, err := strconv.Atoi(args[0])
 	if err != nil || len(args) < 3 {
@@ -79,10 +79,9 @@ func runStarter(args []string) int {
 	return exitNotRunnable
 }
 
-// A guardian controls the guardian process of "distlock run". The guardian process ends the
-// command if "distlock run" is killed, or is stopped past the deadline of the lock. The
-// guardian process has a separate session, so that signals to the process group of "distlock
-// run" do not reach it.
+// A guardian controls the guardian process of "distlock run". The guardian process ends the command
+// if "distlock run" is killed, or is stopped past the deadline of the lock. The guardian process
+// has a separate session, so that signals to the process group of "distlock run" do not reach it.
 type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
@@ -120,8 +119,8 @@ func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, e
 }
 
 // guardianDelay returns the delay from the deadline of the lock to the first action of the
-// guardian. During the delay, "distlock run" can act first. The delay is at most half of the
-// time between SIGKILL and a takeover.
+// guardian. During the delay, "distlock run" can act first. The delay is at most half of the time
+// between SIGKILL and a takeover.
 func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
 
 func (g *guardian) sendDeadline(until time.Time) {
@@ -133,8 +132,8 @@ func (g *guardian) sendDeadline(until time.Time) {
 
 func (g *guardian) sendEnding() { g.send(endingMessage) }
 
-// send sends a line to the guardian. If the guardian does not read, send gives up after a
-// second. send ignores errors, because runCommand reports the exit of the guardian.
+// send sends a line to the guardian. If the guardian does not read, send gives up after a second.
+// send ignores errors, because runCommand reports the exit of the guardian.
 func (g *guardian) send(line string) {
 	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
@@ -156,8 +155,8 @@ type watchdog struct {
 	ending      bool
 }
 
-// runGuardian reads the messages of "distlock run" until the command must be ended. Then it
-// ends the command.
+// runGuardian reads the messages of "distlock run" until the command must be ended. Then it ends
+// the command.
 func runGuardian(args []string) int {
 	v, err := newWatchdog(args)
 	if err != nil {
@@ -205,8 +204,8 @@ func lines(in io.Reader) <-chan string {
 // watch blocks until the command must be ended, and returns the reason.
 func (v *watchdog) watch(messages <-chan string) string {
 	for {
-		// A timer stops while the machine is suspended, but the wall clock does not. The timer
-		// is therefore short.
+		// A timer stops while the machine is suspended, but the wall clock does not. The timer is
+		// therefore short.
 		timer := v.clock.NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
 		select {
 		case line, ok := <-messages:
@@ -241,9 +240,9 @@ func (v *watchdog) remaining() time.Duration {
 	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
 }
 
-// end ends the process group. If "distlock run" has not sent SIGTERM, end sends it. After
-// the grace period, end sends SIGKILL. The grace period begins at the latest a short delay
-// after the deadline of the lock.
+// end ends the process group. If "distlock run" has not sent SIGTERM, end sends it. After the grace
+// period, end sends SIGKILL. The grace period begins at the latest a short delay after the deadline
+// of the lock.
 func (v *watchdog) end() {
 	if !v.ending {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited

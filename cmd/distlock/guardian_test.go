@@ -80,8 +80,8 @@ func (p *program) pids(n int) []string {
 // Times that are short enough for a test and long enough for a busy machine.
 const quickFlags = "--ping 300ms --takeover 20s --grace 500ms"
 
-// If "distlock run" is killed or stopped, its command is dead before another process
-// acquires the lock. In the test, the command of the next holder prints the live processes.
+// If "distlock run" is killed or stopped, its command is dead before another process acquires the
+// lock. In the test, the command of the next holder prints the live processes.
 func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -120,8 +120,8 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 	}
 }
 
-// If the guardian of "distlock run" is killed, "distlock run" reports the death of the
-// guardian. If "distlock run" is killed after that, the Linux kernel kills the command.
+// If the guardian of "distlock run" is killed, "distlock run" reports the death of the guardian. If
+// "distlock run" is killed after that, the Linux kernel kills the command.
 func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets a process die with its parent")
@@ -150,8 +150,8 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	})
 }
 
-// While its command runs, "distlock run" waits for each adopted process that exits. No
-// adopted process remains as a zombie.
+// While its command runs, "distlock run" waits for each adopted process that exits. No adopted
+// process remains as a zombie.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")
@@ -168,16 +168,16 @@ func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	p.wait().want(t, exitSignal+int(syscall.SIGTERM))
 }
 
-// If the command of "distlock run" stops itself, "distlock run" continues the command.
-// Otherwise the command would keep its lock forever.
+// If the command of "distlock run" stops itself, "distlock run" continues the command. Otherwise
+// the command would keep its lock forever.
 func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 	b := newBase(t)
 	_, ended := start(t.Context(), t, b.runArgs("", "stop")...)
 	await(t, ended).want(t, 3, "stops\ngoes on\n", "SIGSTOP")
 }
 
-// The environment of the command that "distlock run" starts does not contain the server's
-// address or password.
+// The environment of the command that "distlock run" starts does not contain the server's address
+// or password.
 func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	b := newBase(t)
 	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},

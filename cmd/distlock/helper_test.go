@@ -18,8 +18,8 @@ import (
 // helperLimit bounds the life of a helper, so that a failed test leaves no process.
 const helperLimit = 2 * time.Minute
 
-// helper is the command that "distlock run" starts in the tests. The first parameter selects
-// its behavior.
+// helper is the command that "distlock run" starts in the tests. The first parameter selects its
+// behavior.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
 	signal.Ignore(syscall.SIGPIPE) // the reading parent may be gone

@@ -66,8 +66,8 @@ type eventList struct {
 	empty string // printed instead of an empty table
 }
 
-// An eventRow is an event. Its strings are unescaped, as stored. A field that does not
-// apply is empty or 0.
+// An eventRow is an event. Its strings are unescaped, as stored. A field that does not apply is
+// empty or 0.
 type eventRow struct {
 	At       time.Time `json:"at"`    // by the server's clock
 	Event    string    `json:"event"` // acquired, granted, taken over, released, lost and so on
@@ -165,8 +165,8 @@ func (c eventList) print(w io.Writer, how layout) {
 	c.Malformed.print(w, how)
 }
 
-// printLines writes a sentence for each event, and a heading for each day. If the list has
-// events of several locks, each sentence also names the lock.
+// printLines writes a sentence for each event, and a heading for each day. If the list has events
+// of several locks, each sentence also names the lock.
 func (c eventList) printLines(w io.Writer, how layout) {
 	several := slices.ContainsFunc(c.Events, func(e eventRow) bool {
 		return e.Name != c.Events[0].Name
@@ -218,8 +218,8 @@ func span(ms int64) string {
 	return age(words.Span(ms))
 }
 
-// recorder returns the Observer that records the events of a database. For the database
-// named config, it returns nil, because this database belongs to a sharded cluster.
+// recorder returns the Observer that records the events of a database. For the database named
+// config, it returns nil, because this database belongs to a sharded cluster.
 func recorder(log *history.Log, database string) distlock.Observer {
 	if database == mongosDatabase {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// happened writes entries into the history. The first entry is at the time day, and each
-// entry is a minute after the previous one.
+// happened writes entries into the history. The first entry is at the time day, and each entry is a
+// minute after the previous one.
 func (b *base) happened(day time.Time, entries ...history.Entry) {
 	b.t.Helper()
 	for n, e := range entries {
@@ -58,8 +58,8 @@ func sampleEvents() []history.Entry {
 	}
 }
 
-// The command "distlock history" shows each kind of entry as text, newest first. Its JSON
-// output contains all stored data.
+// The command "distlock history" shows each kind of entry as text, newest first. Its JSON output
+// contains all stored data.
 func TestHistory_Shown(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -86,8 +86,8 @@ func TestHistory_Shown(t *testing.T) {
 		"acquired (leader)", "broken")
 }
 
-// The command "distlock history --since" counts back from the server's time. If no entry
-// matches, "distlock history" names the likely reason.
+// The command "distlock history --since" counts back from the server's time. If no entry matches,
+// "distlock history" names the likely reason.
 func TestHistory_SinceAndNothing(t *testing.T) {
 	b := newBase(t)
 	b.cli("history").want(t, exitFailed, "nothing was ever locked there")
@@ -111,8 +111,8 @@ func TestHistory_SinceAndNothing(t *testing.T) {
 	}
 }
 
-// The command "distlock history" reports malformed entries below the table. Control
-// characters in stored strings never reach the terminal, and no line is too wide.
+// The command "distlock history" reports malformed entries below the table. Control characters in
+// stored strings never reach the terminal, and no line is too wide.
 func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -147,8 +147,8 @@ func collected(b *base) (found eventList, err error) {
 	return found, errors.Join(err, writeJSON(io.Discard, found))
 }
 
-// On a terminal of 80 columns each event is a whole sentence with its reason. The day
-// appears once. Lock names appear only if the listing has several locks.
+// On a terminal of 80 columns each event is a whole sentence with its reason. The day appears once.
+// Lock names appear only if the listing has several locks.
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)

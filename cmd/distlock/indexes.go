@@ -39,14 +39,14 @@ func (q *queueFlags) accept() error {
 	return nil
 }
 
-// primary returns a database whose reads go to the primary, regardless of the read
-// preference in the connection string.
+// primary returns a database whose reads go to the primary, regardless of the read preference in
+// the connection string.
 func (s *store) primary(database string) *mongo.Database {
 	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
 }
 
-// missingIndexes adds the missing indexes of the locks to the report, and warns of
-// superfluous indexes.
+// missingIndexes adds the missing indexes of the locks to the report, and warns of superfluous
+// indexes.
 func (x *examination) missingIndexes(ctx context.Context) error {
 	missing := func() ([]string, error) { return x.catalog.MissingIndexes(ctx) }
 	indexErr := x.indexes("the locks", missing, func() error {
@@ -61,8 +61,8 @@ func (x *examination) missingIndexes(ctx context.Context) error {
 	return errors.Join(indexErr, err)
 }
 
-// indexes adds the missing indexes to the report. With --create-indexes, it first creates
-// them, and also adds the created indexes to the report.
+// indexes adds the missing indexes to the report. With --create-indexes, it first creates them, and
+// also adds the created indexes to the report.
 func (x *examination) indexes(what string, missing func() ([]string, error),
 	create func() error) error {
 	before, err := missing()
@@ -125,8 +125,7 @@ func (x *examination) queue(ctx context.Context, database, collection string,
 
 const maxCheckedQueues = 50
 
-// knownQueues returns the namespaces of at most maxCheckedQueues queues that have a lock
-// document.
+// knownQueues returns the namespaces of at most maxCheckedQueues queues that have a lock document.
 func knownQueues(ctx context.Context, locks *mongo.Collection) ([]string, error) {
 	const prefix, end = "claim:", "claim;" // a semicolon follows the colon in the order of names
 	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{

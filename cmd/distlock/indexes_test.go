@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// missing returns the commands that would create the missing indexes, as "distlock doctor"
-// prints them.
+// missing returns the commands that would create the missing indexes, as "distlock doctor" prints
+// them.
 func missing(t *testing.T, b *base, more ...string) []string {
 	t.Helper()
 	return examined(t, b, more...).MissingIndexes
@@ -50,9 +50,8 @@ func examined(t *testing.T, b *base, more ...string) report {
 	return got
 }
 
-// With --create-indexes, "distlock doctor" creates and reports the missing indexes of the
-// locks and the queues. The next run finds no missing index. A database that was never used
-// stays empty.
+// With --create-indexes, "distlock doctor" creates and reports the missing indexes of the locks and
+// the queues. The next run finds no missing index. A database that was never used stays empty.
 func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	b := newBase(t)
 	if got := examined(t, b, "--create-indexes"); len(got.CreatedIndexes)+len(got.MissingIndexes) > 0 {
@@ -86,8 +85,8 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// If a queue has no index, "distlock doctor" warns and prints the command that creates the
-// index. Without the index, each claim would read every row.
+// If a queue has no index, "distlock doctor" warns and prints the command that creates the index.
+// Without the index, each claim would read every row.
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	b.insert(catalog.LocksCollection,

@@ -62,8 +62,8 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 	return show(ctx, s, &l.lister, l.collect)
 }
 
-// show calls the given function, and prints the result as a text or as JSON. If the database
-// has no collection of locks, show returns an error with exitFailed.
+// show calls the given function, and prints the result as a text or as JSON. If the database has no
+// collection of locks, show returns an error with exitFailed.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
 	collect func(context.Context, *store) (T, error)) error {
 	st, err := l.open(ctx, 0, zerolog.Nop())
@@ -101,8 +101,8 @@ type listing struct {
 	troubleFirst bool   // the rows are in the order of trouble
 }
 
-// A row is one holder of a lock, or the last holder of a free lock. Its strings are
-// unescaped, as stored.
+// A row is one holder of a lock, or the last holder of a free lock. Its strings are unescaped, as
+// stored.
 type row struct {
 	Name    string     `json:"name"`
 	Held    bool       `json:"held"`
@@ -112,12 +112,12 @@ type row struct {
 	Who     string     `json:"who"`
 	Why     string     `json:"why"`
 	Since   *time.Time `json:"since"` // by the server's clock; null when unknown
-	// HeldForMS and PingAgeMS are measured by the server's clock. They are null when unknown, or
-	// when the lock is free.
+	// HeldForMS and PingAgeMS are measured by the server's clock. They are null when unknown, or when
+	// the lock is free.
 	HeldForMS *int64 `json:"heldForMS"`
 	PingAgeMS *int64 `json:"pingAgeMS"`
-	// LeaseMS is the duration of the lease, or 0 without a lease. LeaseAgeMS is the time since
-	// the holder renewed the lease.
+	// LeaseMS is the duration of the lease, or 0 without a lease. LeaseAgeMS is the time since the
+	// holder renewed the lease.
 	LeaseMS    int64    `json:"leaseMS"`
 	LeaseAgeMS *int64   `json:"leaseAgeMS"`
 	Session    string   `json:"session"` // the field ts
@@ -150,8 +150,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	return found, nil
 }
 
-// setEmpty sets the text for an empty listing. The parameter free is the number of free
-// locks. If the database has no locks, setEmpty gets the text from the given function.
+// setEmpty sets the text for an empty listing. The parameter free is the number of free locks. If
+// the database has no locks, setEmpty gets the text from the given function.
 func (l *listing) setEmpty(free int, explain func() (text string, never bool)) {
 	switch {
 	case len(l.Locks) > 0:
@@ -169,8 +169,8 @@ func newListing(database string) listing {
 		Queue: queue{[]waiterRow{}}}
 }
 
-// gather reads all locks and waiters. If the parameter held is true, gather skips the free
-// locks and returns their number.
+// gather reads all locks and waiters. If the parameter held is true, gather skips the free locks
+// and returns their number.
 func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
 	each := func(all iter.Seq2[distlock.LockInfo, error], add func(distlock.LockInfo)) error {
 		for one, err := range all {

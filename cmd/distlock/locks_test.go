@@ -57,8 +57,7 @@ var (
 	spaces = regexp.MustCompile(` {2,}`)
 )
 
-// golden compares an output with a file in the folder testdata. Ages and widths do not
-// matter.
+// golden compares an output with a file in the folder testdata. Ages and widths do not matter.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	got = spaces.ReplaceAllString(ages.ReplaceAllString(got, "AGE"), "  ")
@@ -116,8 +115,8 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 	}
 }
 
-// If a database was never used, "distlock locks" fails and names the databases that have
-// locks. If all locks are free, "distlock locks" reports their number.
+// If a database was never used, "distlock locks" fails and names the databases that have locks. If
+// all locks are free, "distlock locks" reports their number.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases
@@ -140,8 +139,8 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
-// The command "distlock locks" marks only the present leader as leader. For a free lock, it
-// shows the metadata of the last leader as the reason.
+// The command "distlock locks" marks only the present leader as leader. For a free lock, it shows
+// the metadata of the last leader as the reason.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(5)})
@@ -207,8 +206,8 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	}
 }
 
-// fillShared writes a lock with permits and a shared lock, in addition to the locks that
-// fill writes.
+// fillShared writes a lock with permits and a shared lock, in addition to the locks that fill
+// writes.
 func fillShared(b *base) {
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }
 	b.share("pool", catalog.Permit, 3,

@@ -85,8 +85,8 @@ type loopList struct {
 	empty string // printed instead of an empty table
 }
 
-// A loopRow is one loop or schedule. Its strings are unescaped, as stored. Its times are
-// by the server's clock. A missing time is null.
+// A loopRow is one loop or schedule. Its strings are unescaped, as stored. Its times are by the
+// server's clock. A missing time is null.
 type loopRow struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`  // loop or slots
@@ -145,8 +145,7 @@ func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
 }
 
 // trouble returns the rank of a loop. A listing begins with the highest rank. A loop with a
-// malformed document has the highest rank. The rank of any other loop is its number of
-// failures.
+// malformed document has the highest rank. The rank of any other loop is its number of failures.
 func (r loopRow) trouble() int64 {
 	if r.Malformed != "" {
 		return math.MaxInt64
@@ -191,9 +190,8 @@ type roundList struct {
 	Runs     []roundRow `json:"runs"`
 }
 
-// A roundRow is one round. Its strings are unescaped, as stored. Its times are by the
-// server's clock. A missing time is null. The duration of a round that has not ended is
-// null.
+// A roundRow is one round. Its strings are unescaped, as stored. Its times are by the server's
+// clock. A missing time is null. The duration of a round that has not ended is null.
 type roundRow struct {
 	State   string     `json:"state"`
 	Begun   *time.Time `json:"begun"`

@@ -13,9 +13,8 @@
 //	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
 //	distlock version                 the version of this build
 //
-// The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server.
-// The password in the connection string is never printed. The flag -h lists the flags of
-// a command.
+// The flag --uri or --uri-file or the environment variable MONGODLM_URI names the server. The
+// password in the connection string is never printed. The flag -h lists the flags of a command.
 //
 // # Exit codes
 //
@@ -26,9 +25,9 @@
 // # Limits of run
 //
 // If the lock is lost, "distlock run" sends SIGTERM to the process group of its command. The
-// command still runs for a moment after SIGTERM, and a process outside of the group is not
-// ended. The resource should therefore check the fence, which the command finds in the
-// environment variable DISTLOCK_FENCE. "distlock run" exists on unix systems only.
+// command still runs for a moment after SIGTERM, and a process outside of the group is not ended.
+// The resource should therefore check the fence, which the command finds in the environment
+// variable DISTLOCK_FENCE. "distlock run" exists on unix systems only.
 package main
 
 import (
@@ -170,8 +169,8 @@ func (version) run(_ context.Context, s stdio) error {
 	return err
 }
 
-// codes are a command's exit codes for a failure and for a usage error. An error of type
-// exit contains its own exit code.
+// codes are a command's exit codes for a failure and for a usage error. An error of type exit
+// contains its own exit code.
 type codes struct{ failed, usage int }
 
 // The exit codes of all commands except "distlock run".
@@ -181,9 +180,9 @@ const (
 	exitWarned = 3 // doctor has warnings
 )
 
-// The exit codes of "distlock run" for its own results, such as a lost lock. Otherwise
-// "distlock run" exits with the code of its command. Most commands exit with a small code or
-// with a code above 128, so most codes of "distlock run" lie in between.
+// The exit codes of "distlock run" for its own results, such as a lost lock. Otherwise "distlock
+// run" exits with the code of its command. Most commands exit with a small code or with a code
+// above 128, so most codes of "distlock run" lie in between.
 const (
 	exitHeld        = 75 // EX_TEMPFAIL of sysexits.h
 	exitWrongCall   = 110

@@ -76,8 +76,7 @@ type result struct {
 	out, errOut string
 }
 
-// start runs distlock in this process. Before the test ends, it waits until distlock has
-// returned.
+// start runs distlock in this process. Before the test ends, it waits until distlock has returned.
 func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan result) {
 	t.Helper()
 	out := &screen{errs: &assert.Log{}}
@@ -92,8 +91,8 @@ func start(ctx context.Context, t *testing.T, args ...string) (*screen, <-chan r
 	return out, done
 }
 
-// want checks the exit code. It also checks that standard output or standard error contains
-// each text.
+// want checks the exit code. It also checks that standard output or standard error contains each
+// text.
 func (r result) want(t *testing.T, code int, texts ...string) result {
 	t.Helper()
 	assert.Equal(t, r.code, code, "exit code is %d, want %d")

@@ -21,8 +21,8 @@ import (
 type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
-	// AheadMS is the offset of the member's clock from this machine's clock, corrected by
-	// half the round trip. AheadMS and RoundTripMS are null if the member did not answer.
+	// AheadMS is the offset of the member's clock from this machine's clock, corrected by half the
+	// round trip. AheadMS and RoundTripMS are null if the member did not answer.
 	AheadMS     *int64 `json:"aheadMS"`
 	RoundTripMS *int64 `json:"roundTripMS"`
 	Problem     string `json:"problem"` // the error of the commands to the member
@@ -50,8 +50,8 @@ func (x *examination) members(ctx context.Context) (err error) {
 	return x.writeConcern(ctx)
 }
 
-// readMembers reads the clock of each member of a replica set. For other deployments the
-// result is empty.
+// readMembers reads the clock of each member of a replica set. For other deployments the result is
+// empty.
 func (c *connection) readMembers(ctx context.Context, st *store) ([]member, error) {
 	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
 	if err != nil {
@@ -159,9 +159,9 @@ func (r *report) warnOfMembers() {
 	}
 }
 
-// writeConcern records the write concern of a replica set. It warns if the replica set may
-// lose writes that a majority has acknowledged. The check needs the privilege to read the
-// configuration of the replica set.
+// writeConcern records the write concern of a replica set. It warns if the replica set may lose
+// writes that a majority has acknowledged. The check needs the privilege to read the configuration
+// of the replica set.
 func (x *examination) writeConcern(ctx context.Context) error {
 	reply, err := x.st.primary("admin").RunCommand(ctx,
 		bson.D{{Key: "replSetGetConfig", Value: 1}}).Raw()

@@ -59,9 +59,9 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	await(t, stopped).want(t, 0)
 }
 
-// If the port of the metrics is in use, "distlock run" fails before it acquires the lock,
-// and "distlock serve" fails before it prints the address of its server. The error names the
-// address and the reason.
+// If the port of the metrics is in use, "distlock run" fails before it acquires the lock, and
+// "distlock serve" fails before it prints the address of its server. The error names the address
+// and the reason.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
 	other := assert.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
@@ -76,8 +76,8 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	}
 }
 
-// The command "distlock ui" serves the page and the metrics of the database. The metrics
-// include a lock whose holder has no ping.
+// The command "distlock ui" serves the page and the metrics of the database. The metrics include a
+// lock whose holder has no ping.
 func TestMetrics_UI_IsScraped(t *testing.T) {
 	b := newBase(t)
 	b.held("job", 1) // held by a process without a ping

@@ -20,9 +20,8 @@ import (
 // A command is a subcommand of distlock, with its flags.
 type command interface {
 	flags(f *pflag.FlagSet)
-	// accept receives the arguments that are not flags, and validates the whole command line.
-	// Each error is a usage error. accept may read a file that a flag names, and no other
-	// file.
+	// accept receives the arguments that are not flags, and validates the whole command line. Each
+	// error is a usage error. accept may read a file that a flag names, and no other file.
 	accept(c call) error
 	run(ctx context.Context, s stdio) error
 	// secrets returns the connection string, whose user information is never printed.
@@ -38,8 +37,7 @@ type call struct {
 	warn  func(string)      // reports usage that is allowed but unwise
 }
 
-// A topic describes a command. The rest of the help of the command is a file in the folder
-// help.
+// A topic describes a command. The rest of the help of the command is a file in the folder help.
 type topic struct {
 	name, usage, summary string
 	make                 func() command
@@ -192,8 +190,8 @@ func callOf(f *pflag.FlagSet) call {
 	return c
 }
 
-// wrongFlag describes the valid values of a flag. It omits the given value, because the
-// value may be a password.
+// wrongFlag describes the valid values of a flag. It omits the given value, because the value may
+// be a password.
 func wrongFlag(flags *pflag.FlagSet, err error) error {
 	var value *pflag.InvalidValueError
 	var name *pflag.NotExistError
@@ -225,9 +223,9 @@ func similarFlags(flags *pflag.FlagSet, typed string) []string {
 var likeTime = regexp.MustCompile(
 	`(?i)^\d+(\.\d+)?(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$`)
 
-// joinWait joins the arguments --wait and TIME into --wait=TIME. The value of --wait is
-// optional, so package pflag would treat TIME as a separate argument. If TIME has an unknown
-// unit, joinWait joins it too, so that the error is about --wait.
+// joinWait joins the arguments --wait and TIME into --wait=TIME. The value of --wait is optional,
+// so package pflag would treat TIME as a separate argument. If TIME has an unknown unit, joinWait
+// joins it too, so that the error is about --wait.
 func joinWait(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
@@ -266,8 +264,8 @@ func lockName(args []string) (string, error) {
 	return args[0], nil
 }
 
-// forever is the value of --wait for a wait without a limit. The flag without a value has
-// the same meaning.
+// forever is the value of --wait for a wait without a limit. The flag without a value has the same
+// meaning.
 const forever = "forever"
 
 // waitLimit is the value of the flag --wait.
@@ -296,8 +294,8 @@ func (p *waitLimit) Set(value string) (err error) {
 	return err
 }
 
-// days is the value of a flag for a duration. The duration may begin with days, such as 7d
-// or 1d12h.
+// days is the value of a flag for a duration. The duration may begin with days, such as 7d or
+// 1d12h.
 type days time.Duration
 
 // String returns the value in the syntax of the flag. It is empty for 0.

@@ -244,8 +244,8 @@ func TestConnection_URIFile_IsReadAndWarnedOf(t *testing.T) {
 	cli(t, args...).want(t, exitFailed, "can be read by every user", "chmod 600")
 }
 
-// All commands have the same default database. If the database has no locks, the error names
-// the database.
+// All commands have the same default database. If the database has no locks, the error names the
+// database.
 func TestConnection_Database_IsOneDefaultAndNamed(t *testing.T) {
 	t.Setenv(envURI, uri)
 	t.Setenv(envDatabase, "")
@@ -304,8 +304,8 @@ func TestCompletion_CommandsFlagsAndShells(t *testing.T) {
 	}
 }
 
-// Shell completion prints no password of the command line, although package cobra prints the
-// words that it cannot complete.
+// Shell completion prints no password of the command line, although package cobra prints the words
+// that it cannot complete.
 func TestCompletion_PasswordOnTheLine_IsNotShown(t *testing.T) {
 	t.Parallel()
 	args := self(t, "distlock", cobra.ShellCompRequestCmd, "mongodb://operator:s3cret@h", "")

@@ -43,8 +43,8 @@ func (r *roleFlags) accept(queue string) (err error) {
 
 const roleName = "distlock"
 
-// printRole writes the command that creates the role, for the MongoDB shell. With --json,
-// it writes only the document of the command.
+// printRole writes the command that creates the role, for the MongoDB shell. With --json, it writes
+// only the document of the command.
 func (d *doctor) printRole(w io.Writer) error {
 	command := role.Command(roleName, d.database, role.Of(d.queues.collection, d.role.features...))
 	text, err := bson.MarshalExtJSONIndent(command, false, false, "", "  ")
@@ -71,8 +71,8 @@ type missingPrivilege struct {
 	Features   []string `json:"features"` // the features that need the privilege
 }
 
-// privileges reports the actions that the features need, but that the user may not perform.
-// It tries each action with a command that changes no data.
+// privileges reports the actions that the features need, but that the user may not perform. It
+// tries each action with a command that changes no data.
 func (x *examination) privileges(ctx context.Context) error {
 	if x.Kind == string(catalog.FerretDB) {
 		return nil // it has no users, and would create a collection for each command
@@ -122,10 +122,10 @@ func (x *examination) featuresNeeding(collection string, actions []string) []str
 
 const codeUnauthorized = 13
 
-// actionCommands contains a command for each action. COLL stands for the collection, and NEW
-// for a new name. No command changes data, because a write command matches nothing or is
-// invalid. The invalid commands have an array as _id or an unknown kind of index. A server
-// checks privileges before it refuses an invalid command.
+// actionCommands contains a command for each action. COLL stands for the collection, and NEW for a
+// new name. No command changes data, because a write command matches nothing or is invalid. The
+// invalid commands have an array as _id or an unknown kind of index. A server checks privileges
+// before it refuses an invalid command.
 var actionCommands = map[string]string{
 	"find":   `{"find": "COLL", "filter": {"_id": "NEW"}, "limit": 1}`,
 	"insert": `{"insert": "COLL", "documents": [{"_id": ["NEW"]}]}`,
@@ -137,8 +137,8 @@ var actionCommands = map[string]string{
 	"dropCollection": `{"drop": "NEW"}`,
 }
 
-// tryAction reports whether the user lacks the privilege for an action on a collection. It
-// ignores server errors with another cause.
+// tryAction reports whether the user lacks the privilege for an action on a collection. It ignores
+// server errors with another cause.
 func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action string) (denied bool,
 	err error) {
 	if action == "changeStream" {
@@ -157,8 +157,8 @@ func tryAction(ctx context.Context, db *mongo.Database, on, scratch, action stri
 	return isDenied(ctx, db.RunCommand(ctx, command).Err())
 }
 
-// isDenied reports whether err is the server's error for a missing privilege. If the server
-// did not answer, the second result is the error.
+// isDenied reports whether err is the server's error for a missing privilege. If the server did not
+// answer, the second result is the error.
 func isDenied(ctx context.Context, err error) (denied bool, failed error) {
 	var server mongo.ServerError
 	switch {

@@ -95,16 +95,15 @@ func (b *base) recorded() (*mongo.Client, *actionLog) {
 	return client, p
 }
 
-// The role of each feature contains exactly the privileges that the commands of the feature
-// need.
+// The role of each feature contains exactly the privileges that the commands of the feature need.
 func TestRole_IsTheLeast(t *testing.T) {
 	t.Parallel()
 	for feature, c := range map[role.Feature]struct {
 		use func(*testing.T, *base, *mongo.Client)
 		// The other features that this feature needs.
 		with []role.Feature
-		// A privilege that the commands of the integration tests need. On the embedded server,
-		// no command needs this privilege.
+		// A privilege that the commands of the integration tests need. On the embedded server, no command
+		// needs this privilege.
 		elsewhere string
 	}{
 		role.Locks:    {useLocks, nil, ""},
@@ -164,8 +163,8 @@ func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	return st
 }
 
-// useLocks acquires, renews and releases locks, creates indexes, prunes old pings, and
-// closes the Manager.
+// useLocks acquires, renews and releases locks, creates indexes, prunes old pings, and closes the
+// Manager.
 func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	m := managerOn(t, b, client)
 	for _, opt := range []distlock.Option{distlock.Why("x"), distlock.Shared(), distlock.Permits(2),
@@ -291,8 +290,8 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, m.Close(t.Context()))
 }
 
-// The command "distlock doctor --role" needs no server. It prints a shell command, or with
-// --json the document of that command.
+// The command "distlock doctor --role" needs no server. It prints a shell command, or with --json
+// the document of that command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
 	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
@@ -320,8 +319,8 @@ func TestDoctorRole_IsADocument(t *testing.T) {
 	cli(t, "doctor", "--role", "--features", "all").want(t, exitUsage, "there is no feature")
 }
 
-// The checks of "distlock doctor" change no document and create no collection. The
-// integration tests check the same on a server with users.
+// The checks of "distlock doctor" change no document and create no collection. The integration
+// tests check the same on a server with users.
 func TestDoctor_LeavesNoTrace(t *testing.T) {
 	b := newBase(t)
 	features := strings.ReplaceAll(role.Names(), " ", "")
@@ -369,9 +368,8 @@ func (b *base) all() string {
 	return text.String()
 }
 
-// The command "distlock doctor" warns of three kinds of members: members whose clocks
-// differ, an arbiter that can prevent acknowledged writes, and a member that does not
-// answer.
+// The command "distlock doctor" warns of three kinds of members: members whose clocks differ, an
+// arbiter that can prevent acknowledged writes, and a member that does not answer.
 func TestReport_WarnOfMembers(t *testing.T) {
 	t.Parallel()
 	ok := func(host string, ahead int64) member {

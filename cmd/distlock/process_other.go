@@ -2,8 +2,8 @@
 
 package main
 
-// killWithParent does nothing. If "distlock run" is killed on this system, only the guardian
-// ends the command.
+// killWithParent does nothing. If "distlock run" is killed on this system, only the guardian ends
+// the command.
 func killWithParent(int) {}
 
 // adoptOrphans does nothing. On this system the init process waits for orphans.
@@ -12,6 +12,6 @@ func adoptOrphans() {}
 // reap does nothing, because this process adopts no processes.
 func reap(...int) {}
 
-// hasRunning returns false, because it cannot distinguish a running process from a zombie on
-// this system.
+// hasRunning returns false, because it cannot distinguish a running process from a zombie on this
+// system.
 func hasRunning(int) bool { return false }

@@ -46,9 +46,8 @@ type processList struct {
 // A processRow is one process. Its strings are unescaped, as stored.
 type processRow struct {
 	Process string `json:"process"`
-	// PingAgeMS is the age of the last ping by the server's clock. AheadMS is the offset of
-	// the process's clock from the server's clock at the time of that ping. Both are null when
-	// unknown.
+	// PingAgeMS is the age of the last ping by the server's clock. AheadMS is the offset of the
+	// process's clock from the server's clock at the time of that ping. Both are null when unknown.
 	PingAgeMS  *int64   `json:"pingAgeMS"`
 	AheadMS    *int64   `json:"clockAheadMS"`
 	TakeoverMS *int64   `json:"takeoverMS"` // null when not recorded
@@ -93,9 +92,9 @@ func (v *processes) collect(ctx context.Context, st *store) (processList, error)
 	return found, nil
 }
 
-// trouble returns the rank of a process. A listing begins with the highest rank. A process
-// has rank 0 if it has no mark, or only the mark "foreign". Otherwise the rank of a holder
-// is its number of locks plus 1, and the rank of a waiter is 1.
+// trouble returns the rank of a process. A listing begins with the highest rank. A process has rank
+// 0 if it has no mark, or only the mark "foreign". Otherwise the rank of a holder is its number of
+// locks plus 1, and the rank of a waiter is 1.
 func (p processRow) trouble() int {
 	switch {
 	case !slices.ContainsFunc(p.Marks, func(mark string) bool { return mark != "foreign" }):
@@ -135,8 +134,8 @@ func addProcesses(listed iter.Seq2[distlock.LockInfo, error], into map[string]*p
 	return nil
 }
 
-// newProcessRow returns the row of a process. It omits the marks that belong to a single
-// lock, such as "leader".
+// newProcessRow returns the row of a process. It omits the marks that belong to a single lock, such
+// as "leader".
 func newProcessRow(one distlock.LockInfo) *processRow {
 	return &processRow{
 		Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
@@ -148,8 +147,8 @@ func newProcessRow(one distlock.LockInfo) *processRow {
 	}
 }
 
-// pings adds the data of the ping documents to the map. It also adds the processes that ping
-// and have no locks.
+// pings adds the data of the ping documents to the map. It also adds the processes that ping and
+// have no locks.
 func (s *store) pings(ctx context.Context, into map[string]*processRow,
 	malformed *problemList) error {
 	now, err := s.now(ctx)

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The command "distlock ps" lists each process once, with all its locks and queue entries.
-// The list includes processes without a lock and processes without a ping.
+// The command "distlock ps" lists each process once, with all its locks and queue entries. The list
+// includes processes without a lock and processes without a ping.
 func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 	b := newBase(t)
 	b.cli("ps").want(t, exitFailed, "nothing was ever locked there")

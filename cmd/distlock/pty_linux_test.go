@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// terminalOf opens a pseudo-terminal of 80 columns. It returns the side of the user and the
-// side of the programs.
+// terminalOf opens a pseudo-terminal of 80 columns. It returns the side of the user and the side of
+// the programs.
 func terminalOf(t *testing.T) (person, programs *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -39,8 +39,8 @@ func terminalOf(t *testing.T) (person, programs *os.File) {
 	return person, programs
 }
 
-// session runs a shell script in a new terminal. The variable "$@" of the script is the
-// command line of distlock.
+// session runs a shell script in a new terminal. The variable "$@" of the script is the command
+// line of distlock.
 func session(t *testing.T, script string, args ...string) (p *program, person *os.File) {
 	t.Helper()
 	person, programs := terminalOf(t)
@@ -73,8 +73,8 @@ func types(t *testing.T, person io.Writer, text string) {
 	assert.Value(io.WriteString(person, text))(t)
 }
 
-// The command of "distlock run" can read from the terminal. After the end of "distlock run",
-// the shell can read from the terminal again.
+// The command of "distlock run" can read from the terminal. After the end of "distlock run", the
+// shell can read from the terminal again.
 func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script string }{
@@ -109,8 +109,8 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops neither "distlock run" nor its command. A stopped command would keep its
-// lock, and a stopped "distlock run" would lose the lock.
+// Ctrl-Z stops neither "distlock run" nor its command. A stopped command would keep its lock, and a
+// stopped "distlock run" would lose the lock.
 func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, script, says string }{
@@ -131,9 +131,8 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 	}
 }
 
-// If "distlock run" is in the background and its command reads from the terminal, "distlock
-// run" ends the command. Otherwise the command would keep its lock while it waits for the
-// terminal.
+// If "distlock run" is in the background and its command reads from the terminal, "distlock run"
+// ends the command. Otherwise the command would keep its lock while it waits for the terminal.
 func TestRun_Background_CommandThatReadsIsEnded(t *testing.T) {
 	b := newBase(t)
 	p, _ := session(t, `set -m; "$@" & wait $!; echo "code $?"`,

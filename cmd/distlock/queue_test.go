@@ -33,8 +33,7 @@ func entryDoc(process, why string, mode catalog.Mode, limit int32, old time.Dura
 	return append(doc, extra...)
 }
 
-// share writes a lock with several holders. In mode Exclusive it writes only the first
-// holder.
+// share writes a lock with several holders. In mode Exclusive it writes only the first holder.
 func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waiters bson.A) {
 	b.t.Helper()
 	first, _ := holders[0].(bson.D)
@@ -58,8 +57,7 @@ func (b *base) share(name string, mode catalog.Mode, limit int32, holders, waite
 	b.insert(catalog.LocksCollection, doc)
 }
 
-// fillQueues writes a lock with permits and a shared lock, both with waiters, and a
-// malformed lock.
+// fillQueues writes a lock with permits and a shared lock, both with waiters, and a malformed lock.
 func fillQueues(b *base) {
 	seq := bson.E{Key: "seq", Value: int64(5)}
 	fence := func(n int64) bson.E { return bson.E{Key: "fence", Value: n} }

@@ -29,8 +29,7 @@ const (
 // maxPermits is the largest number that distlock.Permits accepts.
 const maxPermits = catalog.MaxHolders
 
-// defaultGrace is the default time between SIGTERM and SIGKILL. A short takeover time
-// reduces it.
+// defaultGrace is the default time between SIGTERM and SIGKILL. A short takeover time reduces it.
 const defaultGrace = 5 * time.Second
 
 // lostCloseLimit bounds the cleanup after a loss, when the server may be unreachable.
@@ -115,9 +114,8 @@ func (r *runner) accept(c call) error {
 //
 //	grace + takeover/10 <= margin, and ping*3 <= takeover - margin
 //
-// The tenth of the takeover time is a reserve for late timers and for clocks with different
-// rates. A short takeover time reduces the default grace period, but not the value of
-// --grace.
+// The tenth of the takeover time is a reserve for late timers and for clocks with different rates.
+// A short takeover time reduces the default grace period, but not the value of --grace.
 func (r *runner) setMargin(explicit bool) error {
 	maxGrace := max(0, r.takeover-r.takeover/10-3*r.ping)
 	if !explicit {
@@ -207,8 +205,8 @@ func (r *runner) errorText(err error) string {
 	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
 }
 
-// outcome releases the lock and returns the result of "distlock run". The parameters code
-// and err are the results of runCommand.
+// outcome releases the lock and returns the result of "distlock run". The parameters code and err
+// are the results of runCommand.
 func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
 	code int, err error, s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
@@ -260,8 +258,8 @@ func (r *runner) options() []distlock.Option {
 	return opts
 }
 
-// acquire acquires the lock. The end of ctx ends the wait, but not the guard, because the
-// lock must stay held until the command has exited.
+// acquire acquires the lock. The end of ctx ends the wait, but not the guard, because the lock must
+// stay held until the command has exited.
 func (r *runner) acquire(ctx context.Context, m *distlock.Manager, s stdio) (
 	*distlock.TryGuard, error,
 ) {
@@ -296,8 +294,8 @@ func (r *runner) refused(ctx context.Context, err error) error {
 	return exit{code, err}
 }
 
-// heldError returns a one-line error that names the holder, or the reason why the holder
-// is unknown.
+// heldError returns a one-line error that names the holder, or the reason why the holder is
+// unknown.
 func (r *runner) heldError(h *distlock.HeldError) error {
 	if h.Process == "" {
 		return fmt.Errorf("lock %s was not acquired, and its holder is unknown: %s", named(h.Name),
@@ -327,18 +325,17 @@ func (r *runner) heldError(h *distlock.HeldError) error {
 	return errors.New(text)
 }
 
-// The times of the messages of "distlock run". While it waits for the lock, it prints the
-// reason of the wait after reportAfter, and a changed reason at most once per reportEvery. A
-// read of the reason fails after slowAfter. It also reports a release that takes longer than
-// slowAfter.
+// The times of the messages of "distlock run". While it waits for the lock, it prints the reason of
+// the wait after reportAfter, and a changed reason at most once per reportEvery. A read of the
+// reason fails after slowAfter. It also reports a release that takes longer than slowAfter.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
 	slowAfter   = 5 * time.Second
 )
 
-// reportWait prints the reason of the wait until the returned function is called. It prints
-// only if stderr is a terminal or --verbose is set. It reads the lock once per reportEvery.
+// reportWait prints the reason of the wait until the returned function is called. It prints only if
+// stderr is a terminal or --verbose is set. It reads the lock once per reportEvery.
 func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (stop func()) {
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}

@@ -54,8 +54,8 @@ func (b *base) signalled(out *screen, ended <-chan result) {
 	await(b.t, ended).want(b.t, 7, "got terminated")
 }
 
-// If the wait of "distlock run" ends before it has read the holder, the error reports that
-// the holder is unknown.
+// If the wait of "distlock run" ends before it has read the holder, the error reports that the
+// holder is unknown.
 func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	t.Parallel()
 	err := (&runner{}).refused(t.Context(),

@@ -15,8 +15,8 @@ func runSupported() error {
 		"the other commands work here")
 }
 
-// internalCommand returns false. Only "distlock run" starts this program again, and it does
-// not exist on this system.
+// internalCommand returns false. Only "distlock run" starts this program again, and it does not
+// exist on this system.
 func internalCommand([]string) (int, bool) { return 0, false }
 
 func catchSignals(stdio) (<-chan os.Signal, func()) { return nil, func() {} }

@@ -71,9 +71,9 @@ func TestRun_Command_GetsEnvironmentAndItsCodePassesThrough(t *testing.T) {
 	}
 }
 
-// refused returns the result of a call of "distlock run" that cannot acquire the lock. On a
-// busy machine, the wait may end before "distlock run" has read the holder. In that case
-// refused tries again with twice the wait.
+// refused returns the result of a call of "distlock run" that cannot acquire the lock. On a busy
+// machine, the wait may end before "distlock run" has read the holder. In that case refused tries
+// again with twice the wait.
 func (b *base) refused(wait time.Duration, flags string) (r result) {
 	b.t.Helper()
 	eventually(b.t, "the holder is printed", func() bool {
@@ -144,9 +144,8 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	await(t, ended).want(t, 0, "left behind were killed")
 }
 
-// If the command leaves a process behind that exits on SIGTERM, "distlock run" waits only
-// until that process exits. This holds even in a container whose init process does not wait
-// for orphans.
+// If the command leaves a process behind that exits on SIGTERM, "distlock run" waits only until
+// that process exits. This holds even in a container whose init process does not wait for orphans.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
 	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)

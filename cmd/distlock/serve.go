@@ -83,8 +83,8 @@ func (m *metrics) accept() (err error) {
 	return err
 }
 
-// serve starts a server for the metrics of the collectors and prints the address. The
-// returned function ends the server. Without the flag --metrics, serve does nothing.
+// serve starts a server for the metrics of the collectors and prints the address. The returned
+// function ends the server. Without the flag --metrics, serve does nothing.
 func (m *metrics) serve(ctx context.Context, say func(string, ...any),
 	shown ...prom.Collector) (end func(), err error) {
 	if m.addr == "" {

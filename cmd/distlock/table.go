@@ -22,9 +22,9 @@ type layout struct {
 	whole bool // process ids are not shortened
 }
 
-// layoutOf returns the layout for an output. The width is that of the terminal, or the value
-// of the variable COLUMNS. With --wide, the width has no bound. The same holds for a file or
-// a pipe without COLUMNS.
+// layoutOf returns the layout for an output. The width is that of the terminal, or the value of the
+// variable COLUMNS. With --wide, the width has no bound. The same holds for a file or a pipe
+// without COLUMNS.
 func layoutOf(out io.Writer, wide bool) layout {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
 	f, ok := out.(*os.File)
@@ -45,13 +45,12 @@ func layoutOf(out io.Writer, wide bool) layout {
 	return layout{whole: true}
 }
 
-// longText is the maximum length, in runes, of a string that is printed in full. It exceeds
-// the limits of names and reasons, because a foreign program may have stored a longer
-// string.
+// longText is the maximum length, in runes, of a string that is printed in full. It exceeds the
+// limits of names and reasons, because a foreign program may have stored a longer string.
 const longText = 4096
 
-// process formats a process id. If l.whole is false, it shortens the id to the host and the
-// number of the process.
+// process formats a process id. If l.whole is false, it shortens the id to the host and the number
+// of the process.
 func (l layout) process(id string) string {
 	if !l.whole {
 		id = short(id)
@@ -59,8 +58,7 @@ func (l layout) process(id string) string {
 	return l.text(id, 200)
 }
 
-// text formats a stored string for a table. If l.whole is false, it cuts the string to limit
-// runes.
+// text formats a stored string for a table. If l.whole is false, it cuts the string to limit runes.
 func (l layout) text(s string, limit int) string {
 	if l.whole {
 		limit = longText
@@ -68,13 +66,13 @@ func (l layout) text(s string, limit int) string {
 	return shown(s, limit)
 }
 
-// label returns the name of a lock for a cell. It does not cut a valid name. If the table is
-// too wide, the method print cuts the names.
+// label returns the name of a lock for a cell. It does not cut a valid name. If the table is too
+// wide, the method print cuts the names.
 func (l layout) label(name string) string { return words.LabelTo(name, longText) }
 
 // A column is one column of a table. If a table is too wide, columns without information are
-// dropped first. Then cells are cut, and then the last columns are dropped. The cells of the
-// first column name the rows, so they are cut in the middle and remain different.
+// dropped first. Then cells are cut, and then the last columns are dropped. The cells of the first
+// column name the rows, so they are cut in the middle and remain different.
 type column struct {
 	title    string
 	blank    string // the text of a cell without information
@@ -114,8 +112,8 @@ func (t table) print(w io.Writer, l layout) {
 
 const gap = 2
 
-// fit returns the width of each column, which is 0 for a dropped column. The second
-// result reports whether a part of the table is missing.
+// fit returns the width of each column, which is 0 for a dropped column. The second result reports
+// whether a part of the table is missing.
 func (t table) fit(l layout) (widths []int, cut bool) {
 	if l.width > 0 && t.columns[0].minWidth > 0 {
 		t.columns = slices.Clone(t.columns)
@@ -147,8 +145,8 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the smallest width of the first column at which different cells
-// stay different. The result is not less than the parameter least.
+// distinctWidth returns the smallest width of the first column at which different cells stay
+// different. The result is not less than the parameter least.
 func (t table) distinctWidth(least int) int {
 	whole, longest := map[string]bool{}, least
 	for _, row := range t.rows {
@@ -167,9 +165,9 @@ func (t table) distinctWidth(least int) int {
 	return least
 }
 
-// shrink narrows the widest columns until the row fits, and reports whether the row fits.
-// The first column keeps its minimum width. The minimum width of every other column is
-// multiplied by the parameter times.
+// shrink narrows the widest columns until the row fits, and reports whether the row fits. The first
+// column keeps its minimum width. The minimum width of every other column is multiplied by the
+// parameter times.
 func (t table) shrink(widths []int, limit, times int) bool {
 	for total(widths) > limit {
 		widest := -1

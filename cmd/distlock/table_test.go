@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// No line of a table is wider than its terminal. A narrow table still shows the fence,
-// because "distlock break" requires it.
+// No line of a table is wider than its terminal. A narrow table still shows the fence, because
+// "distlock break" requires it.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillQueues(b)
@@ -75,8 +75,8 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	}
 }
 
-// In a narrow terminal, names that differ only at the start, in the middle or at the end
-// remain different.
+// In a narrow terminal, names that differ only at the start, in the middle or at the end remain
+// different.
 func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 	t.Parallel()
 	for name, format := range map[string]string{
@@ -149,8 +149,8 @@ func TestShort_KeepsHostAndNumber(t *testing.T) {
 	}
 }
 
-// In a file, in a pipe or with --wide, a listing shows each name completely, however long
-// the name is.
+// In a file, in a pipe or with --wide, a listing shows each name completely, however long the name
+// is.
 func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b := newBase(t)
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
@@ -177,8 +177,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	}
 }
 
-// On a terminal of 80 columns, "distlock history" and "distlock locks NAME" show the whole
-// reasons of holders, waiters and events.
+// On a terminal of 80 columns, "distlock history" and "distlock locks NAME" show the whole reasons
+// of holders, waiters and events.
 func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	why := strings.TrimSpace(strings.Repeat("because the nightly report of all mail was late again ",
 		10))

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal is the controlling terminal of this process. A nil *terminal means that there
-// is none. The methods give and takeBack then do nothing.
+// A terminal is the controlling terminal of this process. A nil *terminal means that there is none.
+// The methods give and takeBack then do nothing.
 type terminal struct {
 	file  *os.File
 	own   int         // the process group of this process
@@ -53,9 +53,9 @@ func (t *terminal) give(pgid int) bool {
 	return t.owner() == pgid
 }
 
-// takeBack puts the group of this process into the foreground if the given group is in
-// the foreground. Then it closes the terminal. If killed is set, it also restores the
-// terminal's modes. The caller must ignore SIGTTOU.
+// takeBack puts the group of this process into the foreground if the given group is in the
+// foreground. Then it closes the terminal. If killed is set, it also restores the terminal's modes.
+// The caller must ignore SIGTTOU.
 func (t *terminal) takeBack(pgid int, killed bool) {
 	if t == nil {
 		return

@@ -29,8 +29,8 @@ var (
 	remedy    = words.Remedy
 )
 
-// writeJSON writes a value as JSON for programs. It escapes the characters that a
-// terminal could interpret. The escapes do not change the values of strings.
+// writeJSON writes a value as JSON for programs. It escapes the characters that a terminal could
+// interpret. The escapes do not change the values of strings.
 func writeJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -59,8 +59,8 @@ func safe(text string) string {
 	return safe.String()
 }
 
-// printed collects the output of the given function, writes it to out in a single call, and
-// returns the error of that call.
+// printed collects the output of the given function, writes it to out in a single call, and returns
+// the error of that call.
 func printed(out io.Writer, print func(io.Writer)) error {
 	var b bytes.Buffer
 	print(&b)
@@ -75,8 +75,8 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// holdersInWords describes the holders of a lock. The text contains no ages, so it is the
-// same in two reads of an unchanged lock.
+// holdersInWords describes the holders of a lock. The text contains no ages, so it is the same in
+// two reads of an unchanged lock.
 func holdersInWords(holders []distlock.LockInfo) string {
 	first := holders[0]
 	if !first.Held {

@@ -89,8 +89,8 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// tlsProxy puts TLS in front of the embedded server and returns the new address. The proxy
-// requires a certificate from each client.
+// tlsProxy puts TLS in front of the embedded server and returns the new address. The proxy requires
+// a certificate from each client.
 func tlsProxy(t *testing.T, a *authority) (addr string) {
 	t.Helper()
 	file := a.pair("server")
@@ -143,9 +143,9 @@ func forward(ctx context.Context, client net.Conn) {
 // keyFile returns the connection string option for a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
-// With TLS options in the connection string, "distlock locks", "distlock doctor" and
-// "distlock run" reach a server that requires a certificate. A command with a wrong
-// certificate fails and prints no secret.
+// With TLS options in the connection string, "distlock locks", "distlock doctor" and "distlock run"
+// reach a server that requires a certificate. A command with a wrong certificate fails and prints
+// no secret.
 func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	b := newBase(t)
 	a := newAuthority(t)
@@ -181,8 +181,8 @@ func TestTLS_ThroughTheConnectionString(t *testing.T) {
 	}
 }
 
-// On a real server, X.509 authentication works with a user that is the subject of a
-// certificate and has no password.
+// On a real server, X.509 authentication works with a user that is the subject of a certificate and
+// has no password.
 func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")

@@ -19,8 +19,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// The command "distlock ui" serves the page at the address that it prints. It prints no
-// password, and exits after an interrupt.
+// The command "distlock ui" serves the page at the address that it prints. It prints no password,
+// and exits after an interrupt.
 func TestUI_ShowsThePage_NoPassword(t *testing.T) {
 	b := newBase(t)
 	b.hold("balancer", 41)
@@ -43,8 +43,8 @@ func TestUI_WrongDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	}
 }
 
-// If a request with a token breaks a lock, the history names the owner of the token, and not
-// the user that runs "distlock ui".
+// If a request with a token breaks a lock, the history names the owner of the token, and not the
+// user that runs "distlock ui".
 func TestUI_BreakByAToken_HistoryNamesTheOwner(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 41)
@@ -111,8 +111,8 @@ func (b *base) dead(ids ...any) (queue string) {
 	return queue
 }
 
-// The page retries or removes selected dead rows, or all dead rows, after a confirmation
-// that shows their number. Only the confirmed rows change. A confirmation works once.
+// The page retries or removes selected dead rows, or all dead rows, after a confirmation that shows
+// their number. Only the confirmed rows change. A confirmation works once.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
@@ -187,8 +187,8 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 }
 
-// Like the break of a lock, a change of dead rows needs --allow-break and a valid
-// confirmation. The page shows only the collections of queues.
+// Like the break of a lock, a change of dead rows needs --allow-break and a valid confirmation. The
+// page shows only the collections of queues.
 func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 	b := newBase(t)
 	at := "/dead?queue=" + url.QueryEscape(b.dead(1, 2))

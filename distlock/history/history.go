@@ -43,12 +43,12 @@ const (
 	most    = 1000             // largest number of entries on a server without TTL indexes
 )
 
-// An Entry is a document of the collection. A field that does not apply is zero and not
-// stored. Escape the texts before you print them.
+// An Entry is a document of the collection. A field that does not apply is zero and not stored.
+// Escape the texts before you print them.
 type Entry struct {
 	ID bson.ObjectID `bson:"_id"`
-	// At is the time of the event by the server's clock, estimated from the last ping.
-	// Before the first ping, it is the time by the machine's clock.
+	// At is the time of the event by the server's clock, estimated from the last ping. Before the
+	// first ping, it is the time by the machine's clock.
 	At       time.Time     `bson:"at"`
 	Kind     string        `bson:"kind"` // the word of the [distlock.EventKind]
 	Name     string        `bson:"name"` // of the lock
@@ -68,18 +68,17 @@ type Entry struct {
 
 // Options are the options of a [Log]. The zero value means the defaults.
 type Options struct {
-	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30
-	// days. The first process creates the TTL index with its value of Keep. A later process
-	// with another value only logs a warning.
+	// Keep is the age at which the server removes an entry: 1 min to 10 years, default 30 days. The
+	// first process creates the TTL index with its value of Keep. A later process with another value
+	// only logs a warning.
 	Keep   time.Duration
 	Logger zerolog.Logger // default silent
 }
 
-// A Log inserts the events of Managers and Inspectors into the collection. Make it with
-// [New]. Its methods are safe for concurrent use, except Close. No call of package distlock
-// waits for a Log: one goroutine inserts the entries, each within about a second. A process
-// that dies loses the entries of the last second. While inserts fail, the Log keeps 2,000
-// entries and drops later ones.
+// A Log inserts the events of Managers and Inspectors into the collection. Make it with [New]. Its
+// methods are safe for concurrent use, except Close. No call of package distlock waits for a Log:
+// one goroutine inserts the entries, each within about a second. A process that dies loses the
+// entries of the last second. While inserts fail, the Log keeps 2,000 entries and drops later ones.
 type Log struct {
 	insert  func(context.Context, []Entry) error
 	log     zerolog.Logger
@@ -167,8 +166,8 @@ func (l *Log) work() {
 	}
 }
 
-// flush inserts the waiting entries. It returns the time until the next flush, or 0 if all
-// entries are inserted. Only one goroutine at a time may call it.
+// flush inserts the waiting entries. It returns the time until the next flush, or 0 if all entries
+// are inserted. Only one goroutine at a time may call it.
 func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	l.mu.Lock()
 	next := l.waiting
@@ -193,8 +192,8 @@ func (l *Log) flush(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// Close inserts the pending entries. Close the Manager first, because the Log drops later
-// events. After an error some entries are not inserted.
+// Close inserts the pending entries. Close the Manager first, because the Log drops later events.
+// After an error some entries are not inserted.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -263,9 +262,9 @@ type Query struct {
 	Limit int       // the largest number of documents, the newest; 0 for all
 }
 
-// Read returns the entries of all processes, the newest first. It also returns an error for
-// each document that it cannot parse. Errors: [distlock.ErrUnavailable] if the server does
-// not answer; those of the driver.
+// Read returns the entries of all processes, the newest first. It also returns an error for each
+// document that it cannot parse. Errors: [distlock.ErrUnavailable] if the server does not answer;
+// those of the driver.
 func Read(ctx context.Context, client *mongo.Client, database string, q Query) (
 	entries []Entry, malformed []*distlock.MalformedError, err error) {
 	filter := bson.D{}

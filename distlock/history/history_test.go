@@ -109,8 +109,8 @@ func (b *bench) want(n int) {
 
 func (b *bench) warnings() int { return strings.Count(b.text.String(), `"level":"warn"`) }
 
-// A Log inserts the events of one second with one command. A Log without events has no
-// goroutine and sends no command.
+// A Log inserts the events of one second with one command. A Log without events has no goroutine
+// and sends no command.
 func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		time.Sleep(time.Hour)
@@ -131,9 +131,8 @@ func TestLog_EventsOfASecond_OneInsert(t *testing.T) {
 	})
 }
 
-// If the server fails or hangs, Observe does not block. The Log keeps 2,000 entries and
-// counts the rest as dropped. When the server is back, the Log inserts the entries that it
-// kept.
+// If the server fails or hangs, Observe does not block. The Log keeps 2,000 entries and counts the
+// rest as dropped. When the server is back, the Log inserts the entries that it kept.
 func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{
 		"fails": away,
@@ -194,8 +193,8 @@ func TestLog_Close_InsertsTheRest(t *testing.T) {
 	}
 }
 
-// If the server does not answer, Close returns an error after the first failed insert, or
-// when its context ends.
+// If the server does not answer, Close returns an error after the first failed insert, or when its
+// context ends.
 func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	for name, refuse := range map[string]func(context.Context) error{"fails": away, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
@@ -215,8 +214,8 @@ func TestLog_Close_ServerAway_EndsWithAnError(t *testing.T) {
 	}
 }
 
-// An entry contains the data of its event. Only the entry of an acquisition contains the
-// waiting time. A long error text is cut to at most 1,024 bytes of valid UTF-8.
+// An entry contains the data of its event. Only the entry of an acquisition contains the waiting
+// time. A long error text is cut to at most 1,024 bytes of valid UTF-8.
 func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		lost := &distlock.LostError{Cause: errors.New("x" + strings.Repeat("é", 5000))}
@@ -255,8 +254,8 @@ func TestLog_Observe_EntryOfAnEvent(t *testing.T) {
 	})
 }
 
-// A Log records the events of a Manager with the time of the server. While the Log cannot
-// insert, no call of the Manager is delayed.
+// A Log records the events of a Manager with the time of the server. While the Log cannot insert,
+// no call of the Manager is delayed.
 func TestLog_OfAManager_RecordsAndDelaysNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.set(away)

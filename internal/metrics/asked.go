@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// Asked keeps functions that return samples, and the latest samples of each function. The
-// zero value is ready. It is safe for concurrent use.
+// Asked keeps functions that return samples, and the latest samples of each function. The zero
+// value is ready. It is safe for concurrent use.
 type Asked struct {
 	mu   sync.Mutex // guards asks
 	asks []*ask
@@ -27,8 +27,7 @@ type ask struct {
 	last []Sample
 }
 
-// Asks keeps the given function until stop is called. It implements the method Asks of
-// [Observer].
+// Asks keeps the given function until stop is called. It implements the method Asks of [Observer].
 func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	one := &ask{run: run, clock: clock.System()}
 	a.mu.Lock()
@@ -41,10 +40,10 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	}
 }
 
-// All calls the functions that Asks received, in parallel, and returns their samples. The
-// context of the functions ends after AskTimeout. All calls each function at most once in
-// AskedEvery. Between these calls it returns the latest samples again. The last argument
-// limits the number of names in the labels.
+// All calls the functions that Asks received, in parallel, and returns their samples. The context
+// of the functions ends after AskTimeout. All calls each function at most once in AskedEvery.
+// Between these calls it returns the latest samples again. The last argument limits the number of
+// names in the labels.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)
@@ -64,8 +63,7 @@ func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	return largest(all)
 }
 
-// largest returns the largest sample of each series. Two queues with one name have one
-// series.
+// largest returns the largest sample of each series. Two queues with one name have one series.
 func largest(all []Sample) []Sample {
 	var kept []Sample
 	for _, s := range all {
@@ -93,15 +91,15 @@ func (a *ask) answer(ctx context.Context) []Sample {
 	return a.last
 }
 
-// Names limits the names in labels: the labels show only the first MostNames names. The
-// zero value is ready. It is safe for concurrent use.
+// Names limits the names in labels: the labels show only the first MostNames names. The zero value
+// is ready. It is safe for concurrent use.
 type Names struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]bool
 }
 
-// Shown returns the label values of s. If the name is not one of the first MostNames
-// names, Shown replaces it by "". Shown also replaces invalid UTF-8 in the name.
+// Shown returns the label values of s. If the name is not one of the first MostNames names, Shown
+// replaces it by "". Shown also replaces invalid UTF-8 in the name.
 func (n *Names) Shown(s Sample) []string {
 	last := len(s.Labels) - 1
 	name := s.Labels[last]

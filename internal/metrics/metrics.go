@@ -17,8 +17,8 @@ const (
 	Histogram                 // the value is one observation, in seconds
 )
 
-// A Metric describes one metric. Names follow Prometheus: the unit is last, and the name
-// of a counter ends in _total.
+// A Metric describes one metric. Names follow Prometheus: the unit is last, and the name of a
+// counter ends in _total.
 type Metric struct {
 	Name, Help string
 	Kind       Kind
@@ -77,28 +77,26 @@ var All = []*Metric{
 var Buckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900,
 	3600, 14400}
 
-// MostNames is the maximum number of names in the labels of an adapter. All further
-// elections, loops, schedules and queues share one series without a name.
+// MostNames is the maximum number of names in the labels of an adapter. All further elections,
+// loops, schedules and queues share one series without a name.
 const MostNames = 100
 
-// AskedEvery is the time for which samples are reused. More frequent reads send no
-// command.
+// AskedEvery is the time for which samples are reused. More frequent reads send no command.
 const AskedEvery = 15 * time.Second
 
 // AskTimeout is the timeout of the functions that [Asked] calls.
 const AskTimeout = 10 * time.Second
 
-// A Sample is one value of a metric, with the values of the labels. An adapter that
-// receives the value [Gone] removes the gauge.
+// A Sample is one value of a metric, with the values of the labels. An adapter that receives the
+// value [Gone] removes the gauge.
 type Sample struct {
 	Metric *Metric
 	Labels []string
 	Value  float64
 }
 
-// Zeros returns a sample with the value zero for each series with these labels.
-// Prometheus does not count the first event of a series that has no value before the
-// event.
+// Zeros returns a sample with the value zero for each series with these labels. Prometheus does not
+// count the first event of a series that has no value before the event.
 func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	for _, m := range all {
 		if m.Outcomes == nil {
@@ -111,9 +109,8 @@ func Zeros(labels []string, all ...*Metric) (zeros []Sample) {
 	return zeros
 }
 
-// Leading reports to o that this process leads. It reports the end of the leadership when
-// ctx ends or the returned function is called. The returned function returns after that
-// report.
+// Leading reports to o that this process leads. It reports the end of the leadership when ctx ends
+// or the returned function is called. The returned function returns after that report.
 func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Sample{Leads, labels, 1}, Sample{Terms, labels, 1})
@@ -128,27 +125,26 @@ func Leading(o Observer, ctx context.Context, kind, name string) (over func()) {
 // Gone is the value of a gauge that an adapter must remove.
 var Gone = math.NaN()
 
-// StandsBy reports to o that this process waits to lead. The returned function removes
-// the gauge [Leads].
+// StandsBy reports to o that this process waits to lead. The returned function removes the gauge
+// [Leads].
 func StandsBy(o Observer, kind, name string) (over func()) {
 	labels := []string{kind, name}
 	o.Sampled(Zeros(labels, Leads, Terms)...)
 	return func() { o.Sampled(Sample{Leads, labels, Gone}) }
 }
 
-// An Observer receives samples, and functions that return samples. Goroutines that work
-// under a lock call it, so both methods must return immediately.
+// An Observer receives samples, and functions that return samples. Goroutines that work under a
+// lock call it, so both methods must return immediately.
 type Observer interface {
 	// Sampled receives samples.
 	Sampled(all ...Sample)
-	// Asks receives a function that returns samples. The Observer calls this function
-	// when the metrics are read. It no longer calls the function after a call of stop.
+	// Asks receives a function that returns samples. The Observer calls this function when the metrics
+	// are read. It no longer calls the function after a call of stop.
 	Asks(ask func(context.Context) []Sample) (stop func())
 }
 
-// Of returns the observer of a Manager as an [Observer] of this package. If the observer
-// does not implement that interface, Of returns [None]. The result recovers from panics
-// of the observer.
+// Of returns the observer of a Manager as an [Observer] of this package. If the observer does not
+// implement that interface, Of returns [None]. The result recovers from panics of the observer.
 func Of(observer any) Observer {
 	if o, ok := observer.(Observer); ok {
 		return safe{o}

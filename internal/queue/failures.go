@@ -23,8 +23,8 @@ func (f *FailureLog) Failing() bool {
 	return f.failures > 0
 }
 
-// Record records one attempt. A nil err means success, or an error that is reported
-// elsewhere. If ctx has ended, Record ignores the attempt.
+// Record records one attempt. A nil err means success, or an error that is reported elsewhere. If
+// ctx has ended, Record ignores the attempt.
 func (f *FailureLog) Record(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

@@ -14,9 +14,9 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// A loop serves all waiters of a process. A process has at most one loop. The loop runs
-// while a session is queued, and for one ping interval afterwards. The number of commands
-// does not depend on the number of waiters. Progress means a grant or a new waiter.
+// A loop serves all waiters of a process. A process has at most one loop. The loop runs while a
+// session is queued, and for one ping interval afterwards. The number of commands does not depend
+// on the number of waiters. Progress means a grant or a new waiter.
 //
 //   - If the server has change streams, a stream delivers the grants. While the stream delivers in
 //     time (see the type quality), the loop polls only to test the stream. The pause between two
@@ -32,9 +32,9 @@ import (
 type loop struct {
 	q *Queue
 
-	// interval is the time between two reads. It is at most half of MaxWatchGap, so that a
-	// late read does not restart a watch. patience is the time after which the lock of a new
-	// waiter is read. Most waits are shorter than patience, and cost no read.
+	// interval is the time between two reads. It is at most half of MaxWatchGap, so that a late read
+	// does not restart a watch. patience is the time after which the lock of a new waiter is read.
+	// Most waits are shorter than patience, and cost no read.
 	interval, patience time.Duration
 
 	lastPoll  time.Duration // monotonic
@@ -87,8 +87,8 @@ func (q *Queue) run() {
 	}
 }
 
-// stopIdle records that no session is queued. After a ping interval without a queued session
-// it ends the loop and returns true.
+// stopIdle records that no session is queued. After a ping interval without a queued session it
+// ends the loop and returns true.
 func (l *loop) stopIdle() bool {
 	now := l.q.Clock.Now().Mono
 	if l.idleSince < 0 {
@@ -124,8 +124,8 @@ func (l *loop) sleep(pause time.Duration) {
 	}
 }
 
-// next returns the time until the next command. If the command is due, the time is zero or
-// less. The result read reports whether the command is a read of the locks, not a poll.
+// next returns the time until the next command. If the command is due, the time is zero or less.
+// The result read reports whether the command is a read of the locks, not a poll.
 func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	now := l.q.Clock.Now().Mono
 	readAt := l.nextRead
@@ -159,10 +159,9 @@ func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	return at - now, now >= readAt
 }
 
-// nextPoll returns the time of the next poll, or of the next check of the stream. If the
-// argument near is set, a waiter is near the front of its queue. The argument first is the
-// time at which the earliest waiter was queued. The argument next is the soonest expected
-// grant.
+// nextPoll returns the time of the next poll, or of the next check of the stream. If the argument
+// near is set, a waiter is near the front of its queue. The argument first is the time at which the
+// earliest waiter was queued. The argument next is the soonest expected grant.
 func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
 	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()
@@ -192,20 +191,20 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
 }
 
-// pollPause limits a pause to the range from minPause(least) to PollMax. Then it changes the
-// pause randomly by up to a fifth.
+// pollPause limits a pause to the range from minPause(least) to PollMax. Then it changes the pause
+// randomly by up to a fifth.
 func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
 	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
 }
 
-// minPause returns the shortest pause between two polls. The argument trips is a lower bound:
-// the duration of one or two round trips.
+// minPause returns the shortest pause between two polls. The argument trips is a lower bound: the
+// duration of one or two round trips.
 func (q *Queue) minPause(trips time.Duration) time.Duration {
 	return max(trips, q.Poll/pollsInPoll, time.Millisecond)
 }
 
-// poll sends one command. The command reads the named locks that are free or held by this
-// process, and the queues whose waiters expect a grant soon.
+// poll sends one command. The command reads the named locks that are free or held by this process,
+// and the queues whose waiters expect a grant soon.
 func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string) {
 	l.pollNow = false
 	sent, process := l.q.Clock.Now().Mono, l.q.Pinger.Process()
@@ -228,9 +227,8 @@ func (l *loop) poll(ctx context.Context, by map[string][]*Waiter, names []string
 	}
 }
 
-// setComplete records the reply to a read or a poll. The reply contains all grants that were
-// made before the command was sent. The argument trip is the round trip of a poll, or zero
-// for a read.
+// setComplete records the reply to a read or a poll. The reply contains all grants that were made
+// before the command was sent. The argument trip is the round trip of a poll, or zero for a read.
 func (l *loop) setComplete(sent, trip time.Duration) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
@@ -249,8 +247,8 @@ func (l *loop) grantNext(ctx context.Context, ws []*Waiter, name string) {
 	l.q.Deliver(grants)
 }
 
-// recordStep records the outcome of an eviction or a grant. If another process has
-// changed the lock, the outcome is not a failure.
+// recordStep records the outcome of an eviction or a grant. If another process has changed the
+// lock, the outcome is not a failure.
 func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	if errors.Is(err, catalog.ErrNoMatch) && !errors.Is(err, catalog.ErrUnknownOutcome) {
 		err = nil
@@ -258,8 +256,8 @@ func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	l.record(ctx, l.q.steps, err, ws)
 }
 
-// record records the outcome of a command. A permanent error ends the wait of all waiters.
-// Any other error is logged.
+// record records the outcome of a command. A permanent error ends the wait of all waiters. Any
+// other error is logged.
 func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
 	if permanent(err) {
 		for _, ws := range waiters {
@@ -270,8 +268,8 @@ func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters .
 	log.Record(ctx, err)
 }
 
-// permanent reports whether an error lasts until an operator acts. A new call would get the
-// same error.
+// permanent reports whether an error lasts until an operator acts. A new call would get the same
+// error.
 func permanent(err error) bool {
 	var denied *catalog.PrivilegeError
 	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
@@ -306,9 +304,8 @@ func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []s
 	l.setComplete(sent.Mono, 0)
 }
 
-// handle delivers the grants in a view, and evicts dead and silent processes ahead of the
-// last waiter. A waiter receives an End if its entry was removed, or if it cannot acquire the
-// lock.
+// handle delivers the grants in a view, and evicts dead and silent processes ahead of the last
+// waiter. A waiter receives an End if its entry was removed, or if it cannot acquire the lock.
 func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	if err := v.Malformed(); err != nil {
 		end(ws, End{Err: err})
@@ -331,9 +328,8 @@ func (l *loop) handle(ctx context.Context, ws []*Waiter, v watch.View) {
 	}
 }
 
-// update stores the view and the new place in each waiter, and delivers the grants. It
-// returns the largest index of these waiters in v.Suspects, or -1 if v contains no waiter
-// of ws.
+// update stores the view and the new place in each waiter, and delivers the grants. It returns the
+// largest index of these waiters in v.Suspects, or -1 if v contains no waiter of ws.
 func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	last = -1
 	var missing []*Waiter
@@ -357,8 +353,8 @@ func (l *loop) update(ws []*Waiter, v *watch.View) (last int) {
 	return last
 }
 
-// findDead reports whether a suspect ahead of the last waiter is dead. If another suspect may
-// be dead soon, findDead brings the next read forward to that time.
+// findDead reports whether a suspect ahead of the last waiter is dead. If another suspect may be
+// dead soon, findDead brings the next read forward to that time.
 func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	for _, one := range v.Suspects[:max(last, 0)] {
 		own := one.Process == l.q.Pinger.Process()
@@ -374,8 +370,8 @@ func (l *loop) findDead(v *watch.View, last int) (dead bool) {
 	return dead
 }
 
-// readWithin brings the next read forward, so that it begins within the given time. A time
-// below Poll counts as Poll, so that failures do not cause a storm of reads.
+// readWithin brings the next read forward, so that it begins within the given time. A time below
+// Poll counts as Poll, so that failures do not cause a storm of reads.
 func (l *loop) readWithin(in time.Duration) {
 	now := l.q.Clock.Now().Mono
 	l.nextRead = min(l.nextRead, now+max(in, l.q.Poll))

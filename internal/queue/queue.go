@@ -30,8 +30,8 @@ type Config struct {
 	PollMax     time.Duration // the longest pause
 	MaxWatchGap time.Duration // longest time between two reads of one observation
 
-	// Closed is closed when the process stops waiting. The function Go starts a goroutine,
-	// which ends soon after Closed is closed.
+	// Closed is closed when the process stops waiting. The function Go starts a goroutine, which ends
+	// soon after Closed is closed.
 	Closed <-chan struct{}
 	Go     func(func())
 }
@@ -73,16 +73,16 @@ func New(cfg Config) *Queue {
 	}
 }
 
-// Deliver sends grants to the waiters of this process. It drops a grant if its session is
-// not registered. The call that made the session, or the reaper, then releases the lock.
+// Deliver sends grants to the waiters of this process. It drops a grant if its session is not
+// registered. The call that made the session, or the reaper, then releases the lock.
 func (q *Queue) Deliver(grants []catalog.Grant) {
 	for _, g := range grants {
 		q.deliver(g, nil)
 	}
 }
 
-// deliver sends one grant to its waiter. The argument by is the stream that delivered the
-// grant. It is nil if the grant comes from another source.
+// deliver sends one grant to its waiter. The argument by is the stream that delivered the grant. It
+// is nil if the grant comes from another source.
 func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	q.mu.Lock()
 	w, now := q.waiters[g.TS], q.Clock.Now().Mono
@@ -111,15 +111,15 @@ func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	}
 }
 
-// recordTrust records that a stream lags, or, if lag is nil, that the stream is trusted
-// again. It also wakes the loop.
+// recordTrust records that a stream lags, or, if lag is nil, that the stream is trusted again. It
+// also wakes the loop.
 func (q *Queue) recordTrust(s *stream, lag error) {
 	q.lags.Record(context.Background(), lag)
 	s.signal()
 }
 
-// queued returns the waiters that are queued and have no grant, by lock name. It also returns
-// the sorted lock names.
+// queued returns the waiters that are queued and have no grant, by lock name. It also returns the
+// sorted lock names.
 func (q *Queue) queued() (map[string][]*Waiter, []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,8 +134,8 @@ func (q *Queue) queued() (map[string][]*Waiter, []string) {
 
 func (w *Waiter) waits() bool { return w.queued && !w.served }
 
-// Status reports whether the loop runs, and whether a change stream delivers grants in time.
-// The loop runs while a session is queued, and for one ping interval afterwards.
+// Status reports whether the loop runs, and whether a change stream delivers grants in time. The
+// loop runs while a session is queued, and for one ping interval afterwards.
 func (q *Queue) Status() (running, streaming bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,8 +159,8 @@ type Waiter struct {
 	behind    int           // number of grants before its own
 	readAfter time.Duration // longest time until the first read of its lock
 
-	// View is the last snapshot of the lock, or nil before the first one. After MarkQueued
-	// only the loop writes View and the fields below.
+	// View is the last snapshot of the lock, or nil before the first one. After MarkQueued only the
+	// loop writes View and the fields below.
 	View       atomic.Pointer[watch.View]
 	read       bool          // the view has pings
 	place      int           // number of grants before its own, by the last read or poll
@@ -180,8 +180,8 @@ func (q *Queue) Unregister(w *Waiter) {
 	delete(q.waiters, w.participant.TS)
 }
 
-// Register adds a waiter for a session. Call Register before the session is sent to the
-// store, so that no grant is missed.
+// Register adds a waiter for a session. Call Register before the session is sent to the store, so
+// that no grant is missed.
 func (q *Queue) Register(r catalog.Request) *Waiter {
 	w := &Waiter{
 		Name: r.Name, participant: catalog.Participant{TS: r.TS, Process: r.Process, Limit: r.Limit},
@@ -193,13 +193,12 @@ func (q *Queue) Register(r catalog.Request) *Waiter {
 	return w
 }
 
-// MarkQueued records that a session is queued, as the lock document shows. From then on the
-// loop watches the lock. The argument left is the time for which the callers still wait, or 0
-// if they wait without a limit.
+// MarkQueued records that a session is queued, as the lock document shows. From then on the loop
+// watches the lock. The argument left is the time for which the callers still wait, or 0 if they
+// wait without a limit.
 //
-// With a limit, the process may be a cron job that ends soon. So the loop reads the lock
-// after half of that time, unless this process already knows the pace of the lock or
-// watches the lock.
+// With a limit, the process may be a cron job that ends soon. So the loop reads the lock after half
+// of that time, unless this process already knows the pace of the lock or watches the lock.
 func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	now := q.Clock.Now().Mono
 	q.mu.Lock()
@@ -222,9 +221,8 @@ func (q *Queue) MarkQueued(w *Waiter, lock catalog.Lock, left time.Duration) {
 	}
 }
 
-// setPlace sets the place of the waiter, which is the number of grants before its own.
-// Consecutive shared waiters count as one. If the waiter is not in the queue, its place is
-// unchanged.
+// setPlace sets the place of the waiter, which is the number of grants before its own. Consecutive
+// shared waiters count as one. If the waiter is not in the queue, its place is unchanged.
 func (w *Waiter) setPlace(queue []catalog.Participant, now time.Duration) {
 	place := -1
 	for i, p := range queue {

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A stream is the change stream of a loop. A goroutine opens the change stream again
-// after a failure.
+// A stream is the change stream of a loop. A goroutine opens the change stream again after a
+// failure.
 type stream struct {
 	changed chan struct{} // one element when the stream opened, broke or lags; the loop then polls
 	cancel  context.CancelFunc
@@ -23,9 +23,9 @@ type stream struct {
 	brief   bool    // the last change stream broke within PollMax; used only by the goroutine
 }
 
-// openStream starts the goroutine that opens a change stream for the queue. The goroutine
-// runs until the stream is closed. If the server has no change streams, the returned
-// stream delivers nothing.
+// openStream starts the goroutine that opens a change stream for the queue. The goroutine runs
+// until the stream is closed. If the server has no change streams, the returned stream delivers
+// nothing.
 func openStream(q *Queue) *stream {
 	s := &stream{changed: make(chan struct{}, 1), done: make(chan struct{})}
 	q.mu.Lock()
@@ -56,8 +56,8 @@ func openStream(q *Queue) *stream {
 	return s
 }
 
-// receive opens a change stream, and delivers its grants until the change stream breaks or
-// the term of the process ends, see pinger.Term.
+// receive opens a change stream, and delivers its grants until the change stream breaks or the term
+// of the process ends, see pinger.Term.
 func (s *stream) receive(ctx context.Context, q *Queue) error {
 	term := q.Pinger.Term()
 	if term == nil {
@@ -77,9 +77,9 @@ func (s *stream) receive(ctx context.Context, q *Queue) error {
 		return err
 	}
 	defer grants.Close(context.WithoutCancel(ctx))
-	// A new stream is trusted, except in three cases: the server is a mongos, the previous
-	// stream was late, or the previous stream broke before a poll could test it. In these
-	// cases the stream must first deliver in time.
+	// A new stream is trusted, except in three cases: the server is a mongos, the previous stream was
+	// late, or the previous stream broke before a poll could test it. In these cases the stream must
+	// first deliver in time.
 	opened := q.Clock.Now().Mono
 	s.set(q, quality{
 		open: true, trusted: q.Pinger.Server().Kind != catalog.Mongos && !q.lags.Failing() && !s.brief,
@@ -120,13 +120,13 @@ func (s *stream) close() {
 	<-s.done
 }
 
-// quality records how quickly one change stream delivers. Behind a mongos, a stream delivers
-// a grant only after every shard has advanced, and an idle shard advances every ten seconds.
-// On a replica set, a stream may wait for a slow member.
+// quality records how quickly one change stream delivers. Behind a mongos, a stream delivers a
+// grant only after every shard has advanced, and an idle shard advances every ten seconds. On a
+// replica set, a stream may wait for a slow member.
 //
-// So the delay of the stream is measured. If this process receives a grant by a poll, a
-// read or the reply to a command, the stream must soon deliver the grant too. While the
-// stream is not trusted, the loop polls. The queue's mu guards all fields.
+// So the delay of the stream is measured. If this process receives a grant by a poll, a read or the
+// reply to a command, the stream must soon deliver the grant too. While the stream is not trusted,
+// the loop polls. The queue's mu guards all fields.
 type quality struct {
 	open        bool
 	trusted     bool                     // the stream delivers in time
@@ -134,8 +134,8 @@ type quality struct {
 	complete    time.Duration            // monotonic; all earlier grants are known
 	undelivered map[bson.ObjectID]polled // known grants that the stream has yet to deliver
 
-	// The trial of a stream that is not trusted: its start, and the numbers of its prompt and
-	// slow deliveries.
+	// The trial of a stream that is not trusted: its start, and the numbers of its prompt and slow
+	// deliveries.
 	begun        time.Duration
 	prompt, slow int
 }
@@ -146,34 +146,33 @@ type polled struct {
 	at   time.Duration // monotonic
 }
 
-// A stream becomes trusted after a trial. The trial lasts at least PollMax and includes
-// at least trialGrants deliveries. A late delivery restarts the trial. To pass the trial,
-// the stream must make trialShare prompt deliveries for each slow one. A stream that is
-// often slow is not trusted, because polls are quicker.
+// A stream becomes trusted after a trial. The trial lasts at least PollMax and includes at least
+// trialGrants deliveries. A late delivery restarts the trial. To pass the trial, the stream must
+// make trialShare prompt deliveries for each slow one. A stream that is often slow is not trusted,
+// because polls are quicker.
 const (
 	trialGrants = 3
 	trialShare  = 8
 )
 
-// bounds holds the limits for deliveries, and the length of a trial. A delivery is prompt if
-// its delay is at most the field prompt. A longer delay is slow up to the field late, and
-// late above that.
+// bounds holds the limits for deliveries, and the length of a trial. A delivery is prompt if its
+// delay is at most the field prompt. A longer delay is slow up to the field late, and late above
+// that.
 type bounds struct{ prompt, late, trial time.Duration }
 
-// bounds computes the limits from the present round trip. The limit prompt is twice the
-// shortest pause between two polls. The caller holds mu.
+// bounds computes the limits from the present round trip. The limit prompt is twice the shortest
+// pause between two polls. The caller holds mu.
 func (q *Queue) bounds() bounds {
 	prompt := 2 * q.minPause(roundTrips*q.rtt)
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
-// deliver records that the stream delivered the grant of session ts. The argument first
-// is set if the grant was unknown before. The argument since is the time at which the
-// waiter of the grant was queued. A stream delivers in order, so all grants before that
-// time are known.
+// deliver records that the stream delivered the grant of session ts. The argument first is set if
+// the grant was unknown before. The argument since is the time at which the waiter of the grant was
+// queued. A stream delivers in order, so all grants before that time are known.
 //
-// The result changed reports whether the stream has passed a trial, or the delivery was late.
-// If the delivery was late, lag describes the delay.
+// The result changed reports whether the stream has passed a trial, or the delivery was late. If
+// the delivery was late, lag describes the delay.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {
@@ -197,8 +196,8 @@ func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration
 	return s.trusted, nil
 }
 
-// overdue returns the time at which the next undelivered grant will be late. If a grant
-// is late already, overdue ends the trust in the stream and returns the reason.
+// overdue returns the time at which the next undelivered grant will be late. If a grant is late
+// already, overdue ends the trust in the stream and returns the reason.
 func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag error) {
 	next = forever
 	for ts, p := range s.undelivered {

@@ -1,6 +1,5 @@
-// Package role lists the MongoDB privileges that each feature needs. They are the fewest
-// privileges with which the feature works. Tests compare the list with the commands that
-// are sent.
+// Package role lists the MongoDB privileges that each feature needs. They are the fewest privileges
+// with which the feature works. Tests compare the list with the commands that are sent.
 package role
 
 import (
@@ -41,8 +40,7 @@ type Privilege struct {
 	Actions    []string
 }
 
-// The names of the collections, as in packages catalog and singleton. A test compares
-// them.
+// The names of the collections, as in packages catalog and singleton. A test compares them.
 const (
 	locks    = "locks"
 	pings    = "lockpings"
@@ -52,8 +50,8 @@ const (
 	every    = ""
 )
 
-// needs returns the privileges of one feature, without the privileges of the features that
-// it depends on. The parameter rows is the name of the collection for the feature Claims.
+// needs returns the privileges of one feature, without the privileges of the features that it
+// depends on. The parameter rows is the name of the collection for the feature Claims.
 func needs(f Feature, rows string) []Privilege {
 	switch f {
 	case Locks:
@@ -86,9 +84,9 @@ func needs(f Feature, rows string) []Privilege {
 	return nil
 }
 
-// Of returns the privileges that the features need together. Each collection occurs once,
-// and each action occurs once in its collection, in a fixed order. The parameter rows is the
-// name of the collection for the feature Claims.
+// Of returns the privileges that the features need together. Each collection occurs once, and each
+// action occurs once in its collection, in a fixed order. The parameter rows is the name of the
+// collection for the feature Claims.
 func Of(rows string, features ...Feature) []Privilege {
 	var all []Privilege
 	for _, f := range Features() {
@@ -133,8 +131,7 @@ func Names() string {
 	return strings.Join(all, ", ")
 }
 
-// Command returns the command createRole for a role that grants the privileges in one
-// database.
+// Command returns the command createRole for a role that grants the privileges in one database.
 func Command(name, database string, privileges []Privilege) bson.D {
 	list := bson.A{}
 	for _, p := range privileges {

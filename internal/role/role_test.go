@@ -15,10 +15,9 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// optional lists the actions that package mongocatalog uses but no feature's role grants. If
-// an action is denied, the process logs a warning and continues. dropIndex drops the index
-// of an earlier version. getParameter reads the feature compatibility version of a config
-// server.
+// optional lists the actions that package mongocatalog uses but no feature's role grants. If an
+// action is denied, the process logs a warning and continues. dropIndex drops the index of an
+// earlier version. getParameter reads the feature compatibility version of a config server.
 var optional = []string{"dropIndex", "getParameter"}
 
 // The role grants each action that an error of package mongocatalog can name as missing.
@@ -64,8 +63,7 @@ func granted(privileges []role.Privilege, collection, action string) bool {
 	})
 }
 
-// A role for several features contains every action of each feature, and each action only
-// once.
+// A role for several features contains every action of each feature, and each action only once.
 func TestOf_Together_IsTheUnion(t *testing.T) {
 	t.Parallel()
 	together := role.Of("jobs", role.Features()...)

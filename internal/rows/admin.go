@@ -15,8 +15,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// over returns a filter for rows that reached the given state before the given time. The
-// state must be Dead or Done. If the time is zero, the filter selects all rows in the state.
+// over returns a filter for rows that reached the given state before the given time. The state must
+// be Dead or Done. If the time is zero, the filter selects all rows in the state.
 func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	is := append(bson.D{m.is(state)}, more...)
 	if !before.IsZero() {
@@ -26,9 +26,8 @@ func (m *Mongo) over(state State, before time.Time, more ...bson.E) bson.D {
 	return m.mine(is...)
 }
 
-// List iterates over the rows in a state with their documents, in the server's order. If
-// List cannot parse a row, it yields the row with a *Malformed. It sends one command per
-// hundred rows.
+// List iterates over the rows in a state with their documents, in the server's order. If List
+// cannot parse a row, it yields the row with a *Malformed. It sends one command per hundred rows.
 func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		ctx, is := Alone(ctx), m.is(state)
@@ -63,8 +62,8 @@ func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
 	return m.each(ctx, ids, is, m.unset("state", "attempts", "deadAt"))
 }
 
-// Remove removes the documents of rows with the given _ids. It removes only rows in the
-// given state, Dead or Done.
+// Remove removes the documents of rows with the given _ids. It removes only rows in the given
+// state, Dead or Done.
 func (m *Mongo) Remove(ctx context.Context, state State, ids []bson.RawValue) (int, error) {
 	return m.remove(ctx, state, time.Time{}, ids)
 }
@@ -174,8 +173,7 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	return err
 }
 
-// A change updates all rows that match its filter. If the update is nil, it removes these
-// rows.
+// A change updates all rows that match its filter. If the update is nil, it removes these rows.
 type change struct{ filter, update bson.D }
 
 // The changes are sent as one command.

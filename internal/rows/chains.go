@@ -8,20 +8,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Rows with the same value in the field Options.Key form a chain. This value is the key of
-// the chain. At any time, at most one row of a chain holds the key. A row holds its key from
-// its first claim until it is done or dead.
+// Rows with the same value in the field Options.Key form a chain. This value is the key of the
+// chain. At any time, at most one row of a chain holds the key. A row holds its key from its first
+// claim until it is done or dead.
 
-// KeyOf returns the value of the given field in a document. If the document does not have
-// the field, it is in no chain, and KeyOf returns false.
+// KeyOf returns the value of the given field in a document. If the document does not have the
+// field, it is in no chain, and KeyOf returns false.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
 	v := lookup(doc, key)
 	return v, !v.IsZero()
 }
 
-// ListIn returns the first field on a dotted path whose value is a list, for example a.b on
-// the path a.b.c. If no value is a list, it returns an empty string. A document with a list
-// would be in several chains.
+// ListIn returns the first field on a dotted path whose value is a list, for example a.b on the
+// path a.b.c. If no value is a list, it returns an empty string. A document with a list would be in
+// several chains.
 func ListIn(doc bson.Raw, key string) string {
 	for _, path := range paths(key) {
 		if lookup(doc, path).Type == bson.TypeArray {
@@ -44,18 +44,18 @@ func paths(name string) (all []string) {
 	return all
 }
 
-// MostHeld and mostHeldBytes limit the number and the total size of the keys that Held
-// returns. The next claim skips the rows with these keys. If more keys are held, a claim may
-// select a row whose key is held. The unique index then refuses the claim.
+// MostHeld and mostHeldBytes limit the number and the total size of the keys that Held returns. The
+// next claim skips the rows with these keys. If more keys are held, a claim may select a row whose
+// key is held. The unique index then refuses the claim.
 const (
 	MostHeld      = 10_000
 	mostHeldBytes = 4 << 20
 )
 
-// notOf returns a condition for the rows whose key differs from all given keys. It also
-// matches a row without a key, even if null is a given key. In a query, a value that is a
-// regular expression or a document like {$gt: 1} is an operator and not a value to compare
-// with. If such a value is a given key, the condition excludes all keys of its type.
+// notOf returns a condition for the rows whose key differs from all given keys. It also matches a
+// row without a key, even if null is a given key. In a query, a value that is a regular expression
+// or a document like {$gt: 1} is an operator and not a value to compare with. If such a value is a
+// given key, the condition excludes all keys of its type.
 func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	var values []bson.RawValue
 	var types []string
@@ -80,9 +80,8 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 	return is
 }
 
-// isOperator reports whether a server reads a document in a query as an operator. The first
-// field name of an operator begins with a dollar. A DBRef also begins with a dollar, but is
-// no operator.
+// isOperator reports whether a server reads a document in a query as an operator. The first field
+// name of an operator begins with a dollar. A DBRef also begins with a dollar, but is no operator.
 func isOperator(doc bson.Raw) bool {
 	first, err := doc.IndexErr(0)
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0
@@ -110,8 +109,8 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	return keys, nil
 }
 
-// inOrder returns the documents of a query in the order of the queue. The query has an index
-// hint. Without the hint, a server may choose the index of _id and read all done rows.
+// inOrder returns the documents of a query in the order of the queue. The query has an index hint.
+// Without the hint, a server may choose the index of _id and read all done rows.
 func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	[]bson.Raw, error) {
 	if len(m.sort) > 0 {
@@ -120,8 +119,8 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 	return m.hinted(ctx, filter, opts)
 }
 
-// hinted returns the documents of a query that may have an index hint. If the index is
-// missing, hinted creates the index.
+// hinted returns the documents of a query that may have an index hint. If the index is missing,
+// hinted creates the index.
 func (m *Mongo) hinted(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	docs []bson.Raw, err error) {
 	err = m.healed(ctx, func() error {

@@ -33,8 +33,8 @@ func has(err error, codes ...int) bool {
 	return is && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// failed adds the collection and the attempted actions to the text of err. If a privilege
-// is missing, it returns a *catalog.PrivilegeError.
+// failed adds the collection and the attempted actions to the text of err. If a privilege is
+// missing, it returns a *catalog.PrivilegeError.
 func (m *Mongo) failed(actions string, err error) error {
 	return m.failedOn(m.rows.Name(), actions, err)
 }
@@ -56,9 +56,9 @@ type Refused struct {
 	Err error
 }
 
-// A RefusedError reports rows that the server refuses to change, for example because of a
-// validator or their size. The command has changed the remaining rows. If Claim returns a
-// RefusedError, the error names no row.
+// A RefusedError reports rows that the server refuses to change, for example because of a validator
+// or their size. The command has changed the remaining rows. If Claim returns a RefusedError, the
+// error names no row.
 type RefusedError struct{ Rows []Refused }
 
 func (e *RefusedError) Error() string {
@@ -69,8 +69,7 @@ func (e *RefusedError) Error() string {
 		Text(e.Rows[0].ID), e.Rows[0].Err)
 }
 
-// A QueryError reports that the server refuses the query for rows because of its filter
-// or order.
+// A QueryError reports that the server refuses the query for rows because of its filter or order.
 type QueryError struct{ Err error }
 
 func (e *QueryError) Error() string {
@@ -78,9 +77,9 @@ func (e *QueryError) Error() string {
 }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// codesPassing are the codes of transient errors in MongoDB 8. A transient error does not
-// depend on a document or a query. For example, the server shuts down, is busy or accepts no
-// writes, a chunk is being moved, or the user lacks a privilege.
+// codesPassing are the codes of transient errors in MongoDB 8. A transient error does not depend on
+// a document or a query. For example, the server shuts down, is busy or accepts no writes, a chunk
+// is being moved, or the user lacks a privilege.
 var codesPassing = []int{6, 7, 11, codeUnauthorized, 18, 24, 43, 46, 50, 63, 64, 70, 71, 83, 89, 90,
 	91, 107, 112, 117, 133, 134, 136, 145, 149, 150, 175, 189, 199, 202, 203, 209, 210, 211, 215, 216,
 	225, 234, 237, 239, 246, 249, 250, 251, 261, 262, 264, 267, 272, 279, 281, 282, 290, 303, 308, 310,
@@ -105,8 +104,8 @@ func refuses(err error) bool {
 	return is
 }
 
-// A HeldError is returned by Claim if another row holds the key of the first ready row. The
-// claim has changed no row.
+// A HeldError is returned by Claim if another row holds the key of the first ready row. The claim
+// has changed no row.
 type HeldError struct{ Key bson.RawValue } // zero if the server does not report the key
 
 func (e *HeldError) Error() string {

@@ -28,9 +28,9 @@ type Options struct {
 // MostClaimed is the maximum number of rows that Claimed returns.
 const MostClaimed = 2000
 
-// Mongo is a Store over a collection of the user. It uses only operators that the embedded
-// server supports. In each document it writes only the field Options.Field. [Store]
-// documents the methods that have no comment here.
+// Mongo is a Store over a collection of the user. It uses only operators that the embedded server
+// supports. In each document it writes only the field Options.Field. [Store] documents the methods
+// that have no comment here.
 type Mongo struct {
 	rows   *mongo.Collection
 	field  string
@@ -49,9 +49,9 @@ type Mongo struct {
 
 var _ Store = (*Mongo)(nil)
 
-// NewMongo returns a store over a collection. The store writes with write concern majority,
-// even if the collection has another write concern. Otherwise an election could undo a
-// claim, and two processes could claim the row.
+// NewMongo returns a store over a collection. The store writes with write concern majority, even if
+// the collection has another write concern. Otherwise an election could undo a claim, and two
+// processes could claim the row.
 func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
@@ -66,8 +66,8 @@ func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	return m
 }
 
-// Alone returns a copy of ctx without its MongoDB session. Commands with this context are
-// not part of a transaction.
+// Alone returns a copy of ctx without its MongoDB session. Commands with this context are not part
+// of a transaction.
 func Alone(ctx context.Context) context.Context { return mongo.NewSessionContext(ctx, nil) }
 
 func transacts(ctx context.Context) bool {
@@ -167,9 +167,9 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	return &row, nil
 }
 
-// claim claims a row with one command. Some servers, such as MongoDB 4.4, refuse that
-// command in a sharded collection, because its filter lacks the shard key. With these
-// servers a claim takes three commands.
+// claim claims a row with one command. Some servers, such as MongoDB 4.4, refuse that command in a
+// sharded collection, because its filter lacks the shard key. With these servers a claim takes
+// three commands.
 func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err error) {
 	if m.sharded.Load() {
 		return m.claimByID(ctx, c, ask)
@@ -280,8 +280,8 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 	return m.those(ctx, ids, changes)
 }
 
-// The result is the filter for the row and the claim that an ending names. If the ending
-// makes the row Ready or Retrying, the filter excludes a cancelled row.
+// The result is the filter for the row and the claim that an ending names. If the ending makes the
+// row Ready or Retrying, the filter excludes a cancelled row.
 func (m *Mongo) before(end Ending) bson.D {
 	is := bson.D{e("_id", end.ID), m.is(Claimed), m.e("session", end.Session), m.e("batch", end.Batch)}
 	if end.To == Retrying || end.To == Ready {
@@ -418,8 +418,8 @@ func (m *Mongo) Insert(ctx context.Context, docs []any) error {
 	return m.failed("insert", err)
 }
 
-// SettingsCollection is the collection with the pause switches of queues. It is in the
-// database of the rows.
+// SettingsCollection is the collection with the pause switches of queues. It is in the database of
+// the rows.
 const SettingsCollection = "distlock_settings"
 
 func (m *Mongo) settings() *mongo.Collection {

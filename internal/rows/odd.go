@@ -10,20 +10,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// The method Odd sends two queries. Each query returns at most oddAtOnce rows. The query for
-// ready rows reads at most oddAmong rows. Odd rows are never claimed, so they are soon among
-// the first ready rows.
+// The method Odd sends two queries. Each query returns at most oddAtOnce rows. The query for ready
+// rows reads at most oddAmong rows. Odd rows are never claimed, so they are soon among the first
+// ready rows.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000
 )
 
-// ManyKeys describes the problem of a row with a list as its key. The row would be in
-// several chains.
+// ManyKeys describes the problem of a row with a list as its key. The row would be in several
+// chains.
 const ManyKeys = "is a list, and Config.Key needs one value"
 
-// A part describes one element of a row's field. If an element has a wrong type or value,
-// the row is odd: no process claims or ends it.
+// A part describes one element of a row's field. If an element has a wrong type or value, the row
+// is odd: no process claims or ends it.
 type part struct {
 	name string
 	kind bson.Type // TypeInt64 allows any number type, from zero to mostCount
@@ -69,9 +69,8 @@ func count(in bson.Raw, name string) int64 {
 
 func there(condition bson.D) bson.D { return append(d("$exists", true), condition...) }
 
-// wrong returns conditions for rows in which the given part has a wrong type or value. A
-// list meets a condition if one of its elements meets the condition. Lists therefore need
-// their own condition.
+// wrong returns conditions for rows in which the given part has a wrong type or value. A list meets
+// a condition if one of its elements meets the condition. Lists therefore need their own condition.
 func (m *Mongo) wrong(p part) bson.A {
 	name, is := m.at(p.name), bson.D{}
 	if p.of != "" {
@@ -111,8 +110,7 @@ func (m *Mongo) oddReady() bson.A {
 	return is
 }
 
-// oddState returns conditions for rows that are not ready, and can never be claimed or
-// ended.
+// oddState returns conditions for rows that are not ready, and can never be claimed or ended.
 func (m *Mongo) oddState() bson.A {
 	known := bson.A{nil, Ready, Claimed, Retrying, Dead, Done}
 	is := bson.A{d(m.at("state"), d("$nin", known)), d(m.at("state"), d("$type", "array"))}
@@ -162,9 +160,9 @@ func (m *Mongo) problem(doc bson.Raw) Malformed {
 	return one
 }
 
-// Repair makes rows ready that are claimed but have no valid slot or session, and resets
-// their attempts. It does not change a malformed fence. It changes at most a thousand rows,
-// and sends two commands.
+// Repair makes rows ready that are claimed but have no valid slot or session, and resets their
+// attempts. It does not change a malformed fence. It changes at most a thousand rows, and sends two
+// commands.
 func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	is := m.mine(m.is(Claimed), e("$or", m.oddState()))
 	ids, err := m.lot(ctx, is)

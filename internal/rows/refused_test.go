@@ -8,8 +8,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A transient error of the server is not a refusal. It does not end Run, and it does not set
-// rows aside.
+// A transient error of the server is not a refusal. It does not end Run, and it does not set rows
+// aside.
 func TestRefuses_WhatPasses_IsNoRefusal(t *testing.T) {
 	t.Parallel()
 	for want, list := range map[bool][]mongo.CommandError{

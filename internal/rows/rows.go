@@ -1,6 +1,6 @@
-// Package rows stores the state of rows for package claim. The state is in one field of a
-// user's documents, which the package changes by conditional writes. The only clock that the
-// package reads is the server's.
+// Package rows stores the state of rows for package claim. The state is in one field of a user's
+// documents, which the package changes by conditional writes. The only clock that the package reads
+// is the server's.
 package rows
 
 import (
@@ -25,15 +25,15 @@ const (
 	Done     State = "done"
 )
 
-// DiedText is the error of an attempt whose process died. Cancelled is the error of a
-// cancelled row.
+// DiedText is the error of an attempt whose process died. Cancelled is the error of a cancelled
+// row.
 const (
 	DiedText  = "process died"
 	Cancelled = "cancelled"
 )
 
-// A Mark is the parsed field Options.Field of a row. Elements that are absent in the
-// document are zero.
+// A Mark is the parsed field Options.Field of a row. Elements that are absent in the document are
+// zero.
 type Mark struct {
 	State     State
 	Locks     string        // the database of the slot; empty if unknown
@@ -81,8 +81,8 @@ type Ending struct {
 	To       State     // Ready, Retrying, Dead or Done
 	Attempts int64     // the number of counted attempts after the end of the claim
 	At       time.Time // set for Done and Dead
-	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. If Keep
-	// is true, the row keeps its stored error and failures instead.
+	// NotBefore is set for Retrying. Error and Failures are set for Retrying and Dead. If Keep is
+	// true, the row keeps its stored error and failures instead.
 	NotBefore time.Time
 	Error     string
 	Failures  []Failure
@@ -110,13 +110,13 @@ type Counts struct {
 	Odd                                  int64
 }
 
-// A Depth contains the number of rows in each state, and the times of the first ready row
-// and the first retry.
+// A Depth contains the number of rows in each state, and the times of the first ready row and the
+// first retry.
 type Depth struct {
 	Counts
-	// Since is the time from which the first ready row could be claimed. With Options.Due it
-	// is the due time of the row. Otherwise it is the time in the row's ObjectID. It is zero
-	// if the time is unknown.
+	// Since is the time from which the first ready row could be claimed. With Options.Due it is the
+	// due time of the row. Otherwise it is the time in the row's ObjectID. It is zero if the time is
+	// unknown.
 	Since time.Time
 	Retry time.Time // when the first retry is due; zero without one
 }
@@ -129,67 +129,65 @@ type Ask struct {
 	Only    bson.RawValue   // selects only the row with this _id; zero: no restriction
 }
 
-// A Store stores the rows of one queue. A method usually sends one command. If it sends
-// another number of commands, its comment gives that number. *RefusedError, *HeldError and
-// *QueryError are replies of the server. After any other error, the server may have carried
-// out the command, or may still carry it out.
+// A Store stores the rows of one queue. A method usually sends one command. If it sends another
+// number of commands, its comment gives that number. *RefusedError, *HeldError and *QueryError are
+// replies of the server. After any other error, the server may have carried out the command, or may
+// still carry it out.
 type Store interface {
-	// Claim claims the first ready row and counts an attempt. If no row is ready, it returns
-	// nil. If another row holds the key of the first ready row, it returns a *HeldError. If
-	// the server refuses the change, it returns a *RefusedError.
+	// Claim claims the first ready row and counts an attempt. If no row is ready, it returns nil. If
+	// another row holds the key of the first ready row, it returns a *HeldError. If the server refuses
+	// the change, it returns a *RefusedError.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
-	// First returns the _id of the row that Claim would claim. If no row is ready, it returns
-	// a zero value. If the server refuses the query, it returns a *QueryError.
+	// First returns the _id of the row that Claim would claim. If no row is ready, it returns a zero
+	// value. If the server refuses the query, it returns a *QueryError.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
-	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it
-	// sends no command.
+	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it sends no command.
 	Held(ctx context.Context) ([]bson.RawValue, error)
-	// Settle releases the keys of done rows, of dead rows, and of ready rows that do not
-	// match the filter. It returns the number of these rows.
+	// Settle releases the keys of done rows, of dead rows, and of ready rows that do not match the
+	// filter. It returns the number of these rows.
 	Settle(ctx context.Context) (int, error)
-	// End ends claims and returns the number of rows that it changed. It changes a row only if
-	// the row has the session and the batch of the ending. It does not make a cancelled row
-	// Ready or Retrying. If it returns a *RefusedError, it has carried out the remaining
-	// endings. A call with one ending joins the transaction of ctx.
+	// End ends claims and returns the number of rows that it changed. It changes a row only if the row
+	// has the session and the batch of the ending. It does not make a cancelled row Ready or Retrying.
+	// If it returns a *RefusedError, it has carried out the remaining endings. A call with one ending
+	// joins the transaction of ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
-	// Claimed returns the rows that are claimed under a slot, without their documents. It
-	// returns at most MostClaimed rows.
+	// Claimed returns the rows that are claimed under a slot, without their documents. It returns at
+	// most MostClaimed rows.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
-	// Current returns the rows with the given _ids. If documents is true, the rows include
-	// their documents.
+	// Current returns the rows with the given _ids. If documents is true, the rows include their
+	// documents.
 	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
-	// Wake makes retries ready that are due at the given time, and returns the number of
-	// changed rows. If the server refuses to change a row, Wake sends two more commands.
+	// Wake makes retries ready that are due at the given time, and returns the number of changed rows.
+	// If the server refuses to change a row, Wake sends two more commands.
 	Wake(ctx context.Context, now time.Time) (int, error)
 	// Slots returns the slots of all claimed rows.
 	Slots(ctx context.Context) ([]Slot, error)
-	// Odd returns at most twenty rows that can never be claimed or ended. It sends two
-	// commands.
+	// Odd returns at most twenty rows that can never be claimed or ended. It sends two commands.
 	Odd(ctx context.Context) ([]Malformed, error)
-	// Cancel makes a ready or retrying row dead, and marks a claimed row as cancelled. It
-	// returns Dead or Claimed. If the row is in another state or does not exist, it returns an
-	// empty state. It sends at most nine commands.
+	// Cancel makes a ready or retrying row dead, and marks a claimed row as cancelled. It returns Dead
+	// or Claimed. If the row is in another state or does not exist, it returns an empty state. It
+	// sends at most nine commands.
 	Cancel(ctx context.Context, now time.Time, id bson.RawValue) (State, error)
-	// Purge removes at most a thousand rows that became Dead or Done before the given time. If
-	// the time is zero, Purge selects all rows in that state. It sends two commands.
+	// Purge removes at most a thousand rows that became Dead or Done before the given time. If the
+	// time is zero, Purge selects all rows in that state. It sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
-	// Later returns the first n ready rows whose due time is after the given time. Without
-	// Options.Due it sends no command.
+	// Later returns the first n ready rows whose due time is after the given time. Without Options.Due
+	// it sends no command.
 	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
 	// Now returns the time of the server's clock.
 	Now(ctx context.Context) (time.Time, error)
-	// Count counts the rows in each state. If most is not zero, it counts at most that many rows of
-	// a state, omits done rows, and sets the times of the Depth. It sends at most ten commands.
+	// Count counts the rows in each state. If most is not zero, it counts at most that many rows of a
+	// state, omits done rows, and sets the times of the Depth. It sends at most ten commands.
 	Count(ctx context.Context, most int64) (Depth, error)
 	// Insert adds documents.
 	Insert(ctx context.Context, docs []any) error
-	// InsertUnique adds a document unless a row has the given key. It reports whether it added
-	// the document. The first call in a process also creates an index.
+	// InsertUnique adds a document unless a row has the given key. It reports whether it added the
+	// document. The first call in a process also creates an index.
 	InsertUnique(ctx context.Context, key string, doc any) (bool, error)
 	// Transact calls the given function in a transaction, possibly several times.
 	Transact(ctx context.Context, work func(context.Context) error) error
-	// Watch passes the events of rows to the given function, in order, until ctx ends. If the
-	// server has no change streams, it returns ErrNoStream.
+	// Watch passes the events of rows to the given function, in order, until ctx ends. If the server
+	// has no change streams, it returns ErrNoStream.
 	Watch(ctx context.Context, report func(Event)) error
 	// Paused reports whether the queue with the given name is paused.
 	Paused(ctx context.Context, queue string) (bool, error)
@@ -221,8 +219,8 @@ func Text(id bson.RawValue) string {
 // Key returns a string that identifies an _id in a map.
 func Key(id bson.RawValue) string { return string(rune(id.Type)) + string(id.Value) }
 
-// Parse parses the given field of a document. It ignores unknown elements of the field. If
-// the field is malformed, Parse returns a *Malformed.
+// Parse parses the given field of a document. It ignores unknown elements of the field. If the
+// field is malformed, Parse returns a *Malformed.
 func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 	row := Row{ID: doc.Lookup("_id"), Doc: doc, Mark: Mark{State: Ready}}
 	bad := func(name, problem string) (Row, *Malformed) {
@@ -277,8 +275,8 @@ type Failure struct {
 	Error   string
 }
 
-// The limits for the failures of a row: their number, and the bytes of each text and each
-// process name. With the last error, the failures add at most about 10 KB to a row.
+// The limits for the failures of a row: their number, and the bytes of each text and each process
+// name. With the last error, the failures add at most about 10 KB to a row.
 const (
 	MostFailures = 10
 	mostText     = 700
@@ -293,8 +291,8 @@ func Failed(before []Failure, one Failure) []Failure {
 	return all[max(0, len(all)-MostFailures):]
 }
 
-// Cut returns the text as valid UTF-8. If the text is longer than the given number of bytes,
-// Cut shortens it and appends dots.
+// Cut returns the text as valid UTF-8. If the text is longer than the given number of bytes, Cut
+// shortens it and appends dots.
 func Cut(text string, most int) string {
 	if text = strings.ToValidUTF8(text, "?"); len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."

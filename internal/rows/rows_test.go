@@ -90,8 +90,8 @@ func TestText_Long_IsCutBetweenLetters(t *testing.T) {
 	}
 }
 
-// Parse limits the number of attempts to the fence, even if another program has written a
-// larger number.
+// Parse limits the number of attempts to the fence, even if another program has written a larger
+// number.
 func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
 	t.Parallel()
 	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{

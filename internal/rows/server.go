@@ -45,9 +45,8 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// canTransact returns ErrNoTransactions if the server has no transactions. It asks the
-// server once. Without this check, the embedded server would carry out the commands
-// without a transaction.
+// canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
+// Without this check, the embedded server would carry out the commands without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
 	has := m.transactions.Load()
 	if has == nil {
@@ -71,9 +70,9 @@ func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
 	return set, msg == "isdbgrid", err
 }
 
-// errAgain is the error of InsertUnique in a transaction if the index may be missing, or if
-// another process has added the key. A transaction cannot create the index itself. Transact
-// therefore creates the index and begins the transaction again.
+// errAgain is the error of InsertUnique in a transaction if the index may be missing, or if another
+// process has added the key. A transaction cannot create the index itself. Transact therefore
+// creates the index and begins the transaction again.
 var errAgain = errors.New("insert a row with a key outside of a transaction first, or try again")
 
 func (m *Mongo) InsertUnique(ctx context.Context, key string, doc any) (bool, error) {
@@ -127,8 +126,8 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 	return set, nil
 }
 
-// prepareUnique creates the index of InsertUnique, once in each process. If the user may not
-// create the index, it must exist already.
+// prepareUnique creates the index of InsertUnique, once in each process. If the user may not create
+// the index, it must exist already.
 func (m *Mongo) prepareUnique(ctx context.Context) error {
 	if m.unique.Load() {
 		return nil
@@ -270,8 +269,8 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 		m.failed("createIndex", err))
 }
 
-// Prepare creates the missing indexes. If all indexes exist, it usually sends one
-// command, or two with Options.Key.
+// Prepare creates the missing indexes. If all indexes exist, it usually sends one command, or two
+// with Options.Key.
 func (m *Mongo) Prepare(ctx context.Context) error {
 	ctx = Alone(ctx)
 	missing, err := m.lacking(ctx)
@@ -291,8 +290,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	return m.enforced(ctx, m.gate().keys, m.gate().only)
 }
 
-// enforced waits until an index is built. While a server builds an index, it lists the index
-// but does not enforce it. The parameter filter must be a query that the index supports.
+// enforced waits until an index is built. While a server builds an index, it lists the index but
+// does not enforce it. The parameter filter must be a query that the index supports.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
 	for {
 		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
@@ -315,8 +314,8 @@ func pause(ctx context.Context) error {
 	return nil
 }
 
-// healed sends a command that has an index hint. If the index is missing, for example
-// because the collection was dropped, healed creates the index and sends the command again.
+// healed sends a command that has an index hint. If the index is missing, for example because the
+// collection was dropped, healed creates the index and sends the command again.
 func (m *Mongo) healed(ctx context.Context, send func() error) error {
 	for again := false; ; again = true {
 		err := send()

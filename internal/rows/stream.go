@@ -13,13 +13,13 @@ import (
 // ErrNoStream is returned by Watch if the server has no change streams.
 var ErrNoStream = errors.New("no change streams here")
 
-// codesNoStream are the error codes of a server that cannot open a change stream. Reasons
-// are a standalone server (40573, 20), the database named admin, config or local (73), and a
-// server that does not know the stage $changeStream.
+// codesNoStream are the error codes of a server that cannot open a change stream. Reasons are a
+// standalone server (40573, 20), the database named admin, config or local (73), and a server that
+// does not know the stage $changeStream.
 var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
-// An Event is a change of one row. Its ID is valid only until the function that receives the
-// event returns.
+// An Event is a change of one row. Its ID is valid only until the function that receives the event
+// returns.
 type Event struct {
 	Kind EventKind
 	ID   bson.RawValue
@@ -43,9 +43,9 @@ type Coming struct {
 	Due time.Time
 }
 
-// stages returns the aggregation stages that reduce the events of a change stream to Events.
-// The field names in updatedFields contain dots. The stages therefore convert this document
-// to an array of names and values.
+// stages returns the aggregation stages that reduce the events of a change stream to Events. The
+// field names in updatedFields contain dots. The stages therefore convert this document to an array
+// of names and values.
 func (m *Mongo) stages() bson.A {
 	is := func(a, b any) bson.D { return d("$eq", bson.A{a, b}) }
 	among := func(one, of any) bson.D { return d("$in", bson.A{one, of}) }
@@ -126,9 +126,9 @@ func (m *Mongo) Watch(ctx context.Context, report func(Event)) error {
 	return m.failed("changeStream, find", stream.Err())
 }
 
-// own returns a condition that excludes inserts and replacements of rows outside the
-// queue. It uses only the equality conditions of the filter. If the collection has a
-// collation, the condition is empty.
+// own returns a condition that excludes inserts and replacements of rows outside the queue. It uses
+// only the equality conditions of the filter. If the collection has a collation, the condition is
+// empty.
 func (m *Mongo) own() bson.D {
 	if m.collated.Load() {
 		return nil

@@ -17,11 +17,10 @@ type Eviction struct {
 	Evidence string
 }
 
-// EvictDead evicts the dead suspects among the first n suspects of a view. It begins with
-// the last suspect, so no dead waiter is granted the lock. EvictDead leaves sessions of
-// this process to the reaper, except a holder whose lease has expired. An error that
-// matches [catalog.ErrNoMatch] means that the lock has changed, or may have changed. The
-// caller must then read the lock again.
+// EvictDead evicts the dead suspects among the first n suspects of a view. It begins with the last
+// suspect, so no dead waiter is granted the lock. EvictDead leaves sessions of this process to the
+// reaper, except a holder whose lease has expired. An error that matches [catalog.ErrNoMatch] means
+// that the lock has changed, or may have changed. The caller must then read the lock again.
 func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Eviction, err error) {
 	done := condemned{}
 	for _, one := range slices.Backward(v.Suspects[:n]) {
@@ -43,8 +42,8 @@ func (j *Judge) EvictDead(ctx context.Context, v View, n int) (evicted []Evictio
 	return evicted, err
 }
 
-// evict condemns the process of a dead holder or waiter, and removes the holder or waiter
-// from the lock. The removal also grants the lock to the next waiter. An error that matches
+// evict condemns the process of a dead holder or waiter, and removes the holder or waiter from the
+// lock. The removal also grants the lock to the next waiter. An error that matches
 // [catalog.ErrNoMatch] means that another contender was faster, or that the process is alive.
 func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned) (
 	evidence string, err error,
@@ -68,16 +67,15 @@ func (j *Judge) evict(ctx context.Context, v View, dead Suspect, done condemned)
 	return evidence, nil
 }
 
-// condemned holds the processes that were condemned after one read. If such a process has
-// further sessions, it is not condemned again.
+// condemned holds the processes that were condemned after one read. If such a process has further
+// sessions, it is not condemned again.
 type condemned map[string]bool
 
-// condemn condemns the process of a suspect before the eviction, and returns the evidence
-// as text. It first verifies that the server that answered the read is still primary. If
-// the suspect is evicted because its lease has expired, condemn sends no command, because
-// the process may be alive. An error that matches [catalog.ErrNoMatch] means that the
-// process is alive, or that another contender was faster. The caller must then read the
-// lock again.
+// condemn condemns the process of a suspect before the eviction, and returns the evidence as text.
+// It first verifies that the server that answered the read is still primary. If the suspect is
+// evicted because its lease has expired, condemn sends no command, because the process may be
+// alive. An error that matches [catalog.ErrNoMatch] means that the process is alive, or that
+// another contender was faster. The caller must then read the lock again.
 func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemned) (string, error) {
 	d, ping := dead.Decision, dead.PingState.Ping
 	evidence := fmt.Sprintf("rule %s: %s", dead.Rule(), d.Reason)
@@ -106,12 +104,12 @@ func (j *Judge) condemn(ctx context.Context, v View, dead Suspect, done condemne
 	return evidence, nil
 }
 
-// samePrimary verifies, right before a takeover, that the server that answered the reads is
-// still primary. A former primary may answer reads until it detects that it was cut off.
+// samePrimary verifies, right before a takeover, that the server that answered the reads is still
+// primary. A former primary may answer reads until it detects that it was cut off.
 //
-// For a foreign holder, samePrimary also reads the lock again, sends a linearizable read, and
-// calls Hello once more (R5 in docs/safety.md). For a holder of distlock that is not
-// necessary, because only the primary can carry out the condemnation that follows.
+// For a foreign holder, samePrimary also reads the lock again, sends a linearizable read, and calls
+// Hello once more (R5 in docs/safety.md). For a holder of distlock that is not necessary, because
+// only the primary can carry out the condemnation that follows.
 func (j *Judge) samePrimary(ctx context.Context, v View, dead Suspect) error {
 	if err := j.isPrimary(ctx, v); err != nil || !dead.Evidence.Foreign() {
 		return err
@@ -150,8 +148,8 @@ func (j *Judge) isPrimary(ctx context.Context, v View) error {
 	return nil
 }
 
-// unknownAsNoMatch makes an error with an unknown outcome also match [catalog.ErrNoMatch],
-// because the lock must be read again.
+// unknownAsNoMatch makes an error with an unknown outcome also match [catalog.ErrNoMatch], because
+// the lock must be read again.
 func unknownAsNoMatch(err error) error {
 	if errors.Is(err, catalog.ErrUnknownOutcome) {
 		return fmt.Errorf("%w: %w", catalog.ErrNoMatch, err)
@@ -166,19 +164,17 @@ func beforeTakeover(step string, err error) error {
 // maxSilent limits the silent waiters that are evicted after one read.
 const maxSilent = 16
 
-// EvictSilent evicts, from the first n suspects, the waiters whose processes have missed
-// two pings. So no release grants the lock to a dead process. EvictSilent condemns no
-// process. If an evicted process is alive, it detects the removal of its entry, and
-// queues again at its former place.
+// EvictSilent evicts, from the first n suspects, the waiters whose processes have missed two pings.
+// So no release grants the lock to a dead process. EvictSilent condemns no process. If an evicted
+// process is alive, it detects the removal of its entry, and queues again at its former place.
 //
-// EvictSilent returns the number of evicted waiters, and the time until another waiter may
-// have missed two pings. The time is zero if no waiter has missed one ping.
+// EvictSilent returns the number of evicted waiters, and the time until another waiter may have
+// missed two pings. The time is zero if no waiter has missed one ping.
 //
-// Waiters also miss pings while the server is unavailable. So this process must have
-// observed the waiter for longer than a ping interval, and the server must have acknowledged
-// this process's own pings for as long. If all holders are dead, a waiter is about to be
-// granted the lock. Then no observation is required. The age of the last ping by the
-// server's clock is sufficient.
+// Waiters also miss pings while the server is unavailable. So this process must have observed the
+// waiter for longer than a ping interval, and the server must have acknowledged this process's own
+// pings for as long. If all holders are dead, a waiter is about to be granted the lock. Then no
+// observation is required. The age of the last ping by the server's clock is sufficient.
 func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	evicted int, next time.Duration,
 ) {
@@ -219,8 +215,8 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 }
 
 // missedPing reports whether the process of a waiter has missed at least one ping. If so, the
-// result left is the time until the waiter may be evicted, or zero if it may be evicted now.
-// If the argument byServer is set, no observation is required, see EvictSilent.
+// result left is the time until the waiter may be evicted, or zero if it may be evicted now. If the
+// argument byServer is set, no observation is required, see EvictSilent.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||

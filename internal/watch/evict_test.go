@@ -51,8 +51,8 @@ func (s *server) Apply(_ context.Context, t catalog.Transition) (
 	return l, []catalog.Grant{{Process: "next after " + dead.Process}}, nil
 }
 
-// EvictDead delivers each grant before it evicts the next dead process, because that eviction
-// may be slow.
+// EvictDead delivers each grant before it evicts the next dead process, because that eviction may
+// be slow.
 func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) { // I7
 	t.Parallel()
 	s := &server{}
@@ -80,8 +80,7 @@ func TestEvictDead_SeveralDead_EachGrantIsDeliveredAtOnce(t *testing.T) { // I7
 	}
 }
 
-// Decide drops observations that get no further reads. It searches for them once per
-// interval.
+// Decide drops observations that get no further reads. It searches for them once per interval.
 func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	const interval, gap, many = 30 * time.Second, time.Minute, 600
@@ -112,8 +111,7 @@ func TestDecide_ManyObservations_SweptOnceAnInterval(t *testing.T) {
 	}
 }
 
-// EvictDead does not evict a holder whose lease has expired if the holder's ping is
-// malformed.
+// EvictDead does not evict a holder whose lease has expired if the holder's ping is malformed.
 func TestDecide_LeaseRanOut_MalformedPing_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	const life, second = time.Minute, time.Second

@@ -15,8 +15,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A Judge reads the locks that its process cannot acquire. It decides by the takeover rule
-// which holders and waiters are dead, and evicts them. It is safe for concurrent use.
+// A Judge reads the locks that its process cannot acquire. It decides by the takeover rule which
+// holders and waiters are dead, and evicts them. It is safe for concurrent use.
 type Judge struct {
 	Store  Store
 	Pinger *pinger.LockPinger
@@ -28,8 +28,8 @@ type Judge struct {
 	// Granted receives the grants that follow an eviction, before the next eviction.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that a call failed to acquire. The
-	// function Go starts a goroutine, which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. The function
+	// Go starts a goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
@@ -38,8 +38,8 @@ type Judge struct {
 	refused refusals
 }
 
-// Events is notified of each condemned process, and of each evicted holder or waiter. Its
-// methods must not block, because they delay further evictions.
+// Events is notified of each condemned process, and of each evicted holder or waiter. Its methods
+// must not block, because they delay further evictions.
 type Events interface {
 	Condemned(process, rule, evidence string)
 	Evicted(lock string, dead Suspect, evidence string)
@@ -109,16 +109,16 @@ func (j *Judge) Decide(name string, seen catalog.Snapshot, sent, received clock.
 	return v
 }
 
-// An evidenceKey identifies a decision. One decision applies to all holders and waiters
-// of a lock that have the same process and the same recorded takeover time.
+// An evidenceKey identifies a decision. One decision applies to all holders and waiters of a lock
+// that have the same process and the same recorded takeover time.
 type evidenceKey struct {
 	process  string
 	takeover time.Duration
 }
 
-// decideLease judges a holder by its lease, if its process is not dead. It is not called if
-// the ping is malformed, because another version of this module may have written both the
-// ping and the lease.
+// decideLease judges a holder by its lease, if its process is not dead. It is not called if the
+// ping is malformed, because another version of this module may have written both the ping and the
+// lease.
 func (j *Judge) decideLease(one *Suspect, name string, seen catalog.Snapshot, lease catalog.Lease,
 	sent, received clock.Reading) {
 	e := takeover.Evidence{
@@ -152,8 +152,8 @@ func EvidenceOf(p catalog.Participant, state catalog.PingState) takeover.Evidenc
 		e.PingInterval, e.PingTakeover = ping.Interval, ping.Takeover
 		seen := ping.Sight
 		e.Sight = takeover.Sight{Seq: seen.Seq, Server: seen.At, Local: seen.Local, By: seen.By}
-		// A condemnation without the field By was written by a foreign program. It does not
-		// prove that the process is silent, so the holder is watched.
+		// A condemnation without the field By was written by a foreign program. It does not prove that
+		// the process is silent, so the holder is watched.
 		if ping.Condemned != nil && ping.Condemned.By != "" {
 			e.Condemned = fmt.Sprintf("by %s: %s", catalog.Printable(ping.Condemned.By, 200),
 				catalog.Printable(ping.Condemned.Evidence, 400))

@@ -7,8 +7,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// observations holds the observations of other processes. Repeated calls of TryLock
-// continue one observation. All locks of an observed process share one observation.
+// observations holds the observations of other processes. Repeated calls of TryLock continue one
+// observation. All locks of an observed process share one observation.
 type observations struct {
 	mu    sync.Mutex // guards the fields below
 	seen  map[takeover.Subject]*observed
@@ -20,9 +20,8 @@ type observed struct {
 	last time.Duration // monotonic time of the last read
 }
 
-// maxObservations is the number of observations above which abandoned observations are
-// dropped. The search for abandoned observations runs once per ping interval, because it
-// takes milliseconds.
+// maxObservations is the number of observations above which abandoned observations are dropped. The
+// search for abandoned observations runs once per ping interval, because it takes milliseconds.
 const maxObservations = 256
 
 // add adds one read to the observation of its subject, and returns the decision.
@@ -47,9 +46,8 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 		o.seen[subject] = before
 	}
 	if first, begun := before.First(); begun && e.Sent < before.last {
-		// Reads of several goroutines may overlap, and one read may contain a process several
-		// times. If this read overlaps the previous read, the decision uses it, but the
-		// observation is not updated.
+		// Reads of several goroutines may overlap, and one read may contain a process several times. If
+		// this read overlaps the previous read, the decision uses it, but the observation is not updated.
 		e.LongestGap = 0
 		if e.Server.Before(first.Server) {
 			e.Server = first.Server

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// maxRefused limits the locks that a process watches after a call failed to acquire them.
-// Above the limit, the lock with the oldest failed call is dropped.
+// maxRefused limits the locks that a process watches after a call failed to acquire them. Above the
+// limit, the lock with the oldest failed call is dropped.
 const maxRefused = 256
 
 // maxSightings limits the sightings that are recorded after one read. Each sighting costs a
@@ -25,9 +25,9 @@ const maxSightings = 16
 
 const never = time.Duration(math.MaxInt64)
 
-// refusals holds the locks that a call failed to acquire. The process watches their
-// holders and waiters between calls. So even calls at long intervals continue one
-// observation. Only a new call evicts, see EvictDue.
+// refusals holds the locks that a call failed to acquire. The process watches their holders and
+// waiters between calls. So even calls at long intervals continue one observation. Only a new call
+// evicts, see EvictDue.
 type refusals struct {
 	mu      sync.Mutex // guards the fields below
 	locks   map[string]*refusedLock
@@ -42,8 +42,8 @@ type refusedLock struct {
 	others        map[bson.ObjectID]progress
 }
 
-// progress shows whether a suspect is alive. It changes with each ping of the process. For a
-// holder with a lease, it changes with each renewal.
+// progress shows whether a suspect is alive. It changes with each ping of the process. For a holder
+// with a lease, it changes with each renewal.
 type progress struct {
 	known   bool // known from a read with pings
 	seq     int64
@@ -62,8 +62,8 @@ func progressOf(v *View, one *Suspect) progress {
 	return p
 }
 
-// progressOfOthers returns the progress of the suspects of other processes. It includes
-// holders of this process if they have a lease.
+// progressOfOthers returns the progress of the suspects of other processes. It includes holders of
+// this process if they have a lease.
 func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	found := map[bson.ObjectID]progress{}
 	if v.Lock == nil || v.Malformed() != nil {
@@ -77,12 +77,11 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 	return found
 }
 
-// WatchRefused starts the watch of a lock that a call failed to acquire. The argument v
-// is the view that the call has read. If the call ended before the read, v contains only
-// the name.
+// WatchRefused starts the watch of a lock that a call failed to acquire. The argument v is the view
+// that the call has read. If the call ended before the read, v contains only the name.
 //
-// From then on the process reads the lock once per Interval, until each suspect of the view
-// has made progress or left. One command reads all such locks.
+// From then on the process reads the lock once per Interval, until each suspect of the view has
+// made progress or left. One command reads all such locks.
 func (j *Judge) WatchRefused(v View) {
 	var others map[bson.ObjectID]progress
 	if v.Lock != nil || v.LockErr != nil {
@@ -155,9 +154,9 @@ func (j *Judge) due(v *View, received time.Duration) time.Duration {
 	return due
 }
 
-// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire. If no
-// suspect can be dead yet, EvictDue does nothing. Each new call for the lock calls EvictDue.
-// The commands run in a goroutine, because the new call may have too little time for them.
+// EvictDue evicts dead suspects from a lock that an earlier call failed to acquire. If no suspect
+// can be dead yet, EvictDue does nothing. Each new call for the lock calls EvictDue. The commands
+// run in a goroutine, because the new call may have too little time for them.
 func (j *Judge) EvictDue(name string) {
 	r, now := &j.refused, j.Clock.Now().Mono
 	r.mu.Lock()
@@ -190,8 +189,8 @@ func (j *Judge) noteRead(v *View, sent, received clock.Reading) {
 	}
 }
 
-// unread returns the locks whose last read was sent at the given time or earlier. The
-// result over is true if the process watches no lock any more.
+// unread returns the locks whose last read was sent at the given time or earlier. The result over
+// is true if the process watches no lock any more.
 func (r *refusals) unread(since time.Duration) (names []string, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,8 +219,8 @@ func (j *Judge) readRefused() {
 	}
 }
 
-// readLocks reads the given locks, and drops each lock without a silent suspect. It returns
-// false if the read fails.
+// readLocks reads the given locks, and drops each lock without a silent suspect. It returns false
+// if the read fails.
 func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 	sent := j.Clock.Now() // R2 in docs/safety.md
 	snapshots, err := j.Store.Snapshots(ctx, names)
@@ -241,8 +240,8 @@ func (j *Judge) readLocks(ctx context.Context, names []string) (ok bool) {
 }
 
 // update compares the progress of the suspects with their progress at the last read. It drops
-// suspects that have made progress, because they are alive. It also drops suspects that have
-// left. A lock without suspects is dropped.
+// suspects that have made progress, because they are alive. It also drops suspects that have left.
+// A lock without suspects is dropped.
 func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,10 +264,10 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings writes a [takeover.Sight] into the ping document of each silent
-// process. Other contenders can use the Sight after this process has ended. The views
-// come from one read. Each process gets one Sight, even if it uses several locks. After
-// an error of the server, RecordSightings returns.
+// RecordSightings writes a [takeover.Sight] into the ping document of each silent process. Other
+// contenders can use the Sight after this process has ended. The views come from one read. Each
+// process gets one Sight, even if it uses several locks. After an error of the server,
+// RecordSightings returns.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()

@@ -20,15 +20,15 @@ type Suspect struct {
 	Waits     bool
 	Evidence  takeover.Evidence
 	Decision  takeover.Decision
-	// Renewal is the number of the last renewal if the holder's lease has expired, else 0.
-	// If Renewal is not 0, the process may be alive.
+	// Renewal is the number of the last renewal if the holder's lease has expired, else 0. If Renewal
+	// is not 0, the process may be alive.
 	Renewal int64
 	// Silent is set for a waiter that was evicted because its process had missed two pings.
 	Silent bool
 }
 
-// ViewOf returns a view of a lock document alone. Its suspects are the holders, without pings
-// and decisions.
+// ViewOf returns a view of a lock document alone. Its suspects are the holders, without pings and
+// decisions.
 func ViewOf(lock catalog.Lock) *View {
 	v := &View{Snapshot: catalog.Snapshot{Lock: &lock}, Name: lock.Name}
 	for _, p := range lock.Holders() {
@@ -37,14 +37,12 @@ func ViewOf(lock catalog.Lock) *View {
 	return v
 }
 
-// HolderOf returns the [catalog.Holder] that identifies a holder or waiter of the given
-// lock.
+// HolderOf returns the [catalog.Holder] that identifies a holder or waiter of the given lock.
 func HolderOf(lock string, p catalog.Participant) catalog.Holder {
 	return catalog.Holder{Session: catalog.Session{Name: lock, TS: p.TS}, Process: p.Process}
 }
 
-// Holder returns the [catalog.Holder] that identifies the suspect, with the watched
-// renewal.
+// Holder returns the [catalog.Holder] that identifies the suspect, with the watched renewal.
 func (s *Suspect) Holder(lock string) catalog.Holder {
 	h := HolderOf(lock, s.Participant)
 	h.Renewal = s.Renewal
@@ -54,8 +52,8 @@ func (s *Suspect) Holder(lock string) catalog.Holder {
 // Dead reports whether the takeover rule permits the eviction of the suspect.
 func (s *Suspect) Dead() bool { return s.Decision.Verdict == takeover.Take }
 
-// Rule returns the name of the rule that permits the eviction, as in [takeover.Decision].
-// For an expired lease it returns "lease". For a silent waiter it returns "silent".
+// Rule returns the name of the rule that permits the eviction, as in [takeover.Decision]. For an
+// expired lease it returns "lease". For a silent waiter it returns "silent".
 func (s *Suspect) Rule() string {
 	switch {
 	case s.Renewal != 0:
@@ -91,8 +89,7 @@ func (v *View) Malformed() error {
 	return nil
 }
 
-// OtherLimit returns an error if the lock is used with another limit than the given one,
-// else nil.
+// OtherLimit returns an error if the lock is used with another limit than the given one, else nil.
 func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	if v.Lock == nil || len(v.Suspects) == 0 || v.Lock.Limit == asked {
 		return nil
@@ -100,8 +97,8 @@ func (v *View) OtherLimit(asked int32) *catalog.PermitMismatchError {
 	return &catalog.PermitMismatchError{Name: v.Name, Recorded: v.Lock.Limit, Asked: asked}
 }
 
-// OthersSilent reports whether all holders are silent, and also all waiters with another
-// limit than the given one. Silent processes may be dead.
+// OthersSilent reports whether all holders are silent, and also all waiters with another limit than
+// the given one. Silent processes may be dead.
 func (v *View) OthersSilent(asked int32) bool {
 	for _, one := range v.Suspects {
 		verdict := one.Decision.Verdict

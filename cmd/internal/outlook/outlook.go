@@ -1,7 +1,6 @@
-// Package outlook forecasts the takeover of a held lock: when the holder stops trusting
-// the lock, when another process may take the lock, and which process holds it next. The
-// forecast follows the rules of package takeover. The package also formats the forecast
-// as text.
+// Package outlook forecasts the takeover of a held lock: when the holder stops trusting the lock,
+// when another process may take the lock, and which process holds it next. The forecast follows the
+// rules of package takeover. The package also formats the forecast as text.
 package outlook
 
 import (
@@ -14,35 +13,33 @@ import (
 	"mongodlm/takeover"
 )
 
-// An Outlook is the forecast for a lock whose holder stops pinging now. All times count
-// from the moment at which the lock was read.
+// An Outlook is the forecast for a lock whose holder stops pinging now. All times count from the
+// moment at which the lock was read.
 type Outlook struct {
 	Process string `json:"process"`
-	// Rule is the rule by which a contender takes the lock: "condemned", "lease",
-	// "witnesses" or "watch", as in package takeover. It is "never" if no rule applies.
+	// Rule is the rule by which a contender takes the lock: "condemned", "lease", "witnesses" or
+	// "watch", as in package takeover. It is "never" if no rule applies.
 	Rule       string `json:"rule"`
 	TakeoverMS int64  `json:"takeoverMS"` // the lifetime of the lease if Rule is "lease"
-	// LostInMS is the time in milliseconds until the holder stops trusting the lock, if its
-	// process is still alive. It assumes the default Margin of package distlock. It is null
-	// if unknown.
+	// LostInMS is the time in milliseconds until the holder stops trusting the lock, if its process is
+	// still alive. It assumes the default Margin of package distlock. It is null if unknown.
 	LostInMS *int64 `json:"lostInMS"`
-	// EarliestMS is the time in milliseconds until a contender that has already read the lock
-	// can take it. LatestMS is this time for a contender that reads the lock for the first
-	// time now. LatestMS holds even if the clocks are wrong. Both are null if no contender may
-	// take the lock.
+	// EarliestMS is the time in milliseconds until a contender that has already read the lock can take
+	// it. LatestMS is this time for a contender that reads the lock for the first time now. LatestMS
+	// holds even if the clocks are wrong. Both are null if no contender may take the lock.
 	EarliestMS *int64 `json:"takenInMS"`
 	LatestMS   *int64 `json:"takenAtTheLatestInMS"`
 	Others     int    `json:"others"` // the number of other holders
-	// Next is the process of the first live waiter. It is empty without such a waiter. Waiters
-	// in the process of the holder count only if the rule is "lease". Under every other rule,
-	// they die together with the holder. Passed is the number of waiters in front of Next.
+	// Next is the process of the first live waiter. It is empty without such a waiter. Waiters in the
+	// process of the holder count only if the rule is "lease". Under every other rule, they die
+	// together with the holder. Passed is the number of waiters in front of Next.
 	Next   string `json:"next"`
 	Passed int    `json:"passedOver"`
 
 	pulse string        // the sign of life: ping or renewal; empty without a ping
 	age   time.Duration // the age of the pulse; negative when unknown
-	// watched is the longest time for which a live waiter has seen no new ping or renewal
-	// of the holder. It is negative if unknown.
+	// watched is the longest time for which a live waiter has seen no new ping or renewal of the
+	// holder. It is negative if unknown.
 	watched time.Duration
 	late    bool // the holder is gone or its lease has run out, so a takeover may be in progress
 }
@@ -60,13 +57,12 @@ func duration(ms *int64) time.Duration {
 	return time.Duration(*ms) * time.Millisecond
 }
 
-// By default, a holder stops trusting its lock when 1/marginShare of the takeover time
-// remains.
+// By default, a holder stops trusting its lock when 1/marginShare of the takeover time remains.
 const marginShare = 4
 
-// Foresee returns the forecast for a lock whose holder h stops pinging now. It applies
-// the rules of package takeover. The parameter others is the number of other holders.
-// Foresee skips dead waiters, and waiters that die together with h.
+// Foresee returns the forecast for a lock whose holder h stops pinging now. It applies the rules of
+// package takeover. The parameter others is the number of other holders. Foresee skips dead
+// waiters, and waiters that die together with h.
 func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,
 		HasSeq: !h.Foreign, PingInterval: h.PingEvery}
@@ -109,8 +105,8 @@ func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook
 	return o
 }
 
-// setTimes computes the rule and the times for a contender with policy p. It adds the age of
-// the ping or renewal to the evidence e.
+// setTimes computes the rule and the times for a contender with policy p. It adds the age of the
+// ping or renewal to the evidence e.
 func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 	p.Rule = takeover.WatchOnly
 	whole := takeover.Decide(e, e, p).Remaining
@@ -152,8 +148,8 @@ func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 // A Line is one statement of a forecast, with a label.
 type Line struct{ What, Text string }
 
-// Lines returns the forecast as labeled statements. The given function formats a process
-// for display.
+// Lines returns the forecast as labeled statements. The given function formats a process for
+// display.
 func (o Outlook) Lines(name func(process string) string) []Line {
 	switch o.Rule {
 	case "never":
@@ -229,8 +225,8 @@ func (o Outlook) times() (all []Line) {
 	return all
 }
 
-// Sentence returns the forecast as a short text for an operator. The given function
-// formats a process for display.
+// Sentence returns the forecast as a short text for an operator. The given function formats a
+// process for display.
 func (o Outlook) Sentence(name func(process string) string) string {
 	takeover := fmt.Sprintf("The %s is %v; ", o.limit(), time.Duration(o.TakeoverMS)*time.Millisecond)
 	soon := "in about " + words.Age(duration(o.EarliestMS))

@@ -67,9 +67,8 @@ func TestForesee_Rules(t *testing.T) {
 	}
 }
 
-// The forecast skips dead waiters and names the first live waiter. If a live waiter
-// already watches the holder, the takeover is earlier. The times agree with package
-// takeover.
+// The forecast skips dead waiters and names the first live waiter. If a live waiter already watches
+// the holder, the takeover is earlier. The times agree with package takeover.
 func TestForesee_DeadWaiters_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	at := func(process string, waited, ping time.Duration,
@@ -123,8 +122,8 @@ func TestForesee_DeadWaiters_AreLeftOut(t *testing.T) {
 	}
 }
 
-// The sentence states when the lock can be taken, the takeover time and the next holder.
-// For a holder with a malformed ping it announces no takeover.
+// The sentence states when the lock can be taken, the takeover time and the next holder. For a
+// holder with a malformed ping it announces no takeover.
 func TestSentence_HasTheTimeAndTheNextHolder(t *testing.T) {
 	t.Parallel()
 	ping := func(age time.Duration, more ...func(*distlock.LockInfo)) distlock.LockInfo {

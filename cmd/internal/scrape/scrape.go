@@ -1,5 +1,5 @@
-// Package scrape serves metrics to Prometheus. It implements the flag --metrics of the
-// commands distlock and balancer-demo.
+// Package scrape serves metrics to Prometheus. It implements the flag --metrics of the commands
+// distlock and balancer-demo.
 package scrape
 
 import (
@@ -31,9 +31,9 @@ const (
 const Usage = "serve metrics to Prometheus at this `address`, host:port or a port alone, at " +
 	"/metrics;\nloopback unless a host is named, port 0 selects a free port"
 
-// Accept validates the value of --metrics and returns it as host:port. If the value has
-// no host, as in "9187" or ":9187", the host is 127.0.0.1. To serve other machines, name
-// a host such as 0.0.0.0.
+// Accept validates the value of --metrics and returns it as host:port. If the value has no host, as
+// in "9187" or ":9187", the host is 127.0.0.1. To serve other machines, name a host such as
+// 0.0.0.0.
 func Accept(addr string) (string, error) {
 	if _, err := strconv.ParseUint(addr, 10, 64); err == nil {
 		addr = ":" + addr
@@ -58,8 +58,8 @@ type Server struct {
 	served   chan struct{}
 }
 
-// Start serves the metrics of the given collectors, of the Go runtime and of the process.
-// The address must come from Accept. The errors name the flag --metrics.
+// Start serves the metrics of the given collectors, of the Go runtime and of the process. The
+// address must come from Accept. The errors name the flag --metrics.
 func Start(ctx context.Context, addr string, shown ...prom.Collector) (*Server, error) {
 	registry := prom.NewRegistry()
 	all := append(shown, collectors.NewGoCollector(),
@@ -107,8 +107,8 @@ func (s *Server) Close() {
 	<-s.served
 }
 
-// Above returns the address with n added to its port. The address must come from Accept.
-// Port 0 stays 0. A port above 65535 is an error.
+// Above returns the address with n added to its port. The address must come from Accept. Port 0
+// stays 0. A port above 65535 is an error.
 func Above(addr string, n int) (string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -27,8 +27,8 @@ func get(t *testing.T, url string) (int, string) {
 	return reply.StatusCode, string(text)
 }
 
-// The page /metrics contains the given metrics and the metrics of the Go runtime. The
-// server has no other page.
+// The page /metrics contains the given metrics and the metrics of the Go runtime. The server has no
+// other page.
 func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	t.Parallel()
 	counter := prom.NewCounter(prom.CounterOpts{Name: "mine_total", Help: "Mine."})
@@ -44,8 +44,8 @@ func TestStart_ServesMetricsAndNothingElse(t *testing.T) {
 	}
 }
 
-// The metrics of an embedded server are documented in docs/metrics.md and follow the
-// conventions of Prometheus.
+// The metrics of an embedded server are documented in docs/metrics.md and follow the conventions of
+// Prometheus.
 func TestConfigServer_IsDocumented(t *testing.T) {
 	t.Parallel()
 	text := assert.Value(os.ReadFile("../../../docs/metrics.md"))(t)
@@ -94,8 +94,8 @@ func TestStart_PortInUse_NamesTheOption(t *testing.T) {
 	}
 }
 
-// If the address has no host, only this machine can read the metrics. The error for an
-// invalid address names the option.
+// If the address has no host, only this machine can read the metrics. The error for an invalid
+// address names the option.
 func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
@@ -115,8 +115,7 @@ func TestAccept_LoopbackUnlessAHostIsNamed(t *testing.T) {
 	}
 }
 
-// Above returns the address whose port is n higher. Port 0 stays 0. A port above 65535 is an
-// error.
+// Above returns the address whose port is n higher. Port 0 stays 0. A port above 65535 is an error.
 func TestAbove_CountsPorts(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

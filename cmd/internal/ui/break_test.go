@@ -45,8 +45,7 @@ var (
 	actionOf = regexp.MustCompile(`action="(/break[^"]+)"`)
 )
 
-// ask opens the form that breaks a lock. It returns the target and the ticket of the
-// form.
+// ask opens the form that breaks a lock. It returns the target and the ticket of the form.
 func (w *world) ask(target string) (action, ticket string) {
 	w.t.Helper()
 	page := w.get(target)
@@ -77,8 +76,8 @@ func TestBreak_NextIsDead_IsSaid(t *testing.T) {
 	})
 }
 
-// Opening the form does not break the lock. Submitting the form breaks the lock, even if
-// the name of the lock has special characters.
+// Opening the form does not break the lock. Submitting the form breaks the lock, even if the name
+// of the lock has special characters.
 func TestBreak_TwoSteps_Frees(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -101,8 +100,8 @@ func TestBreak_TwoSteps_Frees(t *testing.T) {
 	})
 }
 
-// If two pages break a lock at the same time, one succeeds. The other page reports that
-// nothing was changed, and the next holder keeps the lock.
+// If two pages break a lock at the same time, one succeeds. The other page reports that nothing was
+// changed, and the next holder keeps the lock.
 func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		g := w.hold(w.process(), "job")
@@ -119,8 +118,8 @@ func TestBreak_TwoPagesAtOnce_OneWins(t *testing.T) {
 	})
 }
 
-// MongoDB's own lock manager does not raise the fence, so two of its holders can have the
-// same fence. Breaking such a lock succeeds only with the session of the present holder.
+// MongoDB's own lock manager does not raise the fence, so two of its holders can have the same
+// fence. Breaking such a lock succeeds only with the session of the present holder.
 func TestBreak_ForeignHolder_NeedsItsSession(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		foreign := func() string {

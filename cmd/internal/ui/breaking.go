@@ -16,8 +16,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// breakLimit is the time limit of the commands that break a lock. They continue even if the
-// browser disconnects.
+// breakLimit is the time limit of the commands that break a lock. They continue even if the browser
+// disconnects.
 const breakLimit = 10 * time.Second
 
 // A breakPage asks the user to confirm that a lock is broken, or shows the result.
@@ -60,8 +60,7 @@ func (b breakTarget) texts() []string {
 	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
 }
 
-// breakPageOf returns a page that shows the holder, or the reason why a break is not
-// possible.
+// breakPageOf returns a page that shows the holder, or the reason why a break is not possible.
 func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 	p := breakPage{Name: b.name}
 	holders, queue, err := s.cfg.Inspector.Holder(ctx, b.name)
@@ -84,8 +83,7 @@ func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 	return p
 }
 
-// askBreak serves the first step of a break. It shows the holder and requests the
-// confirmation.
+// askBreak serves the first step of a break. It shows the holder and requests the confirmation.
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	b, err := parseTarget(r.URL.Query())
 	if err != nil {
@@ -174,8 +172,8 @@ func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v
 	s.write(w, code, "static", s.layout(r, v, now))
 }
 
-// allowChanges refuses a request if the page is read-only. Otherwise it parses the form
-// and calls the next handler.
+// allowChanges refuses a request if the page is read-only. Otherwise it parses the form and calls
+// the next handler.
 func (s *Server) allowChanges(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.cfg.AllowBreak {

@@ -37,8 +37,7 @@ type tab struct {
 	url string
 
 	mu sync.Mutex // guards messages
-	// messages contains errors of the browser, violations of the content security policy,
-	// and dialogs.
+	// messages contains errors of the browser, violations of the content security policy, and dialogs.
 	messages []string
 }
 
@@ -135,8 +134,7 @@ func (b *tab) live() {
 	b.until("the page is live", `document.getElementById("live").dataset.state === "on"`)
 }
 
-// The test waits until the JavaScript condition is true. The tab may open another page
-// meanwhile.
+// The test waits until the JavaScript condition is true. The tab may open another page meanwhile.
 func (b *tab) until(what, condition string) {
 	b.t.Helper()
 	text := ""
@@ -169,8 +167,8 @@ func value[T any](b *tab, expression string) T {
 	return v
 }
 
-// checkMessages reports every message as an error, except messages that contain one of
-// the given words.
+// checkMessages reports every message as an error, except messages that contain one of the given
+// words.
 func (b *tab) checkMessages(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -220,8 +218,8 @@ func TestBrowser_Live(t *testing.T) {
 	assert.Equal(t, value[string](b, `document.querySelector("a.row").innerText`), odd,
 		"the odd lock shows as %q, want %q")
 
-	// A script sends the key, because a key press of chromedp types the slash even if the
-	// page prevents it.
+	// A script sends the key, because a key press of chromedp types the slash even if the page
+	// prevents it.
 	value[bool](b,
 		`document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}))`)
 	b.until("a key leads to the search", `document.activeElement.id === "q"`)
@@ -269,9 +267,8 @@ func TestBrowser_Live(t *testing.T) {
 	other.checkMessages("409") // the status of the reply
 }
 
-// An update of a page with 1,000 locks does not move the content. The page fits a narrow
-// screen. Its colors follow the system setting until the user selects light or dark on the
-// page.
+// An update of a page with 1,000 locks does not move the content. The page fits a narrow screen.
+// Its colors follow the system setting until the user selects light or dark on the page.
 func TestBrowser_Layout(t *testing.T) {
 	w := browserWorld(t)
 	for i := range 1_000 {

@@ -49,8 +49,8 @@ func (c *cell[T]) get(ctx context.Context) reading[T] {
 // countWait is the longest time for which a page waits for a new count.
 const countWait = time.Second
 
-// A deadCounter counts dead rows in a separate goroutine, so that a slow count does not
-// delay the page.
+// A deadCounter counts dead rows in a separate goroutine, so that a slow count does not delay the
+// page.
 type deadCounter struct {
 	clock  clock.Clock
 	count  func(ctx context.Context, queues []string) (int64, error)
@@ -63,9 +63,9 @@ type deadCounter struct {
 	running, closed bool
 }
 
-// get returns the latest count. It starts a new count if the pause after the latest count
-// is over. The new count ends with ctx. If the latest count is old or missing, get waits
-// for the new count, but at most countWait.
+// get returns the latest count. It starts a new count if the pause after the latest count is over.
+// The new count ends with ctx. If the latest count is old or missing, get waits for the new count,
+// but at most countWait.
 func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
 	t.mu.Lock()
 	now, counted := t.clock.Now().Mono, make(chan struct{})
@@ -104,8 +104,8 @@ func (t *deadCounter) run(ctx context.Context, queues []string) {
 	t.running = false
 }
 
-// close waits for a running count and prevents further counts. The caller must first
-// cancel the context of the counts.
+// close waits for a running count and prevents further counts. The caller must first cancel the
+// context of the counts.
 func (t *deadCounter) close() {
 	t.mu.Lock()
 	t.closed = true
@@ -113,9 +113,9 @@ func (t *deadCounter) close() {
 	t.wg.Wait()
 }
 
-// A reading is the latest value that was read from the server, the error of the latest
-// attempt, or both. Before the first success there is no value, and pages show "Unknown".
-// Pages format every reading with [contentOf].
+// A reading is the latest value that was read from the server, the error of the latest attempt, or
+// both. Before the first success there is no value, and pages show "Unknown". Pages format every
+// reading with [contentOf].
 type reading[T any] struct {
 	value   T
 	at      time.Time // by this machine's clock; zero before the first success
@@ -123,8 +123,8 @@ type reading[T any] struct {
 	problem string    // the error of the latest attempt; empty after a success
 }
 
-// next returns the reading after another attempt. If the attempt failed, the earlier
-// value and its time stay.
+// next returns the reading after another attempt. If the attempt failed, the earlier value and its
+// time stay.
 func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
 	if problem != "" {
 		return reading[T]{r.value, r.at, now, problem}
@@ -148,8 +148,8 @@ type content struct {
 	Problem string // the error of the latest attempt
 }
 
-// contentOf formats a reading for a page. It formats the value with the given function,
-// if there is a value.
+// contentOf formats a reading for a page. It formats the value with the given function, if there is
+// a value.
 func contentOf[T any](r reading[T], show func(T) any) content {
 	c := content{Problem: r.problem}
 	if !r.at.IsZero() {

@@ -19,9 +19,8 @@ import (
 	"mongodlm/cmd/internal/words"
 )
 
-// maxDead is the largest number of dead rows on a page. The server counts at most maxCounted
-// dead rows of a queue. A dead row is a failed row that package claim does not retry by
-// itself.
+// maxDead is the largest number of dead rows on a page. The server counts at most maxCounted dead
+// rows of a queue. A dead row is a failed row that package claim does not retry by itself.
 const (
 	maxDead    = 100
 	maxCounted = 100_000
@@ -47,8 +46,8 @@ type deadRow struct {
 	Malformed string
 }
 
-// A confirmation asks the user to confirm an action. The action applies to the rows in
-// IDs. If IDs is empty, it applies to all N dead rows.
+// A confirmation asks the user to confirm an action. The action applies to the rows in IDs. If IDs
+// is empty, it applies to all N dead rows.
 type confirmation struct {
 	Act    string
 	IDs    []string
@@ -66,9 +65,8 @@ func deadHref(namespace string) string {
 	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
 }
 
-// queueOf returns the collection of the requested queue. It returns nil if no lock
-// document belongs to the queue. A request can therefore reach only collections of
-// queues.
+// queueOf returns the collection of the requested queue. It returns nil if no lock document belongs
+// to the queue. A request can therefore reach only collections of queues.
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
@@ -96,8 +94,8 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
 }
 
-// doDead performs an action on dead rows if the form has a valid ticket. If the form has
-// no ticket, doDead asks the user to confirm the action.
+// doDead performs an action on dead rows if the form has a valid ticket. If the form has no ticket,
+// doDead asks the user to confirm the action.
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
@@ -241,8 +239,8 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 	return sum, nil
 }
 
-// namespacesOf returns the collections of the queues that have a lock document, at most
-// maxQueues of them.
+// namespacesOf returns the collections of the queues that have a lock document, at most maxQueues
+// of them.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
 		database, collection, is := words.Queue(k.Name)

@@ -24,8 +24,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// policy allows scripts, styles, images, connections and forms of this server only. It
-// forbids inline scripts, inline styles and frames.
+// policy allows scripts, styles, images, connections and forms of this server only. It forbids
+// inline scripts, inline styles and frames.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -37,9 +37,8 @@ const bodyTimeout = 10 * time.Second
 // cookieName names the cookie of a browser that has presented a token.
 const cookieName = "distlock_ui"
 
-// guarded checks the host, the origin and the token of each request, and sets the
-// security headers. It passes accepted requests to the next handler. Static files need no
-// token.
+// guarded checks the host, the origin and the token of each request, and sets the security headers.
+// It passes accepted requests to the next handler. Static files need no token.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -115,8 +114,8 @@ func (s *Server) sign(texts ...string) string {
 // formLife is the lifetime of a page that requests a confirmation.
 const formLife = 10 * time.Minute
 
-// ticket returns a signed value for a form. The value confirms the action that is identified
-// by the texts, and is valid for formLife.
+// ticket returns a signed value for a form. The value confirms the action that is identified by the
+// texts, and is valid for formLife.
 func (s *Server) ticket(texts ...string) string {
 	at := strconv.FormatInt(s.clock.Now().Wall.Unix(), 10)
 	return at + "." + s.sign(append(texts, "ticket", at)...)
@@ -137,16 +136,15 @@ const (
 	maxTokens = 100
 )
 
-// Tokens maps each accepted token to the name of its owner. The name of an owner may be
-// empty.
+// Tokens maps each accepted token to the name of its owner. The name of an owner may be empty.
 type Tokens map[string]string
 
-// ownToken matches a line of the token file with a name, a colon, a space and a token.
-// The token may be missing.
+// ownToken matches a line of the token file with a name, a colon, a space and a token. The token
+// may be missing.
 var ownToken = regexp.MustCompile(`^([\w.@-]{1,64}):(?:\s+(.*))?$`)
 
-// tokens reads the token file. The file contains a single token, or one line with an
-// owner and a token for each user. Errors contain no token.
+// tokens reads the token file. The file contains a single token, or one line with an owner and a
+// token for each user. Errors contain no token.
 func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
@@ -198,8 +196,8 @@ func parseTokens(text string) (Tokens, error) {
 	return all, nil
 }
 
-// checkToken returns an error for a token that is too short, too long or hard to type.
-// The error names the given position in the token file.
+// checkToken returns an error for a token that is too short, too long or hard to type. The error
+// names the given position in the token file.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
@@ -215,8 +213,8 @@ func checkToken(where, token string) error {
 	return nil
 }
 
-// owner returns the owner of the token that the given function accepts. If it accepts no
-// token, known is false.
+// owner returns the owner of the token that the given function accepts. If it accepts no token,
+// known is false.
 func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	for token, name := range s.cfg.Tokens {
 		if of(token) {
@@ -226,9 +224,9 @@ func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
 	return owner, known
 }
 
-// authenticate reports whether a request has an accepted token, or a cookie for an accepted
-// token. It returns the owner of the token. If the page requires no token, authenticate
-// accepts every request.
+// authenticate reports whether a request has an accepted token, or a cookie for an accepted token.
+// It returns the owner of the token. If the page requires no token, authenticate accepts every
+// request.
 func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
 	if len(s.cfg.Tokens) == 0 {
 		return "", true
@@ -257,8 +255,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, local(r.PostFormValue("to")), http.StatusSeeOther)
 }
 
-// local returns the path and query of an address on this server. For any other address it
-// returns "/", so that a login cannot redirect to another host.
+// local returns the path and query of an address on this server. For any other address it returns
+// "/", so that a login cannot redirect to another host.
 func local(to string) string {
 	if u, err := url.ParseRequestURI(to); err == nil && u.Host == "" && u.Scheme == "" &&
 		strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.Contains(to, "\\") {
@@ -267,8 +265,8 @@ func local(to string) string {
 	return "/"
 }
 
-// Limits on attempts to guess a token. wrongPause delays the reply to a wrong token.
-// While maxWrong replies are delayed, further wrong tokens are refused immediately.
+// Limits on attempts to guess a token. wrongPause delays the reply to a wrong token. While maxWrong
+// replies are delayed, further wrong tokens are refused immediately.
 const (
 	wrongPause = time.Second
 	maxWrong   = 8

@@ -40,9 +40,9 @@ func (a *Access) Flags(f *flag.FlagSet) {
 	f.StringVar(&a.KeyFile, "tls-key", "", "the `file` with its key")
 }
 
-// Check returns an error for an invalid configuration. If other machines can reach the page,
-// Check requires a token file or TLS. If allowBreak is also set, Check requires a token
-// file. Check opens no file and resolves no host name.
+// Check returns an error for an invalid configuration. If other machines can reach the page, Check
+// requires a token file or TLS. If allowBreak is also set, Check requires a token file. Check opens
+// no file and resolves no host name.
 func (a Access) Check(allowBreak bool) error {
 	_, port, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -76,8 +76,8 @@ func (a Access) Local() bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// network returns the network of the address. The address 0.0.0.0 means all IPv4
-// addresses, without IPv6.
+// network returns the network of the address. The address 0.0.0.0 means all IPv4 addresses, without
+// IPv6.
 func (a Access) network() string {
 	host, _, _ := net.SplitHostPort(a.Addr)
 	addr, err := netip.ParseAddr(host)
@@ -111,12 +111,11 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 	return all
 }
 
-// Run serves the page until ctx ends. After Run begins to listen, it calls the given
-// function with the URL of the page. Run sets the fields Tokens, Loopback and Secure of
-// cfg from access.
+// Run serves the page until ctx ends. After Run begins to listen, it calls the given function with
+// the URL of the page. Run sets the fields Tokens, Loopback and Secure of cfg from access.
 //
-// Run returns the errors of Check and New. It also returns an error if it cannot read a
-// file or cannot listen on the address. Such an error names the flag.
+// Run returns the errors of Check and New. It also returns an error if it cannot read a file or
+// cannot listen on the address. Such an error names the flag.
 func Run(ctx context.Context, access Access, cfg Config, ready func(url string)) error {
 	if err := access.Check(cfg.AllowBreak); err != nil {
 		return err

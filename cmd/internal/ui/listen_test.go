@@ -24,8 +24,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The page refuses an address that other machines can reach, unless a token or TLS is
-// configured. The error names the remedy.
+// The page refuses an address that other machines can reach, unless a token or TLS is configured.
+// The error names the remedy.
 func TestAccess_Check(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -119,8 +119,8 @@ func TestRun_CannotBe_SaysWhy(t *testing.T) {
 	}
 }
 
-// With TLS and a token, Run serves the page over TLS and only to clients with the token.
-// Run ends even while a live page is open.
+// With TLS and a token, Run serves the page over TLS and only to clients with the token. Run ends
+// even while a live page is open.
 func TestRun_TLSAndToken(t *testing.T) {
 	t.Parallel()
 	const token = "a token of some length"

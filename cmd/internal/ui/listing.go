@@ -9,16 +9,16 @@ import (
 	"mongodlm/distlock"
 )
 
-// Limits of one round of reads. If a round omits locks, the page reports this. The page of a
-// single lock reads an omitted lock by its name.
+// Limits of one round of reads. If a round omits locks, the page reports this. The page of a single
+// lock reads an omitted lock by its name.
 const (
 	maxLocks = 10_000 // locks, in the order of names
 	maxRows  = 20_000 // holders, and the same number of waiters
 	maxBad   = 100    // documents that cannot be parsed
 )
 
-// A lock is one lock of a listing. Holders is never empty, because a free lock keeps its
-// last holder.
+// A lock is one lock of a listing. Holders is never empty, because a free lock keeps its last
+// holder.
 type lock struct {
 	Name    string
 	Holders []distlock.LockInfo
@@ -42,8 +42,8 @@ type listing struct {
 // keepVoid is the time for which the message about a database without locks is cached.
 const keepVoid = 10 * time.Second
 
-// A round reads the locks, the loops and the number of dead rows. If there is no lock, it
-// also reads the message about a database without locks.
+// A round reads the locks, the loops and the number of dead rows. If there is no lock, it also
+// reads the message about a database without locks.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	l, err := read(ctx, s.cfg.Inspector)
 	if err == nil && len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
@@ -58,8 +58,8 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	return l, err
 }
 
-// read reads the holders and waiters of all locks. It sends two commands, and another
-// command for each further batch of a reply.
+// read reads the holders and waiters of all locks. It sends two commands, and another command for
+// each further batch of a reply.
 func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	l := &listing{named: map[string]*lock{}}
 	rows := 0
@@ -103,8 +103,7 @@ func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	return l, nil
 }
 
-// addMalformed records err and returns nil if err is a *MalformedError. Otherwise it returns
-// err.
+// addMalformed records err and returns nil if err is a *MalformedError. Otherwise it returns err.
 func (l *listing) addMalformed(err error) error {
 	var bad *distlock.MalformedError
 	if !errors.As(err, &bad) {
@@ -121,8 +120,8 @@ func (l *listing) addMalformed(err error) error {
 	return nil
 }
 
-// update adds a malformed ping of the row to the listing, and derives the time of the
-// server from the row.
+// update adds a malformed ping of the row to the listing, and derives the time of the server from
+// the row.
 func (l *listing) update(row distlock.LockInfo) {
 	if row.BadPing != nil {
 		_ = l.addMalformed(row.BadPing) // the error is a MalformedError

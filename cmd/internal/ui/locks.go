@@ -16,8 +16,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// perPage is the default number of locks on a page, and maxPage is the largest number.
-// maxQuery is the largest length of a search text, in runes.
+// perPage is the default number of locks on a page, and maxPage is the largest number. maxQuery is
+// the largest length of a search text, in runes.
 const (
 	perPage  = 50
 	maxPage  = 200
@@ -148,8 +148,8 @@ func (l *lockList) paginate(r *http.Request, found []lockRow) {
 	}
 }
 
-// searchText returns the search text of the request, cut to maxQuery runes. The second
-// result contains only its printable characters.
+// searchText returns the search text of the request, cut to maxQuery runes. The second result
+// contains only its printable characters.
 func searchText(r *http.Request) (q, shown string) {
 	q = r.URL.Query().Get("q")
 	if runes := []rune(q); len(runes) > maxQuery {
@@ -163,8 +163,8 @@ func searchText(r *http.Request) (q, shown string) {
 	}, q)
 }
 
-// matches reports whether the name of a lock, or the process or reason of a holder or
-// waiter, contains the search text.
+// matches reports whether the name of a lock, or the process or reason of a holder or waiter,
+// contains the search text.
 func matches(k *lock, q string) bool {
 	if q == "" || contains(k.Name, q) {
 		return true
@@ -176,9 +176,8 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows that are already in the order of their names. By default, locks in
-// trouble come first. Among locks in the same trouble, locks with longer queues come
-// first.
+// sortRows sorts rows that are already in the order of their names. By default, locks in trouble
+// come first. Among locks in the same trouble, locks with longer queues come first.
 func sortRows(rows []lockRow, by string) {
 	order := map[string]func(a, b lockRow) int{
 		"": func(a, b lockRow) int {
@@ -254,8 +253,8 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// The page of a lock shows the newest maxEvents events. It also shows up to maxEvents
-// older, unusual events, so that a takeover stays visible after many acquisitions.
+// The page of a lock shows the newest maxEvents events. It also shows up to maxEvents older,
+// unusual events, so that a takeover stays visible after many acquisitions.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {

@@ -28,8 +28,8 @@ type loopRow struct {
 // Failed reports whether the latest finished round of the loop failed.
 func (l loopRow) Failed() bool { return l.Failures > 0 || l.State == singleton.Failed }
 
-// trouble ranks a loop for sorting. Loops with malformed documents have the highest rank,
-// and failing loops the next.
+// trouble ranks a loop for sorting. Loops with malformed documents have the highest rank, and
+// failing loops the next.
 func (l loopRow) trouble() int { return 2*boolean(l.Malformed != "") + boolean(l.Failed()) }
 
 // Newest returns the recorded rounds of the loop, the newest first.
@@ -39,8 +39,7 @@ func (l loopRow) Newest() []singleton.PastRun {
 	return runs
 }
 
-// A loopSummary counts the loops and schedules of a database. It lists at most maxLoops
-// of them.
+// A loopSummary counts the loops and schedules of a database. It lists at most maxLoops of them.
 type loopSummary struct {
 	rows                               []loopRow // malformed first, then failing, then stopped
 	total, failing, stopped, malformed int
@@ -169,8 +168,8 @@ func (s *Server) showElections(_ *http.Request, now *listing) any {
 	return rows
 }
 
-// A queueRow describes a queue of package claim. The page discovers a queue by the locks
-// of its workers.
+// A queueRow describes a queue of package claim. The page discovers a queue by the locks of its
+// workers.
 type queueRow struct {
 	Namespace, Queue string
 	Workers          int
@@ -185,8 +184,8 @@ type queueSummary struct {
 	Total int
 }
 
-// readQueues counts the rows of at most maxQueues queues. A queue has lock documents with
-// names such as claim:DATABASE.COLLECTION:QUEUE:SLOT.
+// readQueues counts the rows of at most maxQueues queues. A queue has lock documents with names
+// such as claim:DATABASE.COLLECTION:QUEUE:SLOT.
 func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
@@ -242,8 +241,7 @@ func showQueues(_ *http.Request, all queueSummary) any {
 	return all
 }
 
-// A Member is a MongoDB server, with the offset of its clock from the clock of this
-// machine.
+// A Member is a MongoDB server, with the offset of its clock from the clock of this machine.
 type Member struct {
 	Host, Kind, Version string
 	Ahead, RoundTrip    time.Duration
@@ -273,8 +271,8 @@ type serverPage struct {
 	Interval time.Duration
 }
 
-// showServer shows the members, and figures about the page itself. The figures are known
-// even if the server does not answer.
+// showServer shows the members, and figures about the page itself. The figures are known even if
+// the server does not answer.
 func (s *Server) showServer(r *http.Request, now *state) content {
 	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
 		identity), Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,
@@ -292,8 +290,7 @@ type hello struct {
 
 // hello sends the command isMaster to the server that accepts writes.
 func (s *Server) hello(ctx context.Context) (h hello, err error) {
-	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2
-	// on.
+	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2 on.
 	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
 		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	if err == nil && h.LocalTime.IsZero() {
@@ -302,8 +299,8 @@ func (s *Server) hello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
-// readMembers reads the clock of each member. If the members are unknown, it reads the
-// clock of the server that accepts writes.
+// readMembers reads the clock of each member. If the members are unknown, it reads the clock of the
+// server that accepts writes.
 func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 	if s.cfg.Client == nil {
 		return nil, errNoClient

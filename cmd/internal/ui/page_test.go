@@ -69,9 +69,9 @@ func TestPage_ForeignTexts_Escaped(t *testing.T) {
 	})
 }
 
-// If the process or kind of a stored event contains a foreign string, the page shows the
-// string as text. The page also shows the query of an address as text. In a stream, the
-// string cannot end a message early.
+// If the process or kind of a stored event contains a foreign string, the page shows the string as
+// text. The page also shows the query of an address as text. In a stream, the string cannot end a
+// message early.
 func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	const odd = "odd\r\rdata: <b>\u202e\x1b"
 	inBubble(t, nil, func(t *testing.T, w *world) {
@@ -99,8 +99,7 @@ func TestStream_ForeignTextsInOurFields_EndNoEvent(t *testing.T) {
 	})
 }
 
-// No page contains an inline script or style. The headers forbid inline code, frames and
-// caching.
+// No page contains an inline script or style. The headers forbid inline code, frames and caching.
 func TestPage_PolicyAndHeaders_NothingInline(t *testing.T) {
 	inline := regexp.MustCompile(
 		`(?i)<script(>|[^>]*>[^<])|<style|\s(style|on[a-z]+)=|(src|href)="(https?:)?//`)
@@ -174,8 +173,8 @@ func TestGuard_OtherHostOrSite_Refused(t *testing.T) {
 	})
 }
 
-// If the page has tokens, a browser without a token gets no data. A cookie is invalid after
-// a restart of the page.
+// If the page has tokens, a browser without a token gets no data. A cookie is invalid after a
+// restart of the page.
 func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t,
@@ -228,8 +227,8 @@ func TestGuard_Token_AskedOfEveryBrowser(t *testing.T) {
 		})
 }
 
-// With more than 10,000 locks, each page has a bounded size and reports that it omits locks.
-// The search and the page of a lock still find each lock.
+// With more than 10,000 locks, each page has a bounded size and reports that it omits locks. The
+// search and the page of a lock still find each lock.
 func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		for i := range 10_100 {
@@ -251,8 +250,8 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
-// The page shows the holder with its reason and the time since its acquisition, the waiters,
-// the processes and the leaders.
+// The page shows the holder with its reason and the time since its acquisition, the waiters, the
+// processes and the leaders.
 func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -273,9 +272,8 @@ func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	})
 }
 
-// The page shows a dead holder as silent, and marks the takeover of its lock. The page knows
-// the takeover from the stored history or, without a history, from the changes that it
-// observed.
+// The page shows a dead holder as silent, and marks the takeover of its lock. The page knows the
+// takeover from the stored history or, without a history, from the changes that it observed.
 func TestPage_Takeover_Shown(t *testing.T) {
 	for name, written := range map[string]bool{"written": true, "seen": false} {
 		t.Run(name, func(t *testing.T) { takeover(t, written) })
@@ -308,8 +306,8 @@ func takeover(t *testing.T, written bool) {
 	})
 }
 
-// The page joins the stored events and the observed changes, and shows no event twice. If
-// the history cannot be read, the page reports that and shows the observed changes.
+// The page joins the stored events and the observed changes, and shows no event twice. If the
+// history cannot be read, the page reports that and shows the observed changes.
 func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		m := w.process()
@@ -337,9 +335,9 @@ func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 	})
 }
 
-// After the acquisition of a new lock, the fence is set to the server's clock. If the page
-// reads the lock before this change, it still shows one acquisition, with the final fence.
-// This holds with and without a stored history.
+// After the acquisition of a new lock, the fence is set to the server's clock. If the page reads
+// the lock before this change, it still shows one acquisition, with the final fence. This holds
+// with and without a stored history.
 func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 	for _, unwritten := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
@@ -379,8 +377,8 @@ func readBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
 	})
 }
 
-// When MongoDB's lock manager releases a lock, the timeline shows the release, although the
-// lock has no fence.
+// When MongoDB's lock manager releases a lock, the timeline shows the release, although the lock
+// has no fence.
 func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		session := bson.NewObjectID()
@@ -397,8 +395,8 @@ func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
 	})
 }
 
-// If a lock is released while no browser views the page, the timeline ends the holding at
-// the latest view before the release, and not at the first view after it.
+// If a lock is released while no browser views the page, the timeline ends the holding at the
+// latest view before the release, and not at the first view after it.
 func TestPage_NoViewer_TheEndIsNotMadeUp(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.unwritten = true

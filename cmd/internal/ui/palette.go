@@ -75,12 +75,12 @@ func (p *palette) separate(one, other string) {
 	p.of[other] = next
 }
 
-// distinctWaiters is the number of waiters whose colors must differ from the color of the
-// first holder.
+// distinctWaiters is the number of waiters whose colors must differ from the color of the first
+// holder.
 const distinctWaiters = 6
 
-// ofLock gives adjacent holders and waiters of a lock different colors. The first
-// distinctWaiters waiters also differ in color from the first holder.
+// ofLock gives adjacent holders and waiters of a lock different colors. The first distinctWaiters
+// waiters also differ in color from the first holder.
 func (p *palette) ofLock(k *lock) {
 	if !k.Held() {
 		return

@@ -16,8 +16,8 @@ import (
 // duration of the round.
 const busyShare = 10
 
-// A state is the result of one round of reads, which all pages share. Once it is
-// published, only its cache of rendered pages changes.
+// A state is the result of one round of reads, which all pages share. Once it is published, only
+// its cache of rendered pages changes.
 type state struct {
 	reading[*listing]     // the listing of the latest round
 	seq               int // rises with every round
@@ -26,8 +26,8 @@ type state struct {
 	pages             sync.Map  // by path: a *rendered
 }
 
-// A poller runs one round of reads per interval for all open pages together. It pauses
-// while no page is open.
+// A poller runs one round of reads per interval for all open pages together. It pauses while no
+// page is open.
 type poller struct {
 	clock    clock.Clock
 	interval time.Duration
@@ -104,8 +104,8 @@ func (p *poller) now() (*state, <-chan struct{}) {
 	return p.latest, p.changed
 }
 
-// refresh runs a round if the pause after the latest round is over. It returns the time
-// until the next round.
+// refresh runs a round if the pause after the latest round is over. It returns the time until the
+// next round.
 func (p *poller) refresh() time.Duration {
 	p.round.Lock()
 	defer p.round.Unlock()
@@ -148,9 +148,9 @@ const (
 	writeTimeout = 10 * time.Second // for a browser that does not read; a live page reconnects
 )
 
-// stream sends the view of every new state to a browser. The id of an event is the age of
-// the reading in milliseconds. A slow browser misses intermediate states, because stream
-// does not queue events.
+// stream sends the view of every new state to a browser. The id of an event is the age of the
+// reading in milliseconds. A slow browser misses intermediate states, because stream does not queue
+// events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	select {
 	case s.streams <- struct{}{}:
@@ -185,8 +185,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 	}
 }
 
-// eventData formats the data of an event. A carriage return would end a line of the
-// stream, so eventData replaces it with the equivalent character reference.
+// eventData formats the data of an event. A carriage return would end a line of the stream, so
+// eventData replaces it with the equivalent character reference.
 var eventData = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
 // A rendered is the text of a view, rendered once for all viewers.

@@ -31,8 +31,8 @@ func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T
 		const rounds = 30
 		time.Sleep(rounds * time.Second)
 		synctest.Wait()
-		// A round sends two commands, for the holders and for the waiters. Every three seconds
-		// the page reads two histories, of all locks and of one lock.
+		// A round sends two commands, for the holders and for the waiters. Every three seconds the page
+		// reads two histories, of all locks and of one lock.
 		past := w.history.count()
 		if n := w.store.Total(); n < 2*(rounds-1) || n > 2*(rounds+2) {
 			t.Errorf("%d commands in %d intervals, want two an interval", n, rounds)
@@ -70,8 +70,8 @@ func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
 	})
 }
 
-// A browser that does not read delays no other browser, and the page keeps no data for it.
-// When the browser reads again, it gets the present data.
+// A browser that does not read delays no other browser, and the page keeps no data for it. When the
+// browser reads again, it gets the present data.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		m := w.process()
@@ -184,8 +184,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// If a client sends only half of a request body, the page closes the connection within 15
-// seconds. A live page stays open.
+// If a client sends only half of a request body, the page closes the connection within 15 seconds.
+// A live page stays open.
 func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
 	const token = "0123456789abcdef"
 	inBubble(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} }, func(t *testing.T, w *world) {

@@ -18,8 +18,7 @@ import (
 	"mongodlm/distlock"
 )
 
-// A process is an entry in the list of the processes that ping, hold a lock or wait for a
-// lock.
+// A process is an entry in the list of the processes that ping, hold a lock or wait for a lock.
 type process struct {
 	distlock.LockInfo   // a row of the process, for the ping
 	Holds, Waits        []distlock.LockInfo
@@ -32,8 +31,8 @@ func (p *process) held() int { return len(p.Holds) + p.MoreHeld }
 // dead reports whether the process is silent, was declared dead, or has no readable ping.
 func (p *process) dead() bool { return p.Condemned || words.Silent(p.LockInfo) || !p.HasPing }
 
-// rank orders the processes: dead holders, dead waiters, live processes, and then other
-// dead processes.
+// rank orders the processes: dead holders, dead waiters, live processes, and then other dead
+// processes.
 func (p *process) rank() int {
 	switch {
 	case !p.dead():
@@ -107,8 +106,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	return l
 }
 
-// The figures of the page count the known processes. If the pings are incomplete, only
-// the number of dead holders is known.
+// The figures of the page count the known processes. If the pings are incomplete, only the number
+// of dead holders is known.
 func (l *processList) figures(r *http.Request, whole bool) {
 	var ranks [4]int
 	for _, p := range l.Rows {
@@ -125,8 +124,8 @@ func (l *processList) figures(r *http.Request, whole bool) {
 	}
 }
 
-// addPings adds the processes that ping but neither hold a lock nor wait for one. It also
-// sets the clock offset of each process. It reports whether the result is complete.
+// addPings adds the processes that ping but neither hold a lock nor wait for one. It also sets the
+// clock offset of each process. It reports whether the result is complete.
 func (s *Server) addPings(r *http.Request, known map[string]*process, l *processList) bool {
 	read := s.pings.get(r.Context())
 	if read.problem != "" {

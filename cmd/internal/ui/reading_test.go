@@ -23,8 +23,8 @@ func (w *world) away() {
 // emptyTexts matches texts and figures that report an empty result.
 var emptyTexts = regexp.MustCompile(`>0<|\b(No|Nobody|Nothing|nobody|There is no)\b.*`)
 
-// Until the first successful read, no page and no stream shows a value as zero or as
-// empty. The page shows the reason.
+// Until the first successful read, no page and no stream shows a value as zero or as empty. The
+// page shows the reason.
 func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -48,8 +48,8 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	})
 }
 
-// If the server does not answer, each page shows the earlier data with its time. After the
-// outage, the page shows present data again.
+// If the server does not answer, each page shows the earlier data with its time. After the outage,
+// the page shows present data again.
 func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
@@ -84,8 +84,8 @@ func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
 	})
 }
 
-// For a database that was never used, each page shows the text of Config.Void. The page
-// caches this text.
+// For a database that was never used, each page shows the text of Config.Void. The page caches this
+// text.
 func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	asked := 0
 	noLocks := func(c *ui.Config) {
@@ -113,8 +113,8 @@ func TestPage_EmptyDatabase_SaysThatNothingWasEverLocked(t *testing.T) {
 	})
 }
 
-// The page finds queues by the locks of their workers. If these locks cannot be read, the
-// page shows the queues as unknown, and not as missing.
+// The page finds queues by the locks of their workers. If these locks cannot be read, the page
+// shows the queues as unknown, and not as missing.
 func TestPage_LocksNotReadAgain_ShowsNoQueues(t *testing.T) {
 	t.Parallel()
 	client := served(t)

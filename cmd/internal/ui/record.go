@@ -18,15 +18,13 @@ import (
 
 const maxRecord = 5_000
 
-// If a holding ended between two rounds, its recorded end is the time of the second
-// round. If the rounds are more than maxGap apart, its recorded end is the time of the
-// first round.
+// If a holding ended between two rounds, its recorded end is the time of the second round. If the
+// rounds are more than maxGap apart, its recorded end is the time of the first round.
 const maxGap = 15 * time.Second
 
-// An event is a change of a lock, from the stored history or from the difference between
-// two rounds. Its time is the time of the server, or of this machine if the time of the
-// server is unknown. For a break, Process is the process that broke the lock, or empty if
-// unknown.
+// An event is a change of a lock, from the stored history or from the difference between two
+// rounds. Its time is the time of the server, or of this machine if the time of the server is
+// unknown. For a break, Process is the process that broke the lock, or empty if unknown.
 type event struct{ history.Entry }
 
 const (
@@ -34,8 +32,8 @@ const (
 	ends   = "ends"
 )
 
-// The result states whether the event begins or ends a holding. It is empty if the event
-// does neither.
+// The result states whether the event begins or ends a holding. It is empty if the event does
+// neither.
 func (e event) what() string {
 	switch e.Kind {
 	case words.Acquired, words.Granted, words.TakenOver:
@@ -52,9 +50,9 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
-// A holdingKey identifies a holding of a lock by its session. The fence cannot identify a
-// holding, because it can change during the first holding of a lock, and the event of a
-// late release may have no fence.
+// A holdingKey identifies a holding of a lock by its session. The fence cannot identify a holding,
+// because it can change during the first holding of a lock, and the event of a late release may
+// have no fence.
 type holdingKey struct {
 	lock    string
 	session bson.ObjectID
@@ -77,8 +75,8 @@ func (e event) holding() holdingKey {
 	return keyOf(e.Name, e.Session, holder, e.Fence)
 }
 
-// A record stores the changes of locks between rounds. It misses holdings that start and
-// end between two rounds.
+// A record stores the changes of locks between rounds. It misses holdings that start and end
+// between two rounds.
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
@@ -87,8 +85,8 @@ type record struct {
 	held   map[string]map[bson.ObjectID]distlock.LockInfo
 }
 
-// compare records the changes since the previous round. If the listing contains no time
-// of the server, the given time of this machine is used.
+// compare records the changes since the previous round. If the listing contains no time of the
+// server, the given time of this machine is used.
 func (r *record) compare(l *listing, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,8 +142,8 @@ func (r *record) compare(l *listing, now time.Time) {
 	r.held, r.last = held, now
 }
 
-// endEvent returns the event for the end of a holding of lock k. The second argument is
-// the holder in the previous round.
+// endEvent returns the event for the end of a holding of lock k. The second argument is the holder
+// in the previous round.
 func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
 		Session: was.Session, Fence: was.Fence, Why: was.Why}}
@@ -168,9 +166,9 @@ func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
 	return e
 }
 
-// silentBy reports whether, at the given time, a holder had not pinged for at least nine
-// tenths of its takeover time. It does not require the whole time, because a contender
-// and the page read at different times.
+// silentBy reports whether, at the given time, a holder had not pinged for at least nine tenths of
+// its takeover time. It does not require the whole time, because a contender and the page read at
+// different times.
 func silentBy(was distlock.LockInfo, at time.Time) bool {
 	if was.Takeover == 0 || was.PingAge < was.Takeover/2 || was.Age < 0 || at.IsZero() {
 		return false // the holder may have pinged since the round
@@ -186,9 +184,8 @@ func (r *record) add(e event) {
 	}
 }
 
-// updateFence corrects the recorded fence of a holder. The fence of a new lock document is
-// set to the server's clock after the acquisition, so an earlier round may have read a lower
-// fence.
+// updateFence corrects the recorded fence of a holder. The fence of a new lock document is set to
+// the server's clock after the acquisition, so an earlier round may have read a lower fence.
 func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	for i := range r.events {
 		if e := &r.events[i]; e.Name == lock && e.Session == h.Session {
@@ -197,8 +194,8 @@ func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	}
 }
 
-// The results are the recorded changes of a lock, the oldest first, and the time when the
-// record begins. An empty name selects all locks.
+// The results are the recorded changes of a lock, the oldest first, and the time when the record
+// begins. An empty name selects all locks.
 func (r *record) of(name string) ([]event, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,8 +228,8 @@ type historyCache struct {
 	by map[string]*cell[storedEvents]
 }
 
-// The result is the stored history of a lock, or of all locks if the name is empty. All
-// viewers share the result.
+// The result is the stored history of a lock, or of all locks if the name is empty. All viewers
+// share the result.
 func (p *historyCache) of(ctx context.Context, name string) reading[storedEvents] {
 	p.mu.Lock()
 	c := p.by[name]
@@ -267,10 +264,10 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 	return found, err
 }
 
-// events returns the events of a lock, the oldest first. An empty name selects all locks.
-// The result merges the stored history with the recorded changes that the history lacks.
-// The second result describes to an operator where the events come from. The third result
-// is false if the stored history could not be read.
+// events returns the events of a lock, the oldest first. An empty name selects all locks. The
+// result merges the stored history with the recorded changes that the history lacks. The second
+// result describes to an operator where the events come from. The third result is false if the
+// stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	observed, since := s.poller.record.of(name)
 	read := s.histories.of(ctx, name)

@@ -29,37 +29,35 @@ const MinInterval = 100 * time.Millisecond
 type Config struct {
 	// Inspector reads and breaks the locks.
 	Inspector *distlock.Inspector
-	// Past reads the stored history, as [history.Read] does. If it is nil, the page shows
-	// only the changes that it observes.
+	// Past reads the stored history, as [history.Read] does. If it is nil, the page shows only the
+	// changes that it observes.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
-	// Client reads loops, queues, pings and members, and changes dead rows. If it is nil,
-	// the pages that need it show an error.
+	// Client reads loops, queues, pings and members, and changes dead rows. If it is nil, the pages
+	// that need it show an error.
 	Client *mongo.Client
-	// Members reads the clock of each member of a replica set. If it is nil or returns no
-	// member, the page reads only the clock of the server that accepts writes.
+	// Members reads the clock of each member of a replica set. If it is nil or returns no member, the
+	// page reads only the clock of the server that accepts writes.
 	Members func(context.Context) ([]Member, error)
-	// Void returns a text about a database without locks. The text states whether the
-	// database ever had locks. Void may be nil.
+	// Void returns a text about a database without locks. The text states whether the database ever
+	// had locks. Void may be nil.
 	Void func(context.Context) (string, error)
-	// Hosts names the servers for display. Database is the name of the database with the
-	// locks. The page shows both, so they must contain no password.
+	// Hosts names the servers for display. Database is the name of the database with the locks. The
+	// page shows both, so they must contain no password.
 	Hosts, Database string
-	// Interval is the time between two reads of the locks while a page is open. The default
-	// is DefaultInterval.
+	// Interval is the time between two reads of the locks while a page is open. The default is
+	// DefaultInterval.
 	Interval time.Duration
-	// AllowBreak permits a browser to break locks, and to retry and remove dead rows of
-	// queues.
+	// AllowBreak permits a browser to break locks, and to retry and remove dead rows of queues.
 	AllowBreak bool
 	// Tokens are the accepted tokens. If Tokens is empty, browsers need no token.
 	Tokens Tokens
-	// InspectorOf returns the Inspector that breaks locks for the owner of a token, so that
-	// the history names the owner. If InspectorOf is nil, the page uses the field Inspector.
+	// InspectorOf returns the Inspector that breaks locks for the owner of a token, so that the
+	// history names the owner. If InspectorOf is nil, the page uses the field Inspector.
 	InspectorOf func(owner string) *distlock.Inspector
-	// Loopback makes the Server refuse requests whose Host header does not name the
-	// loopback of this machine. This prevents DNS rebinding by foreign web pages.
+	// Loopback makes the Server refuse requests whose Host header does not name the loopback of this
+	// machine. This prevents DNS rebinding by foreign web pages.
 	Loopback bool
-	// Secure must be set if the page is served over TLS. Browsers then send cookies only
-	// over TLS.
+	// Secure must be set if the page is served over TLS. Browsers then send cookies only over TLS.
 	Secure bool
 	// Redact removes secrets from a text. It may be nil.
 	Redact func(string) string
@@ -88,9 +86,8 @@ type Server struct {
 	handler http.Handler
 }
 
-// New returns a Server. It returns an error if cfg.Inspector is nil or cfg.Interval is
-// too short. The Server sends no command before a browser opens a page. It uses the clock
-// in ctx.
+// New returns a Server. It returns an error if cfg.Inspector is nil or cfg.Interval is too short.
+// The Server sends no command before a browser opens a page. It uses the clock in ctx.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Inspector == nil {
 		return nil, errors.New("ui: Inspector is nil: make one with distlock.NewInspector")

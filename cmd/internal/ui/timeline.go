@@ -39,9 +39,9 @@ func (h *holding) over() bool { return !h.to.IsZero() }
 // unknownEnd is the displayed duration of a holding with an unknown end.
 const unknownEnd = 100 * time.Millisecond
 
-// holdings computes the holdings from events and from the present holders. The events
-// must be sorted, the oldest first. If the given name of a lock is not empty, only the
-// present holders of this lock count.
+// holdings computes the holdings from events and from the present holders. The events must be
+// sorted, the oldest first. If the given name of a lock is not empty, only the present holders of
+// this lock count.
 func holdings(events []event, now *listing, of string) []*holding {
 	known, open := map[holdingKey]*holding{}, map[string][]*holding{}
 	var all []*holding
@@ -97,8 +97,8 @@ func holdings(events []event, now *listing, of string) []*holding {
 // roomForName is the minimum width of a bar with a name, in hundredths of the timeline.
 const roomForName = 4
 
-// A bar is the drawing of one holding. Positions and widths are hundredths of the width
-// of the timeline.
+// A bar is the drawing of one holding. Positions and widths are hundredths of the width of the
+// timeline.
 type bar struct {
 	X, W        float64
 	Color       int
@@ -119,8 +119,7 @@ type band struct {
 	latest time.Time
 }
 
-// setColors colors the bars. Consecutive bars of different processes have different
-// colors.
+// setColors colors the bars. Consecutive bars of different processes have different colors.
 func (b *band) setColors(p *palette) {
 	order := make([]*bar, len(b.Bars))
 	for i := range order {

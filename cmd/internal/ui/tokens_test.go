@@ -17,8 +17,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A token file contains one token, or one token for each user. The error for an invalid file
-// names the line and the reason, and contains no token.
+// A token file contains one token, or one token for each user. The error for an invalid file names
+// the line and the reason, and contains no token.
 func TestTokens_File(t *testing.T) {
 	t.Parallel()
 	const a, b = "0123456789abcdef", "fedcba9876543210"
@@ -58,9 +58,8 @@ func TestTokens_File(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// A break is attributed to the owner of the token, whether the browser presents the token
-// or the cookie for it. If the token has no owner, the break is attributed to the
-// program.
+// A break is attributed to the owner of the token, whether the browser presents the token or the
+// cookie for it. If the token has no owner, the break is attributed to the program.
 func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	const alices, bobs, anonymous = "0123456789abcdef", "fedcba9876543210", "0011223344556677"
 	var asked []string
@@ -98,8 +97,8 @@ func TestBreak_InTheNameOfTheToken(t *testing.T) {
 	})
 }
 
-// A login leads to the requested page, and never to another site. The page logs a wrong
-// token and replies slowly.
+// A login leads to the requested page, and never to another site. The page logs a wrong token and
+// replies slowly.
 func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 	const token = "0123456789abcdef"
 	var log bytes.Buffer

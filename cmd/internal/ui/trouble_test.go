@@ -22,8 +22,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// troubled writes a lock with a dead holder, two locks with long queues, and 60 locks
-// without trouble.
+// troubled writes a lock with a dead holder, two locks with long queues, and 60 locks without
+// trouble.
 func (w *world) troubled() {
 	w.t.Helper()
 	at := bson.NewDateTimeFromTime(time.Now())
@@ -53,8 +53,8 @@ func (w *world) troubled() {
 	lock("z-dead", "host:2:1:dead", waiters(1))
 }
 
-// Locks in trouble come first, and figures with links count them. The page of a lock shows
-// the time of the takeover and the next holder.
+// Locks in trouble come first, and figures with links count them. The page of a lock shows the time
+// of the takeover and the next holder.
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
@@ -95,8 +95,8 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	})
 }
 
-// The page of a malformed lock shows the problem. A lock whose holder has no ping or a
-// malformed ping is in trouble, and the page shows the remedy. The page counts all waiters.
+// The page of a malformed lock shows the problem. A lock whose holder has no ping or a malformed
+// ping is in trouble, and the page shows the remedy. The page counts all waiters.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
@@ -129,8 +129,8 @@ func ping(id string, ago time.Duration) bson.D {
 		"seq", int64(1), "takeoverMS", takeoverTime.Milliseconds(), "pingMS", pingTime.Milliseconds())
 }
 
-// The page counts dead processes without locks by the server's clock. If the pings cannot be
-// read, or are too many, the page shows no count.
+// The page counts dead processes without locks by the server's clock. If the pings cannot be read,
+// or are too many, the page shows no count.
 func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -167,8 +167,8 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// The page counts all loops and queues, even if it lists only a part, and lists failing
-// loops first. It shows no counts for a lock whose name only resembles the name of a queue.
+// The page counts all loops and queues, even if it lists only a part, and lists failing loops
+// first. It shows no counts for a lock whose name only resembles the name of a queue.
 func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -204,9 +204,9 @@ func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, err
 	return nil, ctx.Err()
 }
 
-// If the server does not answer the count of dead rows, the first page is delayed by at
-// most one second. Later pages are not delayed. The limits of this test are ten seconds
-// larger, because this server does not answer the read of the loops either.
+// If the server does not answer the count of dead rows, the first page is delayed by at most one
+// second. Later pages are not delayed. The limits of this test are ten seconds larger, because this
+// server does not answer the read of the loops either.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -36,8 +36,7 @@ func pod(n int) string {
 	return fmt.Sprintf("%s:%d:1700000000:%032x", host, n+1, n)
 }
 
-// uglyBase is the content of a database with a thousand locks, of which twenty are in
-// trouble.
+// uglyBase is the content of a database with a thousand locks, of which twenty are in trouble.
 type uglyBase struct {
 	rows   map[string][]any // documents by collection
 	events []history.Entry
@@ -179,8 +178,8 @@ func served(t *testing.T) *mongo.Client {
 	return client
 }
 
-// ugly returns a world with long and malformed data. The locks are in memory, and the
-// rest is on an embedded server.
+// ugly returns a world with long and malformed data. The locks are in memory, and the rest is on an
+// embedded server.
 func ugly(t *testing.T) *world {
 	t.Helper()
 	client := served(t)
@@ -251,8 +250,8 @@ const layoutFaults = `(() => {
 	return wrong.slice(0, 12).join("\n");
 })()`
 
-// troubleFirst maps a page to a JavaScript condition: trouble comes first, and dead
-// processes without locks come last.
+// troubleFirst maps a page to a JavaScript condition: trouble comes first, and dead processes
+// without locks come last.
 var troubleFirst = map[string]string{
 	"locks": `document.querySelector("tbody tr .tag.bad") && document.querySelector(
 		'.figures a[href="/loops?show=failed"].bad strong').innerText === "3" && document.querySelector(
@@ -265,8 +264,8 @@ var troubleFirst = map[string]string{
 		document.querySelector("tbody tr:last-child td:nth-child(3)").innerText === "0"`,
 }
 
-// With long and malformed data, each page is readable at every width. No page scrolls
-// sideways, no element exceeds its card, and no mark or figure is cut.
+// With long and malformed data, each page is readable at every width. No page scrolls sideways, no
+// element exceeds its card, and no mark or figure is cut.
 func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	needsBrowser(t)
 	w := ugly(t)

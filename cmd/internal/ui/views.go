@@ -51,8 +51,8 @@ func label(name string) string  { return words.LabelTo(name, maxName) }
 
 func brief(name string) string { return words.Middle(label(name), 80) }
 
-// procName returns a short name of a process. It keeps the beginning and the end, because
-// the names of pods differ at the end.
+// procName returns a short name of a process. It keeps the beginning and the end, because the names
+// of pods differ at the end.
 func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 200), 36) }
 
 // A view is one page of the navigation, or the page of one lock.
@@ -62,8 +62,8 @@ type view struct {
 	show              func(*Server, *http.Request, *state) content
 }
 
-// ofLocks returns a function that displays the latest listing in a view. The given
-// function formats the listing.
+// ofLocks returns a function that displays the latest listing in a view. The given function formats
+// the listing.
 func ofLocks(
 	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, now *state) content {
@@ -73,8 +73,8 @@ func ofLocks(
 	}
 }
 
-// ofCell returns a function that displays the value of a cell in a view. The given
-// functions select the cell and format the value.
+// ofCell returns a function that displays the value of a cell in a view. The given functions select
+// the cell and format the value.
 func ofCell[T any](of func(*Server) *cell[T],
 	show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
 	return func(s *Server, r *http.Request, _ *state) content {
@@ -145,8 +145,8 @@ func (s *Server) layout(r *http.Request, v view, now *state) layout {
 	return l
 }
 
-// page serves a view as a whole page. If the browser requests an event stream, it gets a
-// stream of updates instead.
+// page serves a view as a whole page. If the browser requests an event stream, it gets a stream of
+// updates instead.
 func (s *Server) page(v view) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
@@ -159,8 +159,8 @@ func (s *Server) page(v view) http.HandlerFunc {
 	}
 }
 
-// write renders the whole page before it sends the first byte, so that an error can still
-// change the status.
+// write renders the whole page before it sends the first byte, so that an error can still change
+// the status.
 func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 	var b bytes.Buffer
 	if err := s.templates.ExecuteTemplate(&b, name, l); err != nil {
@@ -184,8 +184,8 @@ type figure struct {
 	On         bool
 }
 
-// figureOf returns a figure for the number n, which is unknown if negative. The CSS class
-// applies only if n is positive.
+// figureOf returns a figure for the number n, which is unknown if negative. The CSS class applies
+// only if n is positive.
 func figureOf(r *http.Request, word, show string, n int, class string) figure {
 	if n <= 0 {
 		class = ""
@@ -221,9 +221,9 @@ type pulse struct {
 	Tip   string
 }
 
-// pulseOf classifies a ping. A ping is late if it is older than three ping intervals and
-// older than a quarter of the takeover time. It is bad if it is as old as the takeover time,
-// or if the process was declared dead.
+// pulseOf classifies a ping. A ping is late if it is older than three ping intervals and older than
+// a quarter of the takeover time. It is bad if it is as old as the takeover time, or if the process
+// was declared dead.
 func pulseOf(i distlock.LockInfo) pulse {
 	takeover := cmp.Or(i.Takeover, words.DefaultTakeover)
 	p := pulse{Text: words.Age(i.PingAge), Class: "ok"}
@@ -245,8 +245,8 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// urlWith returns the address of the requested page with changed query parameters. The
-// pairs are names and values in turn. An empty value removes the parameter.
+// urlWith returns the address of the requested page with changed query parameters. The pairs are
+// names and values in turn. An empty value removes the parameter.
 func urlWith(r *http.Request, pairs ...string) string {
 	q := r.URL.Query()
 	for i := 0; i < len(pairs); i += 2 {

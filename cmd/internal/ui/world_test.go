@@ -61,8 +61,8 @@ type world struct {
 	unwritten bool // processes write no history
 }
 
-// inBubble runs a test in virtual time. The first function changes the configuration of
-// the page. It may be nil.
+// inBubble runs a test in virtual time. The first function changes the configuration of the page.
+// It may be nil.
 func inBubble(t *testing.T, change func(*ui.Config), test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -238,8 +238,7 @@ func (w *world) open(target string, block func()) *browser {
 	return b
 }
 
-// memoryHistory is a history in memory. As an Observer it records the same events as a
-// history.Log.
+// memoryHistory is a history in memory. As an Observer it records the same events as a history.Log.
 type memoryHistory struct {
 	mu      sync.Mutex // guards the fields below
 	entries []history.Entry

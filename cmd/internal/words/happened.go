@@ -20,8 +20,7 @@ const (
 	Evicted      = "evicted"
 )
 
-// A Happening is an event of a lock. Its strings are unescaped, as the history stores
-// them.
+// A Happening is an event of a lock. Its strings are unescaped, as the history stores them.
 type Happening struct {
 	Kind, Process, Previous, Rule, Evidence, Cause, Why string
 	Fence                                               int64
@@ -35,8 +34,8 @@ func Happened(e history.Entry) Happening {
 		Waited: Span(e.WaitedMS)}
 }
 
-// Sentence describes the event and its cause in one sentence. The given function formats
-// a process for display.
+// Sentence describes the event and its cause in one sentence. The given function formats a process
+// for display.
 func (h Happening) Sentence(name func(process string) string) string {
 	process, other := name(h.Process), name(h.Previous)
 	text := ""
@@ -81,8 +80,8 @@ func (h Happening) Sentence(name func(process string) string) string {
 	return process + text + after(h.Held) + because(h.Cause)
 }
 
-// Span converts milliseconds to a duration. It limits the result to the range from 0 to
-// 100 years, because a foreign program may have stored any number.
+// Span converts milliseconds to a duration. It limits the result to the range from 0 to 100 years,
+// because a foreign program may have stored any number.
 func Span(ms int64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
@@ -95,8 +94,7 @@ func after(d time.Duration) string {
 	return " after " + Age(d)
 }
 
-// maxReason is the largest length of a displayed reason, in runes. No valid reason is
-// longer.
+// maxReason is the largest length of a displayed reason, in runes. No valid reason is longer.
 const maxReason = 1024
 
 func because(why string) string {
@@ -112,8 +110,8 @@ var (
 	olderThan    = regexp.MustCompile(`is older than ([^\s:]+): `)
 )
 
-// Death returns a short form of the evidence by which a rule declared a process dead. If
-// it knows no short form, it returns the evidence unchanged.
+// Death returns a short form of the evidence by which a rule declared a process dead. If it knows
+// no short form, it returns the evidence unchanged.
 func Death(rule, evidence string) string {
 	still, older := unchangedFor.FindStringSubmatch(evidence), olderThan.FindStringSubmatch(evidence)
 	switch {

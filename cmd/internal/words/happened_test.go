@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// The sentence of an event names the process that the event concerns, the process that
-// caused the event, and the reason with its figures.
+// The sentence of an event names the process that the event concerns, the process that caused the
+// event, and the reason with its figures.
 func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"

@@ -9,9 +9,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// ID formats the _id of a document for people. An ObjectID has 24 hexadecimal digits, an
-// integer is decimal, and a string is in quotes. Every other value is extended JSON.
-// [ParseID] parses every result except a boolean or null.
+// ID formats the _id of a document for people. An ObjectID has 24 hexadecimal digits, an integer is
+// decimal, and a string is in quotes. Every other value is extended JSON. [ParseID] parses every
+// result except a boolean or null.
 func ID(id bson.RawValue) string {
 	if oid, is := id.ObjectIDOK(); is {
 		return oid.Hex()
@@ -26,8 +26,8 @@ func ID(id bson.RawValue) string {
 	return id.String()
 }
 
-// ParseID parses an _id in one of the formats that [ID] returns. It returns a text in any
-// other format as a string.
+// ParseID parses an _id in one of the formats that [ID] returns. It returns a text in any other
+// format as a string.
 func ParseID(text string) (bson.RawValue, error) {
 	var value any = text
 	switch oid, err := bson.ObjectIDFromHex(text); {

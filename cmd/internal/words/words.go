@@ -1,7 +1,6 @@
-// Package words formats locks for the commands and the web page. [Shown], [Named],
-// [Label] and [Remedy] return text that is safe for a terminal: control and direction
-// characters are written as escapes. [Short], [Caller], [Role], [Middle] and [Death]
-// return foreign text unescaped.
+// Package words formats locks for the commands and the web page. [Shown], [Named], [Label] and
+// [Remedy] return text that is safe for a terminal: control and direction characters are written as
+// escapes. [Short], [Caller], [Role], [Middle] and [Death] return foreign text unescaped.
 package words
 
 import (
@@ -19,16 +18,15 @@ import (
 	"mongodlm/election"
 )
 
-// DefaultTakeover is the assumed takeover time of a process that has not recorded its
-// takeover time.
+// DefaultTakeover is the assumed takeover time of a process that has not recorded its takeover
+// time.
 const DefaultTakeover = 15 * time.Minute
 
-// DefaultPing is the assumed ping interval of a process that has not recorded its ping
-// interval.
+// DefaultPing is the assumed ping interval of a process that has not recorded its ping interval.
 const DefaultPing = 30 * time.Second
 
-// Shown replaces the unprintable characters of a string from another program, and cuts it to
-// limit runes. It returns a dash for the empty string.
+// Shown replaces the unprintable characters of a string from another program, and cuts it to limit
+// runes. It returns a dash for the empty string.
 func Shown(s string, limit int) string {
 	if s == "" {
 		return "-"
@@ -39,8 +37,8 @@ func Shown(s string, limit int) string {
 // ShortName is the limit of [Named] and [Label] on the length of a name, in runes.
 const ShortName = 200
 
-// Named returns the name of a lock in quotes, for a sentence. It escapes invisible
-// characters and cuts the name to [ShortName] runes.
+// Named returns the name of a lock in quotes, for a sentence. It escapes invisible characters and
+// cuts the name to [ShortName] runes.
 func Named(name string) string { return NamedTo(name, ShortName) }
 
 // NamedTo is like [Named], with the given limit in runes.
@@ -59,8 +57,8 @@ func NamedTo(name string, limit int) string {
 	return b.String()
 }
 
-// Label returns the name of a lock for a table. The name is in quotes only if it could be
-// misread without them.
+// Label returns the name of a lock for a table. The name is in quotes only if it could be misread
+// without them.
 func Label(name string) string { return LabelTo(name, ShortName) }
 
 // LabelTo is like [Label], with the given limit in runes.
@@ -84,8 +82,8 @@ func blank(r rune) bool {
 // Combining reports whether a character combines with the previous character.
 func Combining(r rune) bool { return unicode.In(r, unicode.Mn, unicode.Me) }
 
-// Short returns a process id without the start time and the random part. Two processes
-// may have equal results.
+// Short returns a process id without the start time and the random part. Two processes may have
+// equal results.
 func Short(process string) string {
 	parts := strings.Split(process, ":")
 	if len(parts) < 4 {
@@ -94,8 +92,8 @@ func Short(process string) string {
 	return strings.Join(parts[:len(parts)-2], ":")
 }
 
-// Age formats a duration with few digits. It returns a dash for a negative duration,
-// which means unknown.
+// Age formats a duration with few digits. It returns a dash for a negative duration, which means
+// unknown.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -113,8 +111,8 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// Instant formats a time in RFC 3339, in UTC. It returns a dash for the zero time, which
-// means unknown.
+// Instant formats a time in RFC 3339, in UTC. It returns a dash for the zero time, which means
+// unknown.
 func Instant(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -125,9 +123,9 @@ func Instant(t time.Time) string {
 // Caller returns i.Who without the leading process id.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
-// Marks returns the marks of a holder or waiter, such as "silent" or "leader". The marks
-// of trouble come first, because a table may cut the end. The result is empty for the
-// last holder of a free lock.
+// Marks returns the marks of a holder or waiter, such as "silent" or "leader". The marks of trouble
+// come first, because a table may cut the end. The result is empty for the last holder of a free
+// lock.
 func Marks(i distlock.LockInfo) []string {
 	m := []string{}
 	mark := func(is bool, word string) {
@@ -149,14 +147,13 @@ func Marks(i distlock.LockInfo) []string {
 	return m
 }
 
-// Silent reports whether the last ping of a process is older than the takeover time of
-// the process.
+// Silent reports whether the last ping of a process is older than the takeover time of the process.
 func Silent(i distlock.LockInfo) bool {
 	return i.HasPing && i.PingAge > cmp.Or(i.Takeover, DefaultTakeover)
 }
 
-// Pinging returns a LockInfo that describes the process of a ping. The given time is the
-// time of the server, or zero if unknown.
+// Pinging returns a LockInfo that describes the process of a ping. The given time is the time of
+// the server, or zero if unknown.
 func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	i := distlock.LockInfo{Process: ping.Process, Place: 1, HasPing: true, PingAge: -1,
 		PingEvery: ping.Interval, Takeover: ping.Takeover, Condemned: ping.Condemned != nil,
@@ -167,9 +164,9 @@ func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	return i
 }
 
-// NextIsGone returns a warning if the next waiter of a lock seems to be dead. The warning
-// is for an operator who is about to break the lock, and names the first live waiter. In
-// all other cases NextIsGone returns "".
+// NextIsGone returns a warning if the next waiter of a lock seems to be dead. The warning is for an
+// operator who is about to break the lock, and names the first live waiter. In all other cases
+// NextIsGone returns "".
 func NextIsGone(queue []distlock.LockInfo) string {
 	at := slices.IndexFunc(queue, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
@@ -182,8 +179,8 @@ func NextIsGone(queue []distlock.LockInfo) string {
 	return "The next waiter seems to be dead: a break skips it, and " + left
 }
 
-// Suspect reports whether a holder needs attention. A holder needs attention if it is
-// silent, was declared dead, has no readable ping, or has an expired lease.
+// Suspect reports whether a holder needs attention. A holder needs attention if it is silent, was
+// declared dead, has no readable ping, or has an expired lease.
 func Suspect(i distlock.LockInfo) bool {
 	return i.Condemned || Silent(i) || !i.HasPing || i.Lease > 0 && i.LeaseAge > i.Lease
 }
@@ -191,9 +188,9 @@ func Suspect(i distlock.LockInfo) bool {
 // LongQueue is the minimum number of waiters in a long queue.
 const LongQueue = 10
 
-// StandsBy reports whether a waiter only waits for the death of the holder, and not for
-// its own turn in the queue. Examples are the candidates of an election, the followers of
-// a loop or schedule, and the rescuers of a queue.
+// StandsBy reports whether a waiter only waits for the death of the holder, and not for its own
+// turn in the queue. Examples are the candidates of an election, the followers of a loop or
+// schedule, and the rescuers of a queue.
 func StandsBy(i distlock.LockInfo) bool {
 	switch Role(i) {
 	case "election", "loop", "slots":
@@ -202,8 +199,7 @@ func StandsBy(i distlock.LockInfo) bool {
 	return strings.HasPrefix(i.Name, "claim:")
 }
 
-// Role returns the label of a holder or waiter. In LockInfo.Who, the label follows the
-// process id.
+// Role returns the label of a holder or waiter. In LockInfo.Who, the label follows the process id.
 func Role(i distlock.LockInfo) string {
 	caller := Caller(i)
 	if at := strings.LastIndexByte(caller, ':'); at >= 0 {
@@ -212,9 +208,8 @@ func Role(i distlock.LockInfo) string {
 	return caller
 }
 
-// Queue parses the name of a lock that a worker of a queue holds. Such a name has the
-// format claim:DATABASE.COLLECTION:QUEUE:SLOT. The last result reports whether the name
-// has this format.
+// Queue parses the name of a lock that a worker of a queue holds. Such a name has the format
+// claim:DATABASE.COLLECTION:QUEUE:SLOT. The last result reports whether the name has this format.
 func Queue(lock string) (database, collection string, is bool) {
 	of, claim := strings.CutPrefix(lock, "claim:")
 	namespace, _, whole := strings.Cut(of, ":")
@@ -222,8 +217,8 @@ func Queue(lock string) (database, collection string, is bool) {
 	return database, collection, claim && whole && dotted && collection != ""
 }
 
-// Long reports whether at least [LongQueue] waiters wait for their turn. It does not
-// count waiters for which [StandsBy] is true.
+// Long reports whether at least [LongQueue] waiters wait for their turn. It does not count waiters
+// for which [StandsBy] is true.
 func Long(queue []distlock.LockInfo) bool {
 	n := 0
 	for _, w := range queue {
@@ -234,8 +229,8 @@ func Long(queue []distlock.LockInfo) bool {
 	return n >= LongQueue
 }
 
-// Trouble ranks a lock by its need for attention. It returns 2 if [Suspect] is true for a
-// holder, 1 if [Long] is true for the queue, and 0 otherwise.
+// Trouble ranks a lock by its need for attention. It returns 2 if [Suspect] is true for a holder, 1
+// if [Long] is true for the queue, and 0 otherwise.
 func Trouble(holders, queue []distlock.LockInfo) int {
 	switch {
 	case slices.ContainsFunc(holders, func(i distlock.LockInfo) bool { return i.Held && Suspect(i) }):
@@ -246,8 +241,8 @@ func Trouble(holders, queue []distlock.LockInfo) int {
 	return 0
 }
 
-// Middle shortens a text to limit runes. It omits the middle, because the names of pods
-// differ at the end.
+// Middle shortens a text to limit runes. It omits the middle, because the names of pods differ at
+// the end.
 func Middle(s string, limit int) string {
 	runes := []rune(s)
 	if len(runes) <= limit {
@@ -257,8 +252,8 @@ func Middle(s string, limit int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-(limit-1-head):])
 }
 
-// Mode formats the mode of a lock, with the number of permits if limit is positive. It
-// returns a dash for an empty mode.
+// Mode formats the mode of a lock, with the number of permits if limit is positive. It returns a
+// dash for an empty mode.
 func Mode(mode string, limit int) string {
 	if limit > 0 {
 		return fmt.Sprintf("%s of %d", mode, limit)

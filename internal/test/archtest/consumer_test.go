@@ -14,8 +14,8 @@ import (
 )
 
 // mostLinked is the largest number of modules that a program may link if it uses the lock.
-// mostModules is the largest size of its module graph, which also includes the dependencies
-// of tests. Both numbers include this module and the module of the program.
+// mostModules is the largest size of its module graph, which also includes the dependencies of
+// tests. Both numbers include this module and the module of the program.
 const mostLinked, mostModules = 15, 30
 
 // heavy matches modules that a program must not need to use the lock.
@@ -48,8 +48,8 @@ func main() {
 }
 `
 
-// consumer writes a program in a module of its own, outside of the workspace. The module
-// requires only the core module. consumer returns the folder of the program.
+// consumer writes a program in a module of its own, outside of the workspace. The module requires
+// only the core module. consumer returns the folder of the program.
 func consumer(t *testing.T, module string) string {
 	t.Helper()
 	checkout := assert.Value(filepath.Abs(root))(t)

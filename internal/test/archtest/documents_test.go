@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// foreignNames matches names that this repository does not declare, although its
-// documents put them in backticks:
+// foreignNames matches names that this repository does not declare, although its documents put them
+// in backticks:
 //   - names of mongos, MongoDB and other programs
 //   - names of fields in the database
 //   - patterns such as Group/Case
@@ -175,8 +175,7 @@ var (
 	phrase    = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing explains why a name does not exist. It returns an empty text if the name
-// exists.
+// missing explains why a name does not exist. It returns an empty text if the name exists.
 func (h *knownNames) missing(name string) string {
 	is := func(ok bool, what string) string {
 		if ok {
@@ -301,8 +300,7 @@ func documents(t *testing.T) (names []string) {
 		filepath.Join(root, "CHANGELOG.md"))
 }
 
-// Each test, file, package, function, type, flag and log message that the documents mention
-// exists.
+// Each test, file, package, function, type, flag and log message that the documents mention exists.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := readNames(t)

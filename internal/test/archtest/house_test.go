@@ -22,8 +22,8 @@ import (
 
 const root = "../../.."
 
-// listed runs go list once. It returns the packages of the workspace and their
-// dependencies, by path.
+// listed runs go list once. It returns the packages of the workspace and their dependencies, by
+// path.
 var listed = sync.OnceValues(func() (map[string]listing, error) {
 	cmd := exec.Command("go", "list", "-deps", "-f",
 		`{{.ImportPath}} {{ne .Doc ""}} {{join .Imports " "}}`, "work")
@@ -142,8 +142,7 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// Shipped packages do not import package testing, test packages, or packages in the folder
-// study.
+// Shipped packages do not import package testing, test packages, or packages in the folder study.
 func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
@@ -203,8 +202,8 @@ func TestCore_ThreeDirectDependencies(t *testing.T) {
 	}
 }
 
-// Package adapters/otel does not depend on the SDK of OpenTelemetry, so that each program
-// can choose its own SDK.
+// Package adapters/otel does not depend on the SDK of OpenTelemetry, so that each program can
+// choose its own SDK.
 func TestSpans_NeedTheAPIOnly(t *testing.T) {
 	t.Parallel()
 	for pkg := range needs(t, "adapters/otel") {
@@ -254,8 +253,8 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 	})
 }
 
-// These packages get their random numbers from the injected clock and do not import
-// math/rand, so that the seed alone determines a random walk.
+// These packages get their random numbers from the injected clock and do not import math/rand, so
+// that the seed alone determines a random walk.
 func TestClock_BringsTheChance(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
@@ -307,8 +306,7 @@ func TestPackages_LookForLeaks(t *testing.T) {
 	}
 }
 
-// README.md is short and shows code early. All its Go code is part of an Example that
-// runs.
+// README.md is short and shows code early. All its Go code is part of an Example that runs.
 func TestReadme_ExampleIsTheTest(t *testing.T) {
 	t.Parallel()
 	const longest, firstCode = 250, 30

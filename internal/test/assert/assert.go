@@ -1,5 +1,5 @@
-// Package assert checks errors and values in tests. On failure, Value and the functions
-// whose names begin with Must end the test. With the other functions, the test continues.
+// Package assert checks errors and values in tests. On failure, Value and the functions whose names
+// begin with Must end the test. With the other functions, the test continues.
 package assert
 
 import (
@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// NoErr fails the test if err is not nil. The given texts precede the error in the
-// message.
+// NoErr fails the test if err is not nil. The given texts precede the error in the message.
 func NoErr(tb testing.TB, err error, what ...string) {
 	tb.Helper()
 	if err != nil {
@@ -25,8 +24,8 @@ func Must(tb testing.TB, err error, what ...string) {
 	}
 }
 
-// Value returns a function that ends the test if err is not nil, and otherwise returns v.
-// The usual call is assert.Value(f())(t).
+// Value returns a function that ends the test if err is not nil, and otherwise returns v. The usual
+// call is assert.Value(f())(t).
 func Value[T any](v T, err error) func(testing.TB) T {
 	return func(tb testing.TB) T {
 		tb.Helper()
@@ -62,8 +61,8 @@ func MustBe(tb testing.TB, err, target error) {
 // Err returns the error of a call that also returns a value.
 func Err[T any](_ T, err error) error { return err }
 
-// Equal fails the test if got and want differ. The message is made from format, got and
-// want, in this order.
+// Equal fails the test if got and want differ. The message is made from format, got and want, in
+// this order.
 func Equal[T comparable](tb testing.TB, got, want T, format string) {
 	tb.Helper()
 	if got != want {

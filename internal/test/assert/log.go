@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Log stores the output of a logger. It is safe for concurrent use: a test can read a
-// Log while goroutines write to it.
+// A Log stores the output of a logger. It is safe for concurrent use: a test can read a Log while
+// goroutines write to it.
 type Log struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer

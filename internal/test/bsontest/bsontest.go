@@ -7,8 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// D returns a document with the given fields. In the arguments, each key is followed by
-// its value.
+// D returns a document with the given fields. In the arguments, each key is followed by its value.
 func D(pairs ...any) bson.D {
 	d := make(bson.D, 0, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {

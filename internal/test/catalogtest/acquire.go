@@ -107,8 +107,8 @@ var acquireCases = []testCase{
 	}},
 }
 
-// Operations maps the name of a store operation to a function that calls the operation
-// with valid arguments.
+// Operations maps the name of a store operation to a function that calls the operation with valid
+// arguments.
 type Operations map[string]func(context.Context) error
 
 func of[A, T any](do func(context.Context, A) (T, error), a A) func(context.Context) error {

@@ -23,8 +23,7 @@ func HolderOf(l catalog.Lock) catalog.Holder {
 	return catalog.Holder{Session: l.Session(), Process: l.Process}
 }
 
-// Calls wraps a store and adds a method for each transition and for each change of a
-// ping.
+// Calls wraps a store and adds a method for each transition and for each change of a ping.
 type Calls struct{ Changes }
 
 // On wraps a store in Calls.

@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The documents in this file have the form that mongos 1.8 to 3.0 and the lock manager of
-// a config server 4.4 write.
+// The documents in this file have the form that mongos 1.8 to 3.0 and the lock manager of a config
+// server 4.4 write.
 
 var historicalTS = must(bson.ObjectIDFromHex("4d41c0b2cc1d2ad1a7dd6a5c"))
 
@@ -91,8 +91,8 @@ func foreignHeld(b *bench, g historical) { // F19
 	if snapshot.Ping == nil || snapshot.Ping.HasSeq || snapshot.Ping.At.UnixMilli() != 1_296_157_002_000 {
 		b.Fatalf("ping: %+v, %v", snapshot.Ping, snapshot.PingErr)
 	}
-	// Condemn returns ErrNoMatch for a foreign process, because that process would ignore
-	// the condemnation.
+	// Condemn returns ErrNoMatch for a foreign process, because that process would ignore the
+	// condemnation.
 	b.wantUntouched("lockpings", snapshot.Ping.Process, func() {
 		how := catalog.Condemnation{By: alice}
 		b.wantErr(On(b.Catalog).Condemn(b.ctx, snapshot.Ping.Process, snapshot.Ping, how), catalog.ErrNoMatch)
@@ -116,9 +116,9 @@ func foreign2011(b *bench) { // F19
 	}
 }
 
-// damagedCases test lock documents that an operator or a newer version of this module has
-// damaged. Each holder and waiter can still leave the lock. The lock becomes free when its
-// last holder leaves.
+// damagedCases test lock documents that an operator or a newer version of this module has damaged.
+// Each holder and waiter can still leave the lock. The lock becomes free when its last holder
+// leaves.
 var damagedCases = []testCase{
 	{"WhileShared_LastReleaseFreesTheLock", func(b *bench) {
 		for i, damage := range [][]bson.E{
@@ -159,8 +159,8 @@ var damagedCases = []testCase{
 			}
 			b.rewrite(name, field("rev", rev))
 			b.leave(g[1].Session)
-			// A release replaces a float rev by a larger integer, so that no delayed write
-			// matches the old rev. Any other invalid rev, such as NaN, stays unchanged.
+			// A release replaces a float rev by a larger integer, so that no delayed write matches the old
+			// rev. Any other invalid rev, such as NaN, stays unchanged.
 			got := b.document("locks", name).Lookup("rev")
 			want, ok := rev.(float64)
 			switch n, isInt := got.AsInt64OK(); {

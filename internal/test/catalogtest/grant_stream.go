@@ -12,8 +12,8 @@ import (
 // streamTimeout limits the wait for grants. A server needs far less.
 const streamTimeout = 20 * time.Second
 
-// grantStream opens a stream of grants. If the store has no streams, grantStream skips
-// the rest of the case.
+// grantStream opens a stream of grants. If the store has no streams, grantStream skips the rest of
+// the case.
 func (b *bench) grantStream(process string) catalog.GrantStream {
 	b.Helper()
 	s := assert.Value(b.Catalog.Hello(b.ctx))(b)
@@ -84,9 +84,8 @@ var grantStreamCases = []testCase{
 		b.wantStream(first, process(0), grant(g[1], f+1), grant(g[3], f+3))
 		b.wantStream(second, process(1), grant(g[2], f+2), grant(g[4], f+4))
 	}},
-	// The first grant is for the process abc. Some of the other process ids match abc if a
-	// store takes them for patterns or suffixes. Their streams must not return the first
-	// grant.
+	// The first grant is for the process abc. Some of the other process ids match abc if a store takes
+	// them for patterns or suffixes. Their streams must not return the first grant.
 	{"OtherProcesses_AreNotReturned", func(b *bench) {
 		for i, id := range []string{
 			"bc", "a.c", "a*", "(a", "[b]", "a|b", "^a$", `a\d`, "a{2}", "$a", "a b", "ä🔒", "a'\"b", "a+",

@@ -18,15 +18,15 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// A life is a sequence of steps on one lock document. After every step, the store must
-// return the error and the grants that package transition computes. The stored document
-// must equal the computed document. All reads must agree with the stored document.
+// A life is a sequence of steps on one lock document. After every step, the store must return the
+// error and the grants that package transition computes. The stored document must equal the
+// computed document. All reads must agree with the stored document.
 //
-// At the start, the document is a free lock with the planted fence. The field doc of the
-// life adds or replaces fields of the document.
+// At the start, the document is a free lock with the planted fence. The field doc of the life adds
+// or replaces fields of the document.
 //
-// A step is a letter and the number of a session. A slash and a second number may follow.
-// Session 0 has a zero ts. Session 99 is the holder in the documents of [generations].
+// A step is a letter and the number of a session. A slash and a second number may follow. Session 0
+// has a zero ts. Session 99 is the holder in the documents of [generations].
 //
 //	x1          Enter exclusively
 //	s1          Enter shared
@@ -49,8 +49,8 @@ import (
 //	F           a foreign manager frees the lock
 //	O9          a foreign manager takes over the lock as session 9
 //
-// A step that must fail ends with a colon and the name of its error in lifeErrors. The
-// name "any" permits every result.
+// A step that must fail ends with a colon and the name of its error in lifeErrors. The name "any"
+// permits every result.
 type life struct {
 	name  string
 	steps string
@@ -63,9 +63,8 @@ var lifeErrors = map[string]error{
 	"limit": catalog.ErrPermitMismatch,
 }
 
-// RunDifferential applies the same random lives to each of several stores, which must be
-// empty. Each store must agree with package transition, so the stores agree with each
-// other.
+// RunDifferential applies the same random lives to each of several stores, which must be empty.
+// Each store must agree with package transition, so the stores agree with each other.
 func RunDifferential(t *testing.T, stores ...Store) {
 	t.Helper()
 	seed := rand.Uint64()
@@ -109,8 +108,8 @@ func lifeCases(lives []life) (cases []testCase) {
 	return cases
 }
 
-// live applies a life to the named lock. The texts of the requests begin with "$", so
-// that the case fails on a server that evaluates them.
+// live applies a life to the named lock. The texts of the requests begin with "$", so that the case
+// fails on a server that evaluates them.
 func (b *bench) live(name string, l life) {
 	b.Helper()
 	doc := append(free(name), field("fence", planted))
@@ -195,8 +194,8 @@ func (b *bench) step(name, text string) {
 	}
 }
 
-// decide returns the change that transition.Decide computes at the server's time. Like
-// the stores, decide first tries TryPlain for an exclusive request that does not queue.
+// decide returns the change that transition.Decide computes at the server's time. Like the stores,
+// decide first tries TryPlain for an exclusive request that does not queue.
 func (b *bench) decide(raw bson.Raw, t catalog.Transition) (catalog.Change, error) {
 	b.Helper()
 	now := b.ago(0)
@@ -251,8 +250,7 @@ func (b *bench) alike(name string) {
 	}
 }
 
-// verdict describes the kind of an error. Errors that callers do not distinguish are of
-// one kind.
+// verdict describes the kind of an error. Errors that callers do not distinguish are of one kind.
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -284,8 +282,7 @@ func lifeSession(name, number string) catalog.Session {
 	return catalog.Session{Name: name, TS: bson.ObjectID{0: 0x41, 11: byte(n)}}
 }
 
-// processOf returns the process of a session. Sessions 2n and 2n+1 belong to the same
-// process.
+// processOf returns the process of a session. Sessions 2n and 2n+1 belong to the same process.
 func processOf(s catalog.Session) string { return fmt.Sprint("$", s.Name, "-", s.TS[11]/2) }
 
 // transitionOf returns the transition of a step. The steps F and O have no transition.

@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases test lock documents with unusual fields. All operations must agree whether a
-// document is valid:
+// oddCases test lock documents with unusual fields. All operations must agree whether a document is
+// valid:
 //   - A malformed document is changed only by a release of its holder.
 //   - Most operations on a malformed document return an error that names the malformed
 //     field. Acquire and Leave return another error. Held and HeldOrFree leave the lock
@@ -50,8 +50,8 @@ var oddCases = []testCase{
 // An oddity is a set of unusual fields of a lock document.
 type oddity struct {
 	fields []bson.E
-	// The field free names the malformed field if the lock is free. The field held names it if
-	// the lock is held. An empty name means that the document is valid.
+	// The field free names the malformed field if the lock is free. The field held names it if the
+	// lock is held. An empty name means that the document is valid.
 	free, held string
 	// sets is true if fields contains the state. In this case, held is ignored.
 	sets bool
@@ -243,8 +243,8 @@ func (b *bench) odd(list []oddity) {
 	}
 }
 
-// oddDocument tests one document. The argument bad is the name of the malformed field, or
-// empty if the document is valid.
+// oddDocument tests one document. The argument bad is the name of the malformed field, or empty if
+// the document is valid.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
 	doc = append(bson.D{field("_id", name)}, doc...)
@@ -275,8 +275,8 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// storesNo reports whether the store rejects a document. FerretDB v1 closes the
-// connection when it receives a Decimal128, a NaN, or an array in an array.
+// storesNo reports whether the store rejects a document. FerretDB v1 closes the connection when it
+// receives a Decimal128, a NaN, or an array in an array.
 func (b *bench) storesNo(doc bson.D) bool {
 	b.Helper()
 	return slices.ContainsFunc(doc, func(e bson.E) bool { return unusual(e.Value, false) }) &&
@@ -297,10 +297,9 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that no operation changes a malformed document. Most operations must
-// return an error that names the malformed field. Acquire must return ErrNotFree. A release
-// by a session that is not in the document must return ErrNoMatch. Held and HeldOrFree must
-// leave the lock out.
+// refusedByAll checks that no operation changes a malformed document. Most operations must return
+// an error that names the malformed field. Acquire must return ErrNotFree. A release by a session
+// that is not in the document must return ErrNoMatch. Held and HeldOrFree must leave the lock out.
 func (b *bench) refusedByAll(name, bad string) {
 	b.Helper()
 	s := catalog.Session{Name: name, TS: oddHolderTS}
@@ -386,8 +385,8 @@ func (b *bench) listed(name string) error {
 	return nil
 }
 
-// freedByItsHolder checks that the holder can release a lock with a malformed document.
-// Then it deletes the document.
+// freedByItsHolder checks that the holder can release a lock with a malformed document. Then it
+// deletes the document.
 func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	b.Helper()
 	state, isNumber := raw.Lookup("state").AsInt64OK()
@@ -419,8 +418,8 @@ func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
 	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
-// notFreed checks that a release does not free a lock with unknown holders. Then it
-// deletes the document.
+// notFreed checks that a release does not free a lock with unknown holders. Then it deletes the
+// document.
 func (b *bench) notFreed(name string, ts bson.ObjectID) {
 	b.Helper()
 	b.wantUntouched("locks", name, func() {
@@ -446,8 +445,8 @@ func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
 	return all
 }
 
-// oddLife applies one transition. If the session of the request then holds the lock or
-// waits for it, the session must be able to leave.
+// oddLife applies one transition. If the session of the request then holds the lock or waits for
+// it, the session must be able to leave.
 func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catalog.Request) {
 	b.Helper()
 	b.insert("locks", doc)

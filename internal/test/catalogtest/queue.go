@@ -11,12 +11,12 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// planted is a fence that each grant raises by 1. It is large, because a grant replaces a
-// fence below 1<<31 by the time of the server's clock in milliseconds.
+// planted is a fence that each grant raises by 1. It is large, because a grant replaces a fence
+// below 1<<31 by the time of the server's clock in milliseconds.
 const planted = int64(1) << 40
 
-// requests inserts a free lock with the planted fence. It returns n requests for the lock,
-// each of another process.
+// requests inserts a free lock with the planted fence. It returns n requests for the lock, each of
+// another process.
 func (b *bench) requests(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))
@@ -115,8 +115,8 @@ func dead(r catalog.Request) catalog.Holder {
 	return catalog.Holder{Session: r.Session, Process: r.Process}
 }
 
-// queued makes n processes enter a lock one after the other. The first holds the lock,
-// and the others wait.
+// queued makes n processes enter a lock one after the other. The first holds the lock, and the
+// others wait.
 func (b *bench) queued(name string, n int) []catalog.Request {
 	b.Helper()
 	return b.sharing(name, n, catalog.Exclusive, 0)
@@ -142,8 +142,8 @@ func (b *bench) sharing(name string, n int, mode catalog.Mode, limit int32) []ca
 	return g
 }
 
-// fillQueue replaces the queue by n waiters. Each of them differs from r only in its
-// session, process and time.
+// fillQueue replaces the queue by n waiters. Each of them differs from r only in its session,
+// process and time.
 func (b *bench) fillQueue(r catalog.Request, n int, since time.Time) {
 	b.Helper()
 	list := bson.A{}

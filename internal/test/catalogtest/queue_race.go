@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// rounds returns a number of rounds: the first argument for the memory store, the second
-// for a server.
+// rounds returns a number of rounds: the first argument for the memory store, the second for a
+// server.
 func (b *bench) rounds(memory, server int) int {
 	b.Helper()
 	if s, err := b.Catalog.Hello(b.ctx); err == nil && s.Kind == catalog.Memory {
@@ -53,8 +53,8 @@ func (r *relay) expect(ts bson.ObjectID) chan int64 {
 	return waiting
 }
 
-// deliver sends grants to the goroutines that wait for them. Several releases may return
-// the same grant.
+// deliver sends grants to the goroutines that wait for them. Several releases may return the same
+// grant.
 func (r *relay) deliver(grants []catalog.Grant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPings checks that a read returned a ping for each process in the list pinging, and
-// none for the processes in the list silent.
+// wantPings checks that a read returned a ping for each process in the list pinging, and none for
+// the processes in the list silent.
 func (b *bench) wantPings(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {
@@ -42,8 +42,7 @@ func (b *bench) snapshots(names ...string) map[string]catalog.Snapshot {
 	return snapshots
 }
 
-// heldOrFree returns the grants of a process and the names of the free locks, both
-// sorted.
+// heldOrFree returns the grants of a process and the names of the free locks, both sorted.
 func (b *bench) heldOrFree(process string, names ...string) ([]catalog.Grant, []string) {
 	b.Helper()
 	var grants []catalog.Grant
@@ -66,8 +65,8 @@ func byTS(grants []catalog.Grant) []catalog.Grant {
 	})
 }
 
-// rows lists the locks with waiters. It returns their snapshots, and the id and field of
-// each malformed document.
+// rows lists the locks with waiters. It returns their snapshots, and the id and field of each
+// malformed document.
 func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
 	for row, err := range b.Catalog.List(b.ctx, true) {

@@ -28,8 +28,8 @@ func together(n int, f func(i int) error) []error {
 	return errs
 }
 
-// wantOneWinner checks that exactly one of the errors is nil, and that all others match
-// the error losers.
+// wantOneWinner checks that exactly one of the errors is nil, and that all others match the error
+// losers.
 func (b *bench) wantOneWinner(errs []error, losers error) {
 	b.Helper()
 	winners := 0

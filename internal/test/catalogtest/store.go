@@ -220,8 +220,8 @@ func (b *bench) wantMalformed(err error, collection, id, field string) {
 	assert.Slices(b, []string{collection, id, field}, got, "malformed document\nwant %q\ngot  %q")
 }
 
-// wantTwin checks that err is a *TwinError. The argument sent is the refused ping. The
-// argument found is the seq in the stored ping, or 0 if that ping has no seq.
+// wantTwin checks that err is a *TwinError. The argument sent is the refused ping. The argument
+// found is the seq in the stored ping, or 0 if that ping has no seq.
 func (b *bench) wantTwin(err error, sent catalog.Heartbeat, found int64) {
 	b.Helper()
 	b.wantErr(err, catalog.ErrTwin)
@@ -251,8 +251,8 @@ func sentinels(err error) []string {
 // serverDate stands for the time of the server's clock in an expected document.
 const serverDate = bson.DateTime(math.MaxInt64)
 
-// wantDocument checks the fields of a document and their types, in any order. A date
-// within a minute of the server's clock equals serverDate.
+// wantDocument checks the fields of a document and their types, in any order. A date within a
+// minute of the server's clock equals serverDate.
 func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	b.Helper()
 	if raw == nil {
@@ -271,8 +271,8 @@ func (b *bench) wantDocument(raw bson.Raw, want bson.D) {
 	}
 }
 
-// lines formats a document as sorted lines, one per field. The function show can replace
-// a value by a name.
+// lines formats a document as sorted lines, one per field. The function show can replace a value by
+// a name.
 func lines(prefix string, raw bson.Raw, show func(bson.RawValue) (string, bool)) []string {
 	elements, err := raw.Elements()
 	if err != nil {
@@ -329,8 +329,7 @@ func acquired(r catalog.Request, fence, rev int64) bson.D {
 	}
 }
 
-// with returns a copy of doc with the given fields, which replace fields of the same
-// name.
+// with returns a copy of doc with the given fields, which replace fields of the same name.
 func with(doc bson.D, fields ...bson.E) bson.D {
 	doc = slices.Clone(doc)
 	for _, f := range fields {

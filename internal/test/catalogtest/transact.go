@@ -12,9 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// transact calls the given function in a transaction under the lock of a session, and
-// returns the number of calls. If the store has no transactions, transact skips the rest of
-// the case.
+// transact calls the given function in a transaction under the lock of a session, and returns the
+// number of calls. If the store has no transactions, transact skips the rest of the case.
 func (b *bench) transact(
 	s catalog.Session, run func(ctx context.Context, n int) error,
 ) (runs int, err error) {
@@ -32,8 +31,7 @@ func (b *bench) transact(
 
 func nothing(context.Context, int) error { return nil }
 
-// transactCases check that a transaction commits if and only if its session still holds
-// the lock.
+// transactCases check that a transaction commits if and only if its session still holds the lock.
 var transactCases = []testCase{
 	{"HeldToTheEnd_Commits_AndRaisesRev", func(b *bench) {
 		g := request("balancer", alice)
@@ -92,8 +90,8 @@ var transactCases = []testCase{
 		}
 		runs, err := b.transact(g.Session, func(ctx context.Context, n int) error {
 			if n == 1 {
-				// The first command of a transaction fixes its snapshot of the data. The write below
-				// comes later, and so conflicts with the transaction.
+				// The first command of a transaction fixes its snapshot of the data. The write below comes
+				// later, and so conflicts with the transaction.
 				if _, err := b.Document(ctx, catalog.LocksCollection, "balancer"); err != nil {
 					return err
 				}

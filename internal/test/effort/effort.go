@@ -1,6 +1,5 @@
-// Package effort runs the tests of a package and limits their work. With the race
-// detector, each step of a test takes five to ten times as long. Random tests then make a
-// sixth of their attempts.
+// Package effort runs the tests of a package and limits their work. With the race detector, each
+// step of a test takes five to ten times as long. Random tests then make a sixth of their attempts.
 package effort
 
 import (
@@ -18,8 +17,8 @@ func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(m)
 }
 
-// Share returns n without the race detector. With the race detector, Share returns a sixth
-// of n, but at least 1.
+// Share returns n without the race detector. With the race detector, Share returns a sixth of n,
+// but at least 1.
 func Share(n int) int {
 	if !Race {
 		return n
@@ -31,9 +30,8 @@ func Share(n int) int {
 // flags are parsed, so that the command line can override the number.
 func RapidChecks(n int) { set("rapid.checks", Share(n)) }
 
-// AtOnce sets the number of tests that run in parallel. The number can be large if the
-// tests mostly wait for processes and servers. Call AtOnce in TestMain before flags are
-// parsed.
+// AtOnce sets the number of tests that run in parallel. The number can be large if the tests mostly
+// wait for processes and servers. Call AtOnce in TestMain before flags are parsed.
 func AtOnce(n int) { set("test.parallel", n) }
 
 func set(name string, n int) {

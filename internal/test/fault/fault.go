@@ -1,6 +1,6 @@
-// Package fault wraps a store and calls a hook for every operation. The hook can count,
-// delay or refuse the operation. It can also apply the operation late, or apply it and
-// lose the reply. Without a hook, every operation is applied.
+// Package fault wraps a store and calls a hook for every operation. The hook can count, delay or
+// refuse the operation. It can also apply the operation late, or apply it and lose the reply.
+// Without a hook, every operation is applied.
 package fault
 
 import (
@@ -56,9 +56,9 @@ type Call struct {
 	Subject string // lock name or process id; empty if the operation has neither
 }
 
-// A Hook decides the outcome of a call. It carries out the operation by calling apply, at
-// most once. The caller of the operation gets the hook's error, and gets a result only if
-// that error is nil.
+// A Hook decides the outcome of a call. It carries out the operation by calling apply, at most
+// once. The caller of the operation gets the hook's error, and gets a result only if that error is
+// nil.
 type Hook func(ctx context.Context, call Call, apply func() error) error
 
 // Catalog passes every operation through a hook and counts it. It is safe for concurrent use.
@@ -110,9 +110,9 @@ func (c *Catalog) Running() int {
 	return c.running
 }
 
-// do passes an operation through the hook. A listing passes once, not once for each row.
-// The hook may apply the operation after the caller's context has ended, as a server
-// carries out every command that it has received.
+// do passes an operation through the hook. A listing passes once, not once for each row. The hook
+// may apply the operation after the caller's context has ended, as a server carries out every
+// command that it has received.
 func (c *Catalog) do(ctx context.Context, call catalog.Call,
 	run func(context.Context) error) error {
 	if call.Row > 0 {
@@ -147,8 +147,8 @@ func (c *Catalog) add(n int) {
 	c.running += n
 }
 
-// On returns a hook that leaves each call of op to the given function, which decides the
-// outcome. The hook applies all other operations.
+// On returns a hook that leaves each call of op to the given function, which decides the outcome.
+// The hook applies all other operations.
 func On(op Op, do func(apply func() error) error) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if call.Op == op {
@@ -168,8 +168,7 @@ func Refusing(ops ...Op) Hook {
 	}
 }
 
-// Lost returns the error of a command whose reply was lost. The command may have been
-// applied.
+// Lost returns the error of a command whose reply was lost. The command may have been applied.
 func Lost(op Op) error {
 	return fmt.Errorf("%s: reply lost on purpose: %w", op, catalog.ErrUnknownOutcome)
 }

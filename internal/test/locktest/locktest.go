@@ -1,6 +1,5 @@
-// Package locktest provides a server in memory, and processes that use locks on this
-// server, in virtual time. It serves the tests of package distlock and of the packages
-// built on it.
+// Package locktest provides a server in memory, and processes that use locks on this server, in
+// virtual time. It serves the tests of package distlock and of the packages built on it.
 package locktest
 
 import (
@@ -53,8 +52,8 @@ func InBubbleAlone(t *testing.T, test func(t *testing.T, w *World)) {
 // New returns an empty server for a test that is already in a testing/synctest bubble.
 func New(t *testing.T) *World { return &World{t, memcatalog.New(memcatalog.Options{})} }
 
-// A Proc is a process with its Manager. Store is its connection to the server, into which
-// tests inject faults.
+// A Proc is a process with its Manager. Store is its connection to the server, into which tests
+// inject faults.
 type Proc struct {
 	*distlock.Manager
 	Store *fault.Catalog
@@ -63,9 +62,8 @@ type Proc struct {
 	w *World
 }
 
-// Start starts a process. If change is not nil, Start calls it to change the
-// configuration. When the test ends, the faults of the process are removed, and the
-// process is closed.
+// Start starts a process. If change is not nil, Start calls it to change the configuration. When
+// the test ends, the faults of the process are removed, and the process is closed.
 func (w *World) Start(change func(*distlock.Config)) *Proc {
 	w.T.Helper()
 	return w.StartBy(clock.System(), change)
@@ -94,8 +92,8 @@ func (w *World) StartBy(c clock.Clock, change func(*distlock.Config)) *Proc {
 	return p
 }
 
-// Kill disconnects a process from the server permanently. To other processes, the process
-// looks dead.
+// Kill disconnects a process from the server permanently. To other processes, the process looks
+// dead.
 func (p *Proc) Kill() {
 	p.Store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
 		return fault.Refused(call.Op)
@@ -129,8 +127,7 @@ func (w *World) Document(name string) bson.Raw {
 	return w.Mem.Document(catalog.LocksCollection, name)
 }
 
-// Lock returns the parsed document of a lock. It ends the test if the document is
-// malformed.
+// Lock returns the parsed document of a lock. It ends the test if the document is malformed.
 func (w *World) Lock(name string) catalog.Lock {
 	w.T.Helper()
 	l, bad := catalog.ParseLock(w.Document(name))
@@ -155,8 +152,7 @@ func (c wrong) Now() clock.Reading {
 	return r
 }
 
-// WantHeld returns the *distlock.HeldError in err. It ends the test if err contains no
-// such error.
+// WantHeld returns the *distlock.HeldError in err. It ends the test if err contains no such error.
 func WantHeld(t testing.TB, err error) *distlock.HeldError {
 	t.Helper()
 	var h *distlock.HeldError

@@ -15,10 +15,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Memory is a store in memory. All its rows belong to one queue. Memory orders rows by
-// age, or by due time after a call of Due. Its methods are safe for concurrent use,
-// except Due, Keyed and Careless. [rows.Store] documents the methods that have no comment
-// here.
+// Memory is a store in memory. All its rows belong to one queue. Memory orders rows by age, or by
+// due time after a call of Due. Its methods are safe for concurrent use, except Due, Keyed and
+// Careless. [rows.Store] documents the methods that have no comment here.
 type Memory struct {
 	mu       sync.Mutex // guards all
 	rows     map[string]*record
@@ -52,26 +51,24 @@ func New() *Memory {
 		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}}
 }
 
-// Due sets the name of the field with the due time of a row. Call it before the other
-// methods.
+// Due sets the name of the field with the due time of a row. Call it before the other methods.
 func (m *Memory) Due(field string) *Memory {
 	m.due = strings.Split(field, ".")
 	return m
 }
 
-// Keyed sets the name of the field with the key of a row's chain. Call it before the
-// other methods.
+// Keyed sets the name of the field with the key of a row's chain. Call it before the other methods.
 func (m *Memory) Keyed(key string) *Memory {
 	m.key = key
 	return m
 }
 
-// Careless makes End change a row even if the ending names another claim. Tests must find
-// this mistake.
+// Careless makes End change a row even if the ending names another claim. Tests must find this
+// mistake.
 func (m *Memory) Careless() { m.careless = true }
 
-// Refuse sets a check for Claim, End, Wake and Cancel. These methods do not change a row
-// for which the check returns an error. Without a check, no change is refused.
+// Refuse sets a check for Claim, End, Wake and Cancel. These methods do not change a row for which
+// the check returns an error. Without a check, no change is refused.
 func (m *Memory) Refuse(refuses func(rows.Row) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

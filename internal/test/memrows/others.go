@@ -171,8 +171,8 @@ func (m *Memory) Paused(context.Context, string) (bool, error) {
 	return m.paused, nil
 }
 
-// keyText converts a key to a string for use in a map. Equal numbers of different types have
-// the same string.
+// keyText converts a key to a string for use in a map. Equal numbers of different types have the
+// same string.
 func keyText(v bson.RawValue) string {
 	switch v.Type {
 	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:

@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/metrics"
 )
 
-// A Kept stores metrics. It adds up the values of a counter or histogram, and keeps the
-// last value of a gauge. The zero value is ready to use.
+// A Kept stores metrics. It adds up the values of a counter or histogram, and keeps the last value
+// of a gauge. The zero value is ready to use.
 type Kept struct {
 	mu    sync.Mutex         // guards the rest
 	all   map[string]float64 // by the name of the metric and the values of its labels
@@ -78,8 +78,8 @@ func (k *Kept) Ask(ctx context.Context) (n int) {
 	return n
 }
 
-// Of returns the value of a metric with the given labels. The boolean reports whether the
-// value exists.
+// Of returns the value of a metric with the given labels. The boolean reports whether the value
+// exists.
 func (k *Kept) Of(m *metrics.Metric, labels ...string) (float64, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -22,8 +22,8 @@ type Cluster struct {
 	router *Deployment
 }
 
-// StartCluster starts a sharded cluster and waits until it accepts writes. The program p
-// must come from [FindCluster]. The caller must close the cluster.
+// StartCluster starts a sharded cluster and waits until it accepts writes. The program p must come
+// from [FindCluster]. The caller must close the cluster.
 func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err error) {
 	c := &Cluster{Shards: make([]*Deployment, shards)}
 	defer func() {
@@ -88,8 +88,7 @@ func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	return nil
 }
 
-// Shard shards a collection by a hash of _id, so that each shard gets a part of the
-// documents.
+// Shard shards a collection by a hash of _id, so that each shard gets a part of the documents.
 func (c *Cluster) Shard(ctx context.Context, database, collection string) error {
 	return errors.Join(
 		c.Run(ctx, bson.D{{Key: "enableSharding", Value: database}}),

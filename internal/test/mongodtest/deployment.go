@@ -32,8 +32,8 @@ type Options struct {
 	TLS *TLS
 }
 
-// TLS names two PEM files. Authority contains the certificate of the authority. Server
-// contains the certificate and the key of the server.
+// TLS names two PEM files. Authority contains the certificate of the authority. Server contains the
+// certificate and the key of the server.
 type TLS struct{ Authority, Server string }
 
 // A Deployment is a standalone or a replica set. Only URI is safe for concurrent use.
@@ -129,8 +129,8 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 	return errors.Join(errors.Join(errs...), d.watch())
 }
 
-// watch starts the guard, a program that kills the members when this program dies. It
-// first ends the previous guard.
+// watch starts the guard, a program that kills the members when this program dies. It first ends
+// the previous guard.
 func (d *Deployment) watch() error {
 	d.unwatch()
 	var script strings.Builder
@@ -220,8 +220,8 @@ func (d *Deployment) addrs() []string {
 // Name returns the name of the replica set. It is empty for a standalone.
 func (d *Deployment) Name() string { return d.name }
 
-// seeds returns the name of the replica set and the addresses of its members, in the form
-// that mongos expects.
+// seeds returns the name of the replica set and the addresses of its members, in the form that
+// mongos expects.
 func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs(), ",") }
 
 // Addr returns the host and the port of a member.
@@ -254,9 +254,9 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 // restTime is the time for which the primary of a replica set with one member steps down.
 const restTime = 2 * time.Second
 
-// StepDown makes the primary step down for a minute, so that another member becomes
-// primary. In a replica set with one member, that member steps down for two seconds and
-// then becomes primary again.
+// StepDown makes the primary step down for a minute, so that another member becomes primary. In a
+// replica set with one member, that member steps down for two seconds and then becomes primary
+// again.
 func (d *Deployment) StepDown(ctx context.Context) error {
 	at, err := d.Primary(ctx)
 	if err != nil {

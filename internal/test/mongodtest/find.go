@@ -27,14 +27,13 @@ const (
 
 var versionLine = regexp.MustCompile(`(?:db|mongos) version v((\d+)\.(\d+)\S*)`)
 
-// Find returns the mongod that the environment variable MONGOD names. If MONGOD is not
-// set, Find returns the mongod on PATH. It returns an error if there is no mongod or the
-// version is too old. Tests may then be skipped.
+// Find returns the mongod that the environment variable MONGOD names. If MONGOD is not set, Find
+// returns the mongod on PATH. It returns an error if there is no mongod or the version is too old.
+// Tests may then be skipped.
 func Find(ctx context.Context) (Program, error) { return find(ctx, "mongod", "MONGOD") }
 
-// FindCluster is like Find, but also requires a mongos of the same version. The
-// environment variable MONGOS names the mongos. If MONGOS is not set, FindCluster uses
-// the mongos on PATH.
+// FindCluster is like Find, but also requires a mongos of the same version. The environment
+// variable MONGOS names the mongos. If MONGOS is not set, FindCluster uses the mongos on PATH.
 func FindCluster(ctx context.Context) (Program, error) {
 	p, err := Find(ctx)
 	if err != nil {

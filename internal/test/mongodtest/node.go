@@ -88,8 +88,7 @@ func (n *node) kill() {
 // A fatal is an error after which a call is not repeated.
 type fatal struct{ error }
 
-// until repeats a call every 50 ms until the call succeeds, returns a fatal error, or ctx
-// is done.
+// until repeats a call every 50 ms until the call succeeds, returns a fatal error, or ctx is done.
 func until(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)

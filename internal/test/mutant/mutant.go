@@ -1,9 +1,9 @@
-// Package mutant lists mistakes that are easily made in a distributed lock and in the
-// packages built on it. Each mistake has a test that notices it.
+// Package mutant lists mistakes that are easily made in a distributed lock and in the packages
+// built on it. Each mistake has a test that notices it.
 //
-// A mistake replaces one string in one file. The mistakes are made in copies of the files.
-// The command "go test -overlay" compiles the copies instead of the originals. A test
-// program contains many mistakes, and each run of the program makes one of them.
+// A mistake replaces one string in one file. The mistakes are made in copies of the files. The
+// command "go test -overlay" compiles the copies instead of the originals. A test program contains
+// many mistakes, and each run of the program makes one of them.
 package mutant
 
 import "slices"

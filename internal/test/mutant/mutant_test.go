@@ -25,8 +25,8 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// Each mistake replaces a string that occurs once in its file, and its test exists. With
-// -v the test lists the mistakes.
+// Each mistake replaces a string that occurs once in its file, and its test exists. With -v the
+// test lists the mistakes.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -111,8 +111,8 @@ func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
 // line matches a message of a failing test.
 var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 
-// fails runs a test program with one of its mistakes. The test of the mistake must fail
-// with a message that contains the rule.
+// fails runs a test program with one of its mistakes. The test of the mistake must fail with a
+// message that contains the rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
 	more := "-test.short"

@@ -49,9 +49,9 @@ func placeOf(t *testing.T, m mutant.Mistake) (p place) {
 	return p
 }
 
-// switchable reports whether mistakeEnv can select the mistake at run time. The mistake
-// must be in the body of one function. The body must not contain a label, because a copy
-// of the body would declare the label twice.
+// switchable reports whether mistakeEnv can select the mistake at run time. The mistake must be in
+// the body of one function. The body must not contain a label, because a copy of the body would
+// declare the label twice.
 func switchable(t *testing.T, m mutant.Mistake) bool {
 	t.Helper()
 	p := placeOf(t, m)
@@ -67,9 +67,9 @@ func switchable(t *testing.T, m mutant.Mistake) bool {
 	return !labels
 }
 
-// switched returns the content of the files with mistakes, by path. A function with a
-// mistake gets a second body, which runs if mistakeEnv selects the mistake. A mistake
-// that is not switchable must be the only one in the program. It is always made.
+// switched returns the content of the files with mistakes, by path. A function with a mistake gets
+// a second body, which runs if mistakeEnv selects the mistake. A mistake that is not switchable
+// must be the only one in the program. It is always made.
 func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 	t.Helper()
 	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {

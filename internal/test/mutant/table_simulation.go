@@ -7,9 +7,8 @@ const (
 	singles = "TestSingles_EveryCommand_FindsNothing"
 )
 
-// bySimulation lists the mistakes that the simulation must also notice. The field test
-// names a test of random walks or of single faults. The field rule names the rule that
-// the mistake violates.
+// bySimulation lists the mistakes that the simulation must also notice. The field test names a test
+// of random walks or of single faults. The field rule names the rule that the mistake violates.
 var bySimulation = []struct{ test, name, rule string }{
 	{Walks, "a release matches any session of the lock", "I3:"},
 	{Walks, "trusted for takeover + ping", "I4:"},

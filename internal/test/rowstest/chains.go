@@ -11,8 +11,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// RunChains tests a store with chains. A chain consists of the rows with the same key.
-// Each case opens an empty store.
+// RunChains tests a store with chains. A chain consists of the rows with the same key. Each case
+// opens an empty store.
 func RunChains(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Chains_OneRowOfAKey":        oneOfAKey,
@@ -41,8 +41,8 @@ func (s *suite) chain(keys ...any) {
 	assert.Must(s.t, s.Insert(s.ctx, docs))
 }
 
-// free claims rows until no row can be claimed. It returns the rows in the order of the
-// claims, and the sorted numbers of the rows.
+// free claims rows until no row can be claimed. It returns the rows in the order of the claims, and
+// the sorted numbers of the rows.
 func (s *suite) free() (got []rows.Row, ids []int64) {
 	s.t.Helper()
 	c := newClaim("a", 1)
@@ -70,8 +70,7 @@ func value(v any) bson.RawValue {
 	return bson.RawValue{Type: kind, Value: data}
 }
 
-// Only the first row of a key can be claimed, and a claim of one key leaves the other
-// keys free.
+// Only the first row of a key can be claimed, and a claim of one key leaves the other keys free.
 func oneOfAKey(s *suite) {
 	s.chain("x", "x", "y", "x", "z", "y")
 	one := s.one(newClaim("a", 1), rows.Ask{})
@@ -90,8 +89,8 @@ func oneOfAKey(s *suite) {
 	assert.Slices(s.t, ids, []int64{1}, "then %v, want %v")
 }
 
-// Equal numbers of different types are one key, and null is a key. A row with a list as
-// its key is never claimed.
+// Equal numbers of different types are one key, and null is a key. A row with a list as its key is
+// never claimed.
 func kinds(s *suite) {
 	null := bson.Null{}
 	s.chain(int32(1), int64(1), 1.0, null, null, nil, nil, bson.A{int32(1), "x"}, bson.A{}, "1")
@@ -110,8 +109,8 @@ func kinds(s *suite) {
 	assert.Slices(s.t, ids, []int64{1, 4}, "then %v, want %v")
 }
 
-// A claimed row holds its key until the row is done or dead. Until then no other row with
-// that key is claimed.
+// A claimed row holds its key until the row is done or dead. Until then no other row with that key
+// is claimed.
 func holdUntil(s *suite) {
 	s.chain("x", "x", "x")
 	second := s.take(newClaim("a", 1), 1)[0] // the first row in order
@@ -136,8 +135,8 @@ func holdUntil(s *suite) {
 	assert.Equal(s.t, check(s.Settle(s.ctx))(s), 0, "Settle released %d keys, want %d")
 }
 
-// A query cannot compare some kinds of keys. Even so, only one row of such a key is claimed
-// at a time. Rows with other keys are claimed meanwhile.
+// A query cannot compare some kinds of keys. Even so, only one row of such a key is claimed at a
+// time. Rows with other keys are claimed meanwhile.
 func oddKeys(s *suite) {
 	odd, one, more := bson.Undefined{}, bson.Regex{Pattern: "x"}, bson.D{{Key: "$gt", Value: 1}}
 	s.chain(odd, one, more, odd, one, more, "x")

@@ -17,8 +17,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// Run tests a store whose queues have neither due times nor chains. Each case opens an
-// empty store.
+// Run tests a store whose queues have neither due times nor chains. Each case opens an empty store.
 func Run(t *testing.T, open func(t *testing.T, o rows.Options) rows.Store) {
 	for name, test := range map[string]func(*suite){
 		"Claim_ReadyRowsByAge":             claimRows,
@@ -126,8 +125,8 @@ func (s *suite) want(want rows.Counts) {
 
 func number(id bson.RawValue) int64 { n, _ := id.AsInt64OK(); return n }
 
-// A claim returns the oldest ready row once, counts an attempt, raises the fence, and
-// keeps the rest of the document.
+// A claim returns the oldest ready row once, counts an attempt, raises the fence, and keeps the
+// rest of the document.
 func claimRows(s *suite) {
 	s.add(3)
 	c := newClaim("a", 7)
@@ -170,8 +169,8 @@ func endNames(s *suite) {
 	s.want(rows.Counts{Done: 1})
 }
 
-// One call of End ends several claims in different states, and stores the attempts, times
-// and errors of each.
+// One call of End ends several claims in different states, and stores the attempts, times and
+// errors of each.
 func endStates(s *suite) {
 	s.add(5)
 	got := s.take(newClaim("a", 1), 5)
@@ -201,8 +200,8 @@ func endStates(s *suite) {
 	}
 }
 
-// Claimed returns only the rows of the given slot. Slots with the same name but different
-// lock databases are different slots.
+// Claimed returns only the rows of the given slot. Slots with the same name but different lock
+// databases are different slots.
 func claimedRows(s *suite) {
 	s.add(4)
 	s.take(newClaim("a", 1), 2)
@@ -233,8 +232,8 @@ func wake(s *suite) {
 	}
 }
 
-// Cancel makes a ready or retrying row dead. A claimed row stays claimed, but after
-// Cancel it can neither retry nor become ready.
+// Cancel makes a ready or retrying row dead. A claimed row stays claimed, but after Cancel it can
+// neither retry nor become ready.
 func cancelRows(s *suite) {
 	s.add(4)
 	got := s.take(newClaim("a", 1), 3)
@@ -259,8 +258,8 @@ func cancelRows(s *suite) {
 	}
 }
 
-// Of several inserts with the same unique key, exactly one inserts its document. Once
-// that row is done, another insert with the key still does nothing.
+// Of several inserts with the same unique key, exactly one inserts its document. Once that row is
+// done, another insert with the key still does nothing.
 func unique(s *suite) {
 	const callers, keys = 6, 3
 	s.add(3)
@@ -345,8 +344,8 @@ func unpaused(s *suite) {
 	}
 }
 
-// A row is claimed only when it is due, and the row that is due first is claimed first. A
-// row without a date is never claimed.
+// A row is claimed only when it is due, and the row that is due first is claimed first. A row
+// without a date is never claimed.
 func due(s *suite, field string) {
 	for i, n := range []int{3, 1, -1, 2} {
 		var value any
@@ -427,8 +426,8 @@ func (s *Stream) next(after string) rows.Event {
 	return rows.Event{}
 }
 
-// Want waits for the next event and compares it with the arguments. The first argument
-// names the preceding operation in messages.
+// Want waits for the next event and compares it with the arguments. The first argument names the
+// preceding operation in messages.
 func (s *Stream) Want(after string, kind rows.EventKind, id int64, due time.Time) {
 	s.t.Helper()
 	got := s.next(after)

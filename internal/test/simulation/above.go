@@ -21,12 +21,10 @@ func (u *User) Manager() *distlock.Manager { return u.m }
 // Clock returns the process's clock.
 func (u *User) Clock() clock.Clock { return u.p.Clock }
 
-// Context returns a context that ends with the run. The context carries the clock of the
-// process.
+// Context returns a context that ends with the run. The context carries the clock of the process.
 func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock) }
 
-// Shut reports whether the user must stop, because the run ends or a fault closes the
-// process.
+// Shut reports whether the user must stop, because the run ends or a fault closes the process.
 func (u *User) Shut() bool {
 	u.p.mu.Lock()
 	defer u.p.mu.Unlock()
@@ -38,22 +36,21 @@ func (u *User) Dead() bool { return u.p.Dead }
 
 func (u *User) String() string { return u.p.String() }
 
-// Command sends a command to a store other than the store of the locks. The event loop
-// carries out the command by calling the given function. The faults of the run also
-// strike this command, so the function may be called twice, late or never.
+// Command sends a command to a store other than the store of the locks. The event loop carries out
+// the command by calling the given function. The faults of the run also strike this command, so the
+// function may be called twice, late or never.
 func (u *User) Command(ctx context.Context, op fault.Op, writes bool, do func() error) error {
 	return (&call{p: u.p, op: op, writes: writes, do: do}).submit(ctx)
 }
 
-// Notice schedules a call as an event of the process. While the process is paused, the
-// event waits.
+// Notice schedules a call as an event of the process. While the process is paused, the event waits.
 func (u *User) Notice(do func()) {
 	w := u.p.w
 	w.Post(u.p.Index, "notice", func() { u.p.WhenRunning(do) })
 }
 
-// Die kills the process. A new process takes its place after the given delay. Die returns
-// at the end of the run.
+// Die kills the process. A new process takes its place after the given delay. Die returns at the
+// end of the run.
 func (u *User) Die(delay time.Duration) {
 	p := u.p
 	p.w.Post(p.Index, "die", func() {

@@ -22,8 +22,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// A work is a running call of a user's function under a lock. Its field err is a function
-// that returns nil while the lock is trusted.
+// A work is a running call of a user's function under a lock. Its field err is a function that
+// returns nil while the lock is trusted.
 type work struct {
 	u     *simulation.User
 	err   func() error
@@ -68,8 +68,7 @@ func (g *runState) checkTrusted() {
 	}
 }
 
-// run records a work, and then runs it. If the lock has no lease, the argument renew does
-// nothing.
+// run records a work, and then runs it. If the lock has no lease, the argument renew does nothing.
 func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err func() error,
 	renew func()) error {
 	g.out.Say("%s begins under fence %d", u, fence)
@@ -88,8 +87,8 @@ func (g *runState) run(ctx context.Context, u *simulation.User, fence int64, err
 	return g.work(ctx, u, chance, renew)
 }
 
-// work is the function that each user runs under a lock. It works for a random time, and
-// obeys or ignores its context. Then it succeeds, fails, panics or kills its process.
+// work is the function that each user runs under a lock. It works for a random time, and obeys or
+// ignores its context. Then it succeeds, fails, panics or kills its process.
 func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, renew func()) error {
 	ignores := r.IntN(3) == 0
 	for range 1 + r.IntN(6) {
@@ -117,8 +116,8 @@ func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, r
 	return nil
 }
 
-// repeat makes the given call again and again, until the process closes. It ends the
-// contexts of some calls early.
+// repeat makes the given call again and again, until the process closes. It ends the contexts of
+// some calls early.
 func (g *runState) repeat(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())
@@ -225,8 +224,8 @@ func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bo
 	return got, nil
 }
 
-// walkAbove returns the schedule of a random walk for users of one kind. The faults are
-// those of [simulation.Walk].
+// walkAbove returns the schedule of a random walk for users of one kind. The faults are those of
+// [simulation.Walk].
 func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
@@ -265,8 +264,8 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 	return s, g
 }
 
-// Under all faults, at most one term, round or slot trusts its lock, and each attempt of
-// a slot starts once. After the faults, new work starts.
+// Under all faults, at most one term, round or slot trusts its lock, and each attempt of a slot
+// starts once. After the faults, new work starts.
 func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds {

@@ -47,8 +47,8 @@ type call struct {
 	note        string      // the faults that struck the command, for the timeline
 }
 
-// key returns a text that orders the simultaneous commands of a process. The order is
-// independent of Go's scheduler.
+// key returns a text that orders the simultaneous commands of a process. The order is independent
+// of Go's scheduler.
 func (c *call) key() string {
 	return string(rune(c.p.generation)) + string(c.op) + "\x00" + c.subject + "\x00" + string(c.ts[:])
 }
@@ -130,8 +130,7 @@ func (c *call) finish(err error) {
 	close(c.done)
 }
 
-// reply delivers the answer to the process. While the process does not run, the answer
-// waits.
+// reply delivers the answer to the process. While the process does not run, the answer waits.
 func (c *call) reply(err error) {
 	c.p.WhenRunning(func() {
 		if c.answered || c.expired.Load() {

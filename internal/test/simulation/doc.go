@@ -1,29 +1,28 @@
-// Package simulation runs the real code of distlock, pinger and takeover in several
-// simulated processes, in virtual time. The processes use one store in memory. Tests
-// search for a schedule that breaks a guarantee of the lock.
+// Package simulation runs the real code of distlock, pinger and takeover in several simulated
+// processes, in virtual time. The processes use one store in memory. Tests search for a schedule
+// that breaks a guarantee of the lock.
 //
-// A [Schedule] is plain data: the processes, their clocks, their users, and a list of
-// faults. [Run] runs a schedule and returns a [Result] with the violations.
+// A [Schedule] is plain data: the processes, their clocks, their users, and a list of faults. [Run]
+// runs a schedule and returns a [Result] with the violations.
 //
-// A process acts only when one of its timers fires or one of its commands is answered.
-// Both are events. The event loop runs one event at a time, and then waits until every
-// goroutine is blocked. So the schedule determines the order of simultaneous events. If
-// one event wakes two goroutines of a process, Go's scheduler determines their order. So
-// several runs of a schedule can have different timelines.
+// A process acts only when one of its timers fires or one of its commands is answered. Both are
+// events. The event loop runs one event at a time, and then waits until every goroutine is blocked.
+// So the schedule determines the order of simultaneous events. If one event wakes two goroutines of
+// a process, Go's scheduler determines their order. So several runs of a schedule can have
+// different timelines.
 //
-// Each process of a schedule has a place, which is its index. When the process has ended,
-// a new process can start in the same place.
+// Each process of a schedule has a place, which is its index. When the process has ended, a new
+// process can start in the same place.
 //
 // # Faults
 //
-// A fault can delay, refuse or lose a command, lose its reply, apply it late or twice, or
-// answer a read with an old state. It can kill, close, pause or suspend a process, or end
-// the contexts of its calls. It can cut a process off from the store, in one or both
-// directions. Clocks can step, another primary can be elected, and free lock documents
-// can be deleted. [Kind] lists the faults.
+// A fault can delay, refuse or lose a command, lose its reply, apply it late or twice, or answer a
+// read with an old state. It can kill, close, pause or suspend a process, or end the contexts of
+// its calls. It can cut a process off from the store, in one or both directions. Clocks can step,
+// another primary can be elected, and free lock documents can be deleted. [Kind] lists the faults.
 //
-// MongoDB's own lock manager may run at the same time. If the schedule sets Streams,
-// waiters learn of their grants by a stream of notices. Otherwise they poll.
+// MongoDB's own lock manager may run at the same time. If the schedule sets Streams, waiters learn
+// of their grants by a stream of notices. Otherwise they poll.
 //
 // # Rules
 //
@@ -60,15 +59,14 @@
 //
 // # Packages built on the lock
 //
-// Random walks also test packages built on the lock. This package contains the walks of
-// elections, loops and schedules, and package claim contains the walks of rows. The same
-// faults strike the commands to the stores of those packages, see [User.Command]. A
-// function of a user may kill its process. At most one term, round, slot or handler of a
-// row may trust its lock.
+// Random walks also test packages built on the lock. This package contains the walks of elections,
+// loops and schedules, and package claim contains the walks of rows. The same faults strike the
+// commands to the stores of those packages, see [User.Command]. A function of a user may kill its
+// process. At most one term, round, slot or handler of a row may trust its lock.
 //
 // # Limits
 //
-// Events happen one at a time, so the simulation finds no data races. The rates of two
-// clocks differ by a factor of at most 1.2, except in tests of the bound. The simulation
-// does not use [distlock.Inspector.Break], because a break can let two holders in.
+// Events happen one at a time, so the simulation finds no data races. The rates of two clocks
+// differ by a factor of at most 1.2, except in tests of the bound. The simulation does not use
+// [distlock.Inspector.Break], because a break can let two holders in.
 package simulation

@@ -55,9 +55,9 @@ func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
 	}
 }
 
-// checkEvicted checks I4 for an eviction. The guard of the evicted session must be lost.
-// If the session has no guard, its lease or the term of its process must have expired. A
-// foreign holder must have been silent for almost its takeover time.
+// checkEvicted checks I4 for an eviction. The guard of the evicted session must be lost. If the
+// session has no guard, its lease or the term of its process must have expired. A foreign holder
+// must have been silent for almost its takeover time.
 func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	if holds {
 		o.w.done.Stats["takeovers"]++
@@ -85,12 +85,12 @@ func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	}
 }
 
-// An evicted foreign holder must have been silent for this part of the takeover time, in
-// true time. The part is below 1, because the clock of the contender may be fast.
+// An evicted foreign holder must have been silent for this part of the takeover time, in true time.
+// The part is below 1, because the clock of the contender may be fast.
 const leastRate = 0.8
 
-// checkNotTrusted checks I1 at an acquisition: no live process trusts a guard of the
-// acquired lock. The argument by is the name of the new holder.
+// checkNotTrusted checks I1 at an acquisition: no live process trusts a guard of the acquired lock.
+// The argument by is the name of the new holder.
 func (o *oracle) checkNotTrusted(name, by string) {
 	for _, h := range o.guards() {
 		if h.name == name && !h.p.Dead && o.trusted(h) {
@@ -109,16 +109,15 @@ func (o *oracle) recordHolders(before, after []catalog.Participant) {
 	}
 }
 
-// partiesBy returns the holders and waiters of a lock that belong to a process, except
-// the sessions in tooLate.
+// partiesBy returns the holders and waiters of a lock that belong to a process, except the sessions
+// in tooLate.
 func (o *oracle) partiesBy(l catalog.Lock, p *process) []catalog.Participant {
 	return slices.DeleteFunc(partiesOf(l), func(party catalog.Participant) bool {
 		return !p.hadID(party.Process) || o.tooLate[party.TS]
 	})
 }
 
-// checkClosed checks I8: no lock names a closed process, and its ping document is
-// removed.
+// checkClosed checks I8: no lock names a closed process, and its ping document is removed.
 func (o *oracle) checkClosed() {
 	for _, p := range o.w.processes {
 		if p.Dead {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// variants returns the faults that Singles adds to a schedule. Some durations are shorter
-// than the time limit of a command. Others are longer than this limit, than the trust of
-// a holder, or than the takeover time.
+// variants returns the faults that Singles adds to a schedule. Some durations are shorter than the
+// time limit of a command. Others are longer than this limit, than the trust of a holder, or than
+// the takeover time.
 func variants() (all []Fault) {
 	for k, lengths := range map[Kind][]time.Duration{
 		DelayRequest: {4 * sec, 20 * sec, 70 * sec}, DelayReply: {4 * sec, 20 * sec},
@@ -33,9 +33,8 @@ func variants() (all []Fault) {
 	return all
 }
 
-// Singles yields copies of a schedule, each with one more fault. There is a copy for each
-// fault of variants at each command. The argument calls is Result.CallsOf of a run of the
-// schedule.
+// Singles yields copies of a schedule, each with one more fault. There is a copy for each fault of
+// variants at each command. The argument calls is Result.CallsOf of a run of the schedule.
 func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	return func(yield func(Schedule) bool) {
 		for _, f := range variants() {
@@ -54,8 +53,8 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Orders returns copies of a schedule. In each copy, another process acts first at one
-// instant. The argument options is Result.Options of a run of the schedule.
+// Orders returns copies of a schedule. In each copy, another process acts first at one instant. The
+// argument options is Result.Options of a run of the schedule.
 func Orders(base Schedule, options []int) (all []Schedule) {
 	for n, choices := range options {
 		for other := 1; other < choices; other++ {
@@ -67,9 +66,9 @@ func Orders(base Schedule, options []int) (all []Schedule) {
 	return all
 }
 
-// Shrink removes faults from a failing schedule, and returns a shorter schedule that
-// still fails. It first tries to remove many faults at a time, then fewer. The given
-// function runs a schedule and reports whether the run fails.
+// Shrink removes faults from a failing schedule, and returns a shorter schedule that still fails.
+// It first tries to remove many faults at a time, then fewer. The given function runs a schedule
+// and reports whether the run fails.
 func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
 	for size := len(s.Faults); size > 0; size /= 2 {
 		for from := 0; from < len(s.Faults); {

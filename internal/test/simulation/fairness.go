@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// The checks in this file implement the rules of the queue independently. They use
-// neither package queue nor package transition.
+// The checks in this file implement the rules of the queue independently. They use neither package
+// queue nor package transition.
 
 type lockChange struct {
 	c        *call
@@ -112,8 +112,8 @@ func (o *oracle) checkMoves(t lockChange) {
 	}
 }
 
-// checkOrder checks that no waiter is overtaken. A new waiter goes to the end of the
-// queue. Grants go to the first waiters. The other waiters keep their order.
+// checkOrder checks that no waiter is overtaken. A new waiter goes to the end of the queue. Grants
+// go to the first waiters. The other waiters keep their order.
 func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	queue := slices.DeleteFunc(slices.Clone(t.was.Waiters),
 		func(p catalog.Participant) bool { return p.TS == t.c.leaving() })
@@ -121,10 +121,9 @@ func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	if i := place(now, t.c.entering()); i >= 0 && !has(partiesOf(t.was), now[i].TS) {
 		at := -1
 		if !since.IsZero() && since.Before(o.w.ServerNow()) {
-			// A waiter that was passed over enters again at its old place. It goes ahead of all
-			// waiters that entered after Since, the time of its first entry. If Since is in the
-			// future, because the server's clock has stepped back, the waiter goes to the end of
-			// the queue.
+			// A waiter that was passed over enters again at its old place. It goes ahead of all waiters that
+			// entered after Since, the time of its first entry. If Since is in the future, because the
+			// server's clock has stepped back, the waiter goes to the end of the queue.
 			at = slices.IndexFunc(queue, func(p catalog.Participant) bool { return p.Since.After(since) })
 		}
 		if at < 0 {
@@ -140,8 +139,8 @@ func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	}
 }
 
-// checkCompatible checks I1 in a lock document: a lock has one exclusive holder, or
-// several shared holders, or at most as many permits as its limit.
+// checkCompatible checks I1 in a lock document: a lock has one exclusive holder, or several shared
+// holders, or at most as many permits as its limit.
 func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
@@ -160,17 +159,17 @@ func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	}
 }
 
-// A term is the time for which a process may trust the locks of one process id. The oracle
-// computes it from the acknowledged pings. It does not ask the process, because the process
-// would then notice the end of its term.
+// A term is the time for which a process may trust the locks of one process id. The oracle computes
+// it from the acknowledged pings. It does not ask the process, because the process would then
+// notice the end of its term.
 type term struct {
 	p    *process
 	sent clock.Reading // send time of the last acknowledged ping
 	over bool
 }
 
-// lasts reports whether the term lasts by the clock of the process. An expired term stays
-// expired (R4).
+// lasts reports whether the term lasts by the clock of the process. An expired term stays expired
+// (R4).
 func (t *term) lasts() bool {
 	if t == nil {
 		return false
@@ -191,8 +190,8 @@ func (o *oracle) acknowledged(c *call) {
 	}
 }
 
-// trusting returns the live process with the given id. It returns nil if there is no such
-// process or the term of the id has expired.
+// trusting returns the live process with the given id. It returns nil if there is no such process
+// or the term of the id has expired.
 func (o *oracle) trusting(id string) *process {
 	l := o.terms[id]
 	if l == nil || l.p.Dead || o.w.slots[l.p.Index] != l.p || l.p.id() != id || !l.lasts() {

@@ -13,8 +13,8 @@ import (
 // foreignProcess is the process id of the foreign manager.
 const foreignProcess = "ConfigServer"
 
-// A foreign is MongoDB's own lock manager, as in a config server of 3.2 to 6.0. It uses
-// the same collections as the processes. Only the event loop uses it.
+// A foreign is MongoDB's own lock manager, as in a config server of 3.2 to 6.0. It uses the same
+// collections as the processes. Only the event loop uses it.
 //   - The manager runs and stops at random. Its locks stay held while it is stopped.
 //   - Its process id never changes. Its pings have no seq.
 //   - It acquires free locks. It keeps fields that it does not know, such as the queue.
@@ -66,8 +66,7 @@ func (f *foreign) start() {
 	}
 }
 
-// stop stops the manager, which keeps its locks. An orderly stop also deletes its ping
-// document.
+// stop stops the manager, which keeps its locks. An orderly stop also deletes its ping document.
 func (f *foreign) stop(orderly bool) {
 	f.up = false
 	f.w.log.add("%s stops", foreignProcess)
@@ -102,8 +101,7 @@ func (f *foreign) attempt(name string, d time.Duration) {
 	f.w.After(f.w.s.Timing.Poll/4, func() { f.whenUp(func() { f.attempt(name, d) }) })
 }
 
-// take acquires a lock that is free or whose holder is dead. It reports whether it
-// succeeded.
+// take acquires a lock that is free or whose holder is dead. It reports whether it succeeded.
 func (f *foreign) take(name string) bool {
 	if _, holds := f.holds[name]; holds || f.w.Server.Busy(name) {
 		return false // another task holds the lock, or a transaction blocks the write
@@ -126,8 +124,8 @@ func (f *foreign) take(name string) bool {
 	return true
 }
 
-// mayTakeOver reports whether the session and the ping of the holder have not changed for
-// longer than Timing.Foreign, by the server's clock.
+// mayTakeOver reports whether the session and the ping of the holder have not changed for longer
+// than Timing.Foreign, by the server's clock.
 func (f *foreign) mayTakeOver(name string, lock bson.Raw) bool {
 	holder, _ := lock.Lookup("process").StringValueOK()
 	ts, _ := lock.Lookup("ts").ObjectIDOK()
@@ -154,8 +152,8 @@ func (f *foreign) free(name string) {
 	}
 }
 
-// set changes fields of a document and moves the changed fields to the end. It keeps the
-// other fields.
+// set changes fields of a document and moves the changed fields to the end. It keeps the other
+// fields.
 func (f *foreign) set(collection, id string, fields ...bson.E) {
 	doc := slices.DeleteFunc(f.w.store.document(collection, id), func(e bson.E) bool {
 		return e.Key == "_id" || slices.ContainsFunc(fields, func(f bson.E) bool { return f.Key == e.Key })

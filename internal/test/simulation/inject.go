@@ -14,8 +14,8 @@ type plannedFault struct {
 	used bool
 }
 
-// planFaults schedules the faults that strike at a fixed time, and stores the faults that
-// strike a command.
+// planFaults schedules the faults that strike at a fixed time, and stores the faults that strike a
+// command.
 func (w *world) planFaults(faults []Fault) {
 	for _, f := range faults {
 		if !f.Kind.onCall() && f.Call == 0 && f.Op == "" {
@@ -50,8 +50,7 @@ func (w *world) faultsFor(c *call) []Fault {
 	return found
 }
 
-// A delivery describes the transit of a command and of its answer, with the effects of
-// faults.
+// A delivery describes the transit of a command and of its answer, with the effects of faults.
 type delivery struct {
 	request, reply time.Duration // times in transit
 	failure        error         // answer to a command that does not reach the store
@@ -150,8 +149,8 @@ func (w *world) addFault(c *call, f Fault, k *delivery) {
 	}
 }
 
-// deliverCall delivers a command to the store. When the time limit of a command has
-// passed, the process stops waiting. The store still applies the command when it arrives.
+// deliverCall delivers a command to the store. When the time limit of a command has passed, the
+// process stops waiting. The store still applies the command when it arrives.
 func (w *world) deliverCall(c *call, k delivery) {
 	p, limit := c.p, w.s.Timing.Limit
 	if k.request+k.reply > limit {
@@ -193,8 +192,8 @@ func (w *world) arrive(c *call, k delivery, inTime bool) {
 	w.At(w.Now()+k.reply, p.Index, func() { c.reply(err) })
 }
 
-// blocked reports whether a write must wait for a transaction. The sender stops waiting
-// when the time limit of a command has passed.
+// blocked reports whether a write must wait for a transaction. The sender stops waiting when the
+// time limit of a command has passed.
 func (w *world) blocked(c *call) bool {
 	if !c.writes || c.transaction != nil || !w.Server.Busy(c.subject) {
 		return false

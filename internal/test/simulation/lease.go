@@ -19,18 +19,17 @@ func (u *User) renewFor(h *Held, interval, d time.Duration) {
 	}
 }
 
-// A guardLease is the lease of a guard. The oracle computes it from the acknowledged
-// renewals.
+// A guardLease is the lease of a guard. The oracle computes it from the acknowledged renewals.
 type guardLease struct {
 	duration time.Duration
-	// The field certain is the send time of the last certain renewal. The field possible is
-	// the send time of the last renewal, certain or uncertain. A renewal is uncertain if its
-	// answer arrives in the instant in which the caller stops waiting.
+	// The field certain is the send time of the last certain renewal. The field possible is the send
+	// time of the last renewal, certain or uncertain. A renewal is uncertain if its answer arrives in
+	// the instant in which the caller stops waiting.
 	certain, possible clock.Reading
 }
 
-// renewed records a successful renewal. The argument answered is the command whose answer
-// reports the success: the commit of the renewal's transaction, or the renewal itself.
+// renewed records a successful renewal. The argument answered is the command whose answer reports
+// the success: the commit of the renewal's transaction, or the renewal itself.
 func (o *oracle) renewed(c, answered *call) {
 	t := o.guardLeases[c.ts]
 	if t == nil || o.guardOf(c.ts) == nil { // there is no guard yet
@@ -46,16 +45,16 @@ func (o *oracle) renewed(c, answered *call) {
 	}
 }
 
-// expired reports whether the holder must no longer trust a lease whose last renewal was
-// sent at the given time.
+// expired reports whether the holder must no longer trust a lease whose last renewal was sent at
+// the given time.
 func (t *guardLease) expired(p *process, sent, now clock.Reading) bool {
 	c := p.config()
 	hold := t.duration - time.Duration(float64(t.duration)*float64(c.Margin)/float64(c.Takeover))
 	return clock.HolderElapsed(sent, now) >= hold
 }
 
-// leaseExpired reports whether the lease of a session has certainly expired by the clock
-// of its holder.
+// leaseExpired reports whether the lease of a session has certainly expired by the clock of its
+// holder.
 func (o *oracle) leaseExpired(p *process, ts bson.ObjectID) bool {
 	t := o.guardLeases[ts]
 	return t != nil && t.expired(p, t.certain, p.Clock.Now())
@@ -92,8 +91,8 @@ func (o *oracle) hungLimit(ts bson.ObjectID) time.Duration {
 	return scaled(d + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// byLease returns the snapshots of one lock, with renewals of the lease in place of pings.
-// It also returns the duration of the lease, from the last snapshot that shows a lease.
+// byLease returns the snapshots of one lock, with renewals of the lease in place of pings. It also
+// returns the duration of the lease, from the last snapshot that shows a lease.
 func byLease(snapshots []snapshot, from catalog.Holder, ping time.Duration) (shown []snapshot,
 	duration time.Duration) {
 	for _, l := range snapshots {

@@ -11,24 +11,24 @@ import (
 	"mongodlm/catalog"
 )
 
-// A pendingState is a state of a lock that must end in time. For example, a dead holder
-// keeps the lock from a waiter.
+// A pendingState is a state of a lock that must end in time. For example, a dead holder keeps the
+// lock from a waiter.
 type pendingState struct {
 	name string
 	what string
 	ts   bson.ObjectID
 }
 
-// A pendingTime contains the start and the time limit of a pendingState. Its map contains
-// the time at which each contender began to contend.
+// A pendingTime contains the start and the time limit of a pendingState. Its map contains the time
+// at which each contender began to contend.
 type pendingTime struct {
 	since time.Duration
 	by    map[*process]time.Duration
 	limit time.Duration
 }
 
-// recordFault records a fault of a process, or of the whole world if p is nil. All time
-// limits of I6 and I7 start again.
+// recordFault records a fault of a process, or of the whole world if p is nil. All time limits of
+// I6 and I7 start again.
 func (o *oracle) recordFault(p *process) {
 	o.faulty, o.lastFault = true, o.w.Now()
 	if p != nil {
@@ -36,8 +36,8 @@ func (o *oracle) recordFault(p *process) {
 	}
 }
 
-// slack is a part of each time limit. It allows for a few commands and for the interval
-// between two checks.
+// slack is a part of each time limit. It allows for a few commands and for the interval between two
+// checks.
 func (o *oracle) slack() time.Duration { return o.w.s.Timing.Ping/2 + time.Second }
 
 // checkPending checks that no pendingState of a lock lasts longer than its time limit.
@@ -151,9 +151,9 @@ func (o *oracle) expectedStates(name string, open []*Held,
 	return found
 }
 
-// blocks reports whether a dead holder, or a holder with an expired lease, blocks a
-// contender. The only holder of a lock blocks every contender. One of several holders blocks
-// waiters in another mode and waiters for a permit.
+// blocks reports whether a dead holder, or a holder with an expired lease, blocks a contender. The
+// only holder of a lock blocks every contender. One of several holders blocks waiters in another
+// mode and waiters for a permit.
 func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*process) bool {
 	if len(l.Holders()) == 1 {
 		return len(contenders) > 0
@@ -164,8 +164,7 @@ func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*
 	})
 }
 
-// expectQueued adds the states that concern waiters to the map found, each with its time
-// limit.
+// expectQueued adds the states that concern waiters to the map found, each with its time limit.
 func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Duration,
 	tick time.Duration) {
 	alive := -1 // index of the last live waiter
@@ -185,8 +184,8 @@ func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Durati
 			found[pendingState{l.Name, ghostWaits, p.TS}] = tick
 		case owner == nil && i < alive:
 			if limit := o.evictionLimit(p); limit > 0 {
-				// The next release passes over a dead waiter that cannot be evicted yet. held is
-				// the time for which the present holder has held the lock.
+				// The next release passes over a dead waiter that cannot be evicted yet. held is the time for
+				// which the present holder has held the lock.
 				t := o.w.s.Timing
 				held := max(0, o.w.ServerNow().Sub(l.When))
 				found[pendingState{l.Name, deadWaits, p.TS}] = min(limit,
@@ -206,8 +205,8 @@ func (o *oracle) owner(party catalog.Participant) *process {
 	return nil
 }
 
-// evictionLimit returns the time limit for the eviction of a dead holder or waiter. For a
-// foreign manager that runs, it returns 0.
+// evictionLimit returns the time limit for the eviction of a dead holder or waiter. For a foreign
+// manager that runs, it returns 0.
 func (o *oracle) evictionLimit(p catalog.Participant) time.Duration {
 	t := o.w.s.Timing
 	need := max(t.Takeover, p.Takeover)
@@ -248,9 +247,9 @@ func (o *oracle) problem(holder catalog.Participant, open []*Held) string {
 	return deadHeld
 }
 
-// grantLimit returns the time limit for a waiter to learn of its grant. The longest pause
-// between two polls is PollMax. A waiter with a stream also polls, at intervals of up to
-// a quarter of the wait or a ping interval, whichever is shorter.
+// grantLimit returns the time limit for a waiter to learn of its grant. The longest pause between
+// two polls is PollMax. A waiter with a stream also polls, at intervals of up to a quarter of the
+// wait or a ping interval, whichever is shorter.
 func (o *oracle) grantLimit() time.Duration {
 	t := o.w.s.Timing
 	pause := max(t.PollMax, min(t.Ping, o.w.Now()/4)) * 12 / 10
@@ -292,8 +291,8 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return o.attempt(func(a *attempt) bool { return slices.Contains(a.sessions, ts) && !a.p.over() })
 }
 
-// continues reports whether the user of a queue entry has begun its next call for the lock.
-// That call will use the entry, but has not sent a command yet.
+// continues reports whether the user of a queue entry has begun its next call for the lock. That
+// call will use the entry, but has not sent a command yet.
 func (o *oracle) continues(p *process, name string, place catalog.Participant) bool {
 	return o.attempt(func(a *attempt) bool {
 		return a.p == p && a.label == labelOf(place.Who) && a.name == name && a.waits &&

@@ -56,9 +56,9 @@ type oracle struct {
 	pending      map[pendingState]*pendingTime
 	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
-	// tooLate contains the sessions of commands that the store applied too late: after their
-	// process had died, closed, begun to close or changed its process id. By then, the process
-	// may have finished its search for sessions.
+	// tooLate contains the sessions of commands that the store applied too late: after their process
+	// had died, closed, begun to close or changed its process id. By then, the process may have
+	// finished its search for sessions.
 	tooLate map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -68,8 +68,8 @@ type oracle struct {
 	reports  []report
 }
 
-// fences contains two fences of a lock: the largest of all its guards, and the largest of
-// its exclusive guards.
+// fences contains two fences of a lock: the largest of all its guards, and the largest of its
+// exclusive guards.
 type fences struct{ all, exclusive int64 }
 
 // A report is a message of a user's goroutine to the oracle.
@@ -239,9 +239,8 @@ func (o *oracle) checkReport(r report) {
 		!errors.Is(r.err, distlock.ErrOutcomeUnknown) || !o.terms[r.p.id()].lasts() {
 		return
 	}
-	// After a single fault, the process can ask the store for the outcome. So the session of
-	// the failed attempt must not hold the lock, unless a release of the session is in
-	// transit.
+	// After a single fault, the process can ask the store for the outcome. So the session of the
+	// failed attempt must not hold the lock, unless a release of the session is in transit.
 	l, _ := o.w.store.lock(r.a.name)
 	for _, holder := range l.Holders() {
 		if slices.Contains(r.a.sessions, holder.TS) && !r.p.releasing(holder.TS) {
@@ -251,10 +250,10 @@ func (o *oracle) checkReport(r report) {
 	}
 }
 
-// checkFence checks I2. The fence of an exclusive guard must be larger than the fences of
-// all earlier guards. The fence of another guard must be larger than the fences of all
-// earlier exclusive guards. It may be below the fence of an earlier sharer, because two
-// sharers can report their guards in any order.
+// checkFence checks I2. The fence of an exclusive guard must be larger than the fences of all
+// earlier guards. The fence of another guard must be larger than the fences of all earlier
+// exclusive guards. It may be below the fence of an earlier sharer, because two sharers can report
+// their guards in any order.
 func (o *oracle) checkFence(r report) {
 	fence, was := r.got.guard.Fence(), o.guardFences[r.got.name]
 	now, last := fences{max(was.all, fence), was.exclusive}, was.exclusive
@@ -327,8 +326,7 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// sent records the session of an acquisition that is sent, and checks an eviction that is
-// sent.
+// sent records the session of an acquisition that is sent, and checks an eviction that is sent.
 func (o *oracle) sent(c *call) {
 	switch c.op {
 	case fault.Acquire, fault.Enter:

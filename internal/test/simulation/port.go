@@ -35,8 +35,7 @@ var asEvents = []catalog.Op{
 // callKey is the context key for the call that executes an operation.
 type callKey struct{}
 
-// send sends a command as an event. A listing is one command, which is sent with the
-// first row.
+// send sends a command as an event. A listing is one command, which is sent with the first row.
 func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Context) error) error {
 	op := of.Op
 	if !slices.Contains(asEvents, op) || of.Row > 0 {
@@ -77,15 +76,14 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 	return c.submit(ctx)
 }
 
-// A view is the store from which a process reads. A fault can make a view return an old
-// state.
+// A view is the store from which a process reads. A fault can make a view return an old state.
 type view struct {
 	*store
 	p *process
 }
 
-// read returns the store that answers a read. The store contains the present documents,
-// or old documents because of a fault.
+// read returns the store that answers a read. The store contains the present documents, or old
+// documents because of a fault.
 func (v view) read(ctx context.Context) catalog.Catalog {
 	if c, _ := ctx.Value(callKey{}).(*call); c != nil && c.old != nil {
 		return v.asOf(*c.old)

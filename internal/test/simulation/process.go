@@ -20,8 +20,7 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// A process is a simulated process. Only the event loop uses the fields that mu does not
-// guard.
+// A process is a simulated process. Only the event loop uses the fields that mu does not guard.
 type process struct {
 	*virtual.Process
 	w          *world
@@ -200,8 +199,7 @@ type closing struct {
 	excused bool // a fault may have prevented the release of a lock
 }
 
-// close calls Manager.Close with a context that ends after limit. Users may still be in
-// calls.
+// close calls Manager.Close with a context that ends after limit. Users may still be in calls.
 func (p *process) close(limit time.Duration) {
 	p.mu.Lock()
 	m := p.manager

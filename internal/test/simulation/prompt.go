@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maxDelay is the longest allowed delay of a return. It can be short, because computing
-// takes no virtual time.
+// maxDelay is the longest allowed delay of a return. It can be short, because computing takes no
+// virtual time.
 const maxDelay = 20 * time.Millisecond
 
 func (o *oracle) endContexts(p *process) {
@@ -41,8 +41,8 @@ func (o *oracle) checkReturns() {
 	}
 }
 
-// overdue returns the time for which an open attempt is late. The time is negative if the
-// attempt is not late.
+// overdue returns the time for which an open attempt is late. The time is negative if the attempt
+// is not late.
 func (o *oracle) overdue(a *attempt) time.Duration {
 	now, by := o.w.Now(), time.Duration(math.MinInt64)
 	if a.p.Dead || a.p.Paused > 0 {
@@ -57,9 +57,9 @@ func (o *oracle) overdue(a *attempt) time.Duration {
 	return min(by, now-a.p.Resumed)
 }
 
-// checkClose checks a call of Close. Close must return when its context ends. If the context
-// has ended before the call, Close must return within the time limit of one command. After
-// Close, no lock may name the process, unless a fault may have prevented the release.
+// checkClose checks a call of Close. Close must return when its context ends. If the context has
+// ended before the call, Close must return within the time limit of one command. After Close, no
+// lock may name the process, unless a fault may have prevented the release.
 func (o *oracle) checkClose(p *process, c *closing) {
 	late := o.w.Now() - c.since - c.limit
 	if c.limit == 0 { // Close sets the time limit itself, by the clock of the process

@@ -10,8 +10,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// A snapshot is a [catalog.Snapshot] that a contender has received. The field about is
-// the holder or waiter whose eviction is judged.
+// A snapshot is a [catalog.Snapshot] that a contender has received. The field about is the holder
+// or waiter whose eviction is judged.
 type snapshot struct {
 	catalog.Snapshot
 	about          catalog.Participant
@@ -20,8 +20,8 @@ type snapshot struct {
 	wall           time.Time     // contender's wall clock at the reply
 }
 
-// replied records that a process has received the answer to a command. It extends terms
-// and leases, records an entry in the queue, and stores snapshots.
+// replied records that a process has received the answer to a command. It extends terms and leases,
+// records an entry in the queue, and stores snapshots.
 func (o *oracle) replied(c *call) {
 	switch c.op {
 	case fault.Ping:
@@ -54,9 +54,9 @@ func (o *oracle) replied(c *call) {
 	}
 }
 
-// about returns the snapshots that show the process of a suspected holder. It sets the field
-// named about of each snapshot to the session of the holder. If a snapshot does not show
-// that session, the field contains another session of the process.
+// about returns the snapshots that show the process of a suspected holder. It sets the field named
+// about of each snapshot to the session of the holder. If a snapshot does not show that session,
+// the field contains another session of the process.
 func about(snapshots []snapshot, from catalog.Holder) []snapshot {
 	var shown []snapshot
 	for _, l := range snapshots {
@@ -77,8 +77,8 @@ func about(snapshots []snapshot, from catalog.Holder) []snapshot {
 	return shown
 }
 
-// checkEviction checks that the snapshots of a contender allow the eviction that the
-// contender sends.
+// checkEviction checks that the snapshots of a contender allow the eviction that the contender
+// sends.
 func (o *oracle) checkEviction(c *call) {
 	if c.from.Waits { // a waiter that is passed over enters again if it lives
 		return
@@ -88,10 +88,10 @@ func (o *oracle) checkEviction(c *call) {
 	}
 }
 
-// reference reports whether the takeover rule allows an eviction after the given snapshots.
-// It implements the rule without package takeover. It is less strict than package takeover,
-// because the users of a process read concurrently. It compares only neighbouring snapshots,
-// and the decision may be based on any recent snapshot.
+// reference reports whether the takeover rule allows an eviction after the given snapshots. It
+// implements the rule without package takeover. It is less strict than package takeover, because
+// the users of a process read concurrently. It compares only neighbouring snapshots, and the
+// decision may be based on any recent snapshot.
 func reference(snapshots []snapshot, from catalog.Holder, own time.Duration, t Timing) bool {
 	if from.Renewal == 0 {
 		snapshots = about(snapshots, from)
@@ -143,9 +143,8 @@ func allows(snapshots []snapshot, own time.Duration, t Timing) bool {
 
 func sequenced(l snapshot) bool { return l.Ping != nil && l.Ping.HasSeq }
 
-// isForeign reports whether a snapshot shows a foreign process. The ping of a foreign
-// process has no seq. Its session has no takeover time, or its ping exists and is not
-// condemned.
+// isForeign reports whether a snapshot shows a foreign process. The ping of a foreign process has
+// no seq. Its session has no takeover time, or its ping exists and is not condemned.
 func isForeign(l snapshot) bool {
 	unmarked := l.Ping != nil && l.Ping.Condemned == nil
 	return !sequenced(l) && (l.about.Takeover == 0 || unmarked)
@@ -169,8 +168,7 @@ func restartsWatch(a, b snapshot) bool {
 	return a.Ping.Seq != b.Ping.Seq || !a.Ping.At.Equal(b.Ping.At) || !a.Ping.Local.Equal(b.Ping.Local)
 }
 
-// shorterRule reports whether the shorter takeover rule, which compares clocks, allows a
-// takeover.
+// shorterRule reports whether the shorter takeover rule, which compares clocks, allows a takeover.
 func shorterRule(l snapshot, need, watched time.Duration, t Timing) bool {
 	if t.Mode == takeover.WatchOnly || !sequenced(l) || l.ServerTime.IsZero() || l.Ping.Local.IsZero() {
 		return false
@@ -183,8 +181,8 @@ func shorterRule(l snapshot, need, watched time.Duration, t Timing) bool {
 }
 
 // observed reports whether another contender has recorded an observation of the ping. The
-// observation must be at least two ping intervals old, by the server's clock and by the
-// clocks of both contenders.
+// observation must be at least two ping intervals old, by the server's clock and by the clocks of
+// both contenders.
 func observed(l snapshot, trip time.Duration, t Timing) bool {
 	s := l.Ping.Sight
 	if s.By == "" || s.Seq != l.Ping.Seq || s.At.Sub(s.Local).Abs() > t.Takeover/30+trip/2 {

@@ -7,10 +7,9 @@ const (
 	minute = time.Minute
 )
 
-// Scenes returns the small schedules for the exhaustive tests. In some schedules, two
-// contenders poll a lock. In the others, three contenders wait in the queue. All clocks run
-// at the same rate, so many events are simultaneous. The intervals are long, so a takeover
-// takes few commands.
+// Scenes returns the small schedules for the exhaustive tests. In some schedules, two contenders
+// poll a lock. In the others, three contenders wait in the queue. All clocks run at the same rate,
+// so many events are simultaneous. The intervals are long, so a takeover takes few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
 	wait := lockFor("a", time.Hour, 20*sec)
@@ -40,8 +39,7 @@ func smallSchedule(name string, length time.Duration, users ...func(*User)) Sche
 	return s
 }
 
-// holdFor returns a user that polls a lock, works under it for the duration d, and
-// releases it.
+// holdFor returns a user that polls a lock, works under it for the duration d, and releases it.
 func holdFor(name string, d time.Duration) func(*User) {
 	return func(u *User) {
 		if h := u.Poll(name, time.Hour); h != nil {

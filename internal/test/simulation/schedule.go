@@ -24,8 +24,8 @@ const (
 	PauseBefore  Kind = "pause before"  // the process stops for D before the command is sent
 )
 
-// These faults strike at a time, or just after a command was sent. D is the duration in
-// the field Fault.For. The process is the one in Fault.Process.
+// These faults strike at a time, or just after a command was sent. D is the duration in the field
+// Fault.For. The process is the one in Fault.Process.
 const (
 	Crash       Kind = "crash"        // the process dies
 	Restart     Kind = "restart"      // a new process starts in the place of a dead one
@@ -58,9 +58,9 @@ func (k Kind) ofProcess() bool {
 	return k != StepServer && k != Elect && k != RemoveFree
 }
 
-// A Fault strikes once, either at the time At or at a command. It strikes a command if its
-// kind needs a command, or if Call or Op is set. The command is a command of the first
-// process in its place:
+// A Fault strikes once, either at the time At or at a command. It strikes a command if its kind
+// needs a command, or if Call or Op is set. The command is a command of the first process in its
+// place:
 //   - the command with the number Call, if Call is set
 //   - the first command of kind Op at or after At, if Op is set
 //   - the first command at or after At, if neither is set
@@ -111,9 +111,8 @@ type Process struct {
 	Offset time.Duration
 	// Start is the time at which the process starts.
 	Start time.Duration
-	// Every makes the process a job if it is not 0. A job closes when its users have returned.
-	// A new process starts at Start plus each multiple of Every, if the previous process has
-	// ended.
+	// Every makes the process a job if it is not 0. A job closes when its users have returned. A new
+	// process starts at Start plus each multiple of Every, if the previous process has ended.
 	Every time.Duration
 	// Users are the functions that use locks. Each runs in its own goroutine.
 	Users []func(*User)
@@ -122,9 +121,9 @@ type Process struct {
 // A Schedule describes a run completely.
 type Schedule struct {
 	Name string
-	// Seed determines the order of simultaneous events, the jitter, the latency and the users'
-	// random numbers. With 0 there is neither jitter nor latency, and the process with the lowest
-	// index acts first.
+	// Seed determines the order of simultaneous events, the jitter, the latency and the users' random
+	// numbers. With 0 there is neither jitter nor latency, and the process with the lowest index acts
+	// first.
 	Seed      uint64
 	Timing    Timing
 	Processes []Process
@@ -133,18 +132,17 @@ type Schedule struct {
 	Length time.Duration
 	// Quiet is the duration of the run after Length. Then all processes close.
 	Quiet time.Duration
-	// Streams lets waiters learn of their grants by streams of notices. If it is false,
-	// they poll.
+	// Streams lets waiters learn of their grants by streams of notices. If it is false, they poll.
 	Streams bool
-	// Foreign lists the locks that a foreign manager uses. If the list is empty, no foreign
-	// manager runs.
+	// Foreign lists the locks that a foreign manager uses. If the list is empty, no foreign manager
+	// runs.
 	Foreign []string
-	// World prepares the test of a package built on the lock. If World is not nil, Run
-	// calls it at the start.
+	// World prepares the test of a package built on the lock. If World is not nil, Run calls it at the
+	// start.
 	World func(*Outside)
-	// Turn and Pick change the order of simultaneous events if Seed is 0. Turn is the index of
-	// a choice in Result.Options. Pick is the index of the chosen process among the processes
-	// that have an event at that instant.
+	// Turn and Pick change the order of simultaneous events if Seed is 0. Turn is the index of a
+	// choice in Result.Options. Pick is the index of the chosen process among the processes that have
+	// an event at that instant.
 	Turn, Pick int
 	// Trace makes Run record the timeline.
 	Trace bool

@@ -40,11 +40,11 @@ type Result struct {
 	Violations []Violation
 	Timeline   []string
 	Stats      Stats
-	// CallsOf contains the number of commands of the first process in each place. The places
-	// are in the order in which their first processes started.
+	// CallsOf contains the number of commands of the first process in each place. The places are in
+	// the order in which their first processes started.
 	CallsOf []int
-	// Options contains an element for each choice between processes that have events at the
-	// same instant. The element is the number of these processes.
+	// Options contains an element for each choice between processes that have events at the same
+	// instant. The element is the number of these processes.
 	Options []int
 }
 
@@ -98,8 +98,7 @@ func play(in *virtual.World, s Schedule) Result {
 // closeLimit is the time within which all processes must close after the quiet time.
 const closeLimit = 5 * time.Minute
 
-// finish closes all processes and checks that no locks remain. Then it ends all
-// goroutines.
+// finish closes all processes and checks that no locks remain. Then it ends all goroutines.
 func (w *world) finish() {
 	if !w.faultsOver {
 		w.endFaults()
@@ -135,8 +134,8 @@ func (w *world) finish() {
 	w.Drain(w.step)
 }
 
-// step checks the rules and runs one event that is due. If no event is due, step waits
-// for the next event, at most until limit.
+// step checks the rules and runs one event that is due. If no event is due, step waits for the next
+// event, at most until limit.
 func (w *world) step(limit time.Duration) {
 	w.Step(limit, func() {
 		w.oracle.check()
@@ -193,9 +192,8 @@ func (w *world) endFaults() {
 	}
 }
 
-// choose returns the index of the next of several simultaneous events. The choice depends
-// on Seed. If Seed is 0, Turn and Pick select the process, and the events of a process
-// keep their order.
+// choose returns the index of the next of several simultaneous events. The choice depends on Seed.
+// If Seed is 0, Turn and Pick select the process, and the events of a process keep their order.
 func (w *world) choose(due []*virtual.Event) int {
 	heads := make([]int, 0, len(due))
 	for i, e := range due {
@@ -227,8 +225,8 @@ func (w *world) choose(due []*virtual.Event) int {
 	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
 }
 
-// chance returns a random number that depends only on the seed and the arguments. So the
-// rest of a run changes little when Shrink removes a fault.
+// chance returns a random number that depends only on the seed and the arguments. So the rest of a
+// run changes little when Shrink removes a fault.
 func (w *world) chance(what string, at time.Duration, n uint64) uint64 {
 	h := w.s.Seed*0x9e3779b97f4a7c15 + uint64(at)*0xbf58476d1ce4e5b9 + n*0x94d049bb133111eb
 	for _, c := range []byte(what) {

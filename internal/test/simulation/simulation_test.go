@@ -43,8 +43,8 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 		strings.Join(r.Timeline[max(0, len(r.Timeline)-400):], "\n"))
 }
 
-// Among twelve runs with the same seed, two have the same timeline. The timelines differ
-// only in the order of goroutines that become ready at one instant.
+// Among twelve runs with the same seed, two have the same timeline. The timelines differ only in
+// the order of goroutines that become ready at one instant.
 func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	t.Parallel()
 	const plays = 12

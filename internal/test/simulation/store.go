@@ -25,8 +25,8 @@ type store struct {
 
 type documentID struct{ collection, id string }
 
-// A version is a state of a document. The document has this state from the time at. The
-// field raw is nil if the document was deleted.
+// A version is a state of a document. The document has this state from the time at. The field raw
+// is nil if the document was deleted.
 type version struct {
 	at      time.Duration
 	raw     bson.Raw
@@ -61,8 +61,8 @@ func (s *store) document(collection, id string) bson.D {
 	return doc
 }
 
-// asOf returns a store with the documents of an old state. The server's clock of that
-// store shows the present time.
+// asOf returns a store with the documents of an old state. The server's clock of that store shows
+// the present time.
 func (s *store) asOf(old oldState) *memcatalog.Catalog {
 	then := memcatalog.New(memcatalog.Options{Now: s.w.ServerNow, Primary: old.primary})
 	for d, versions := range s.past {
@@ -93,9 +93,9 @@ func (s *store) ping(process string) (p catalog.Ping, ok bool) {
 	return p, bad == nil
 }
 
-// A parsed is a lock document and the lock in it. If the document is damaged, the lock
-// contains only the name. The store keeps the last parsed lock of each name, because most
-// documents are parsed several times before they change.
+// A parsed is a lock document and the lock in it. If the document is damaged, the lock contains
+// only the name. The store keeps the last parsed lock of each name, because most documents are
+// parsed several times before they change.
 type parsed struct {
 	raw  bson.Raw
 	lock catalog.Lock

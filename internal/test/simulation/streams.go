@@ -14,8 +14,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// A stream sends the grants of a process. Each notice of grants is an event. A late
-// notice delays the later ones. If the stream breaks, the notices in transit are lost.
+// A stream sends the grants of a process. Each notice of grants is an event. A late notice delays
+// the later ones. If the stream breaks, the notices in transit are lost.
 type stream struct {
 	p       *process
 	process string // process id in the grants
@@ -61,8 +61,7 @@ func (s *stream) Next(ctx context.Context) ([]catalog.Grant, error) {
 // Close implements [catalog.GrantStream].
 func (s *stream) Close(context.Context) { s.closed.Store(true) }
 
-// notify sends the grants in a changed lock document to the streams of the granted
-// processes.
+// notify sends the grants in a changed lock document to the streams of the granted processes.
 func (s *store) notify(name string, was, is bson.Raw) {
 	s.streams = slices.DeleteFunc(s.streams, func(st *stream) bool {
 		return st.broken || st.p.Dead || st.closed.Load()
@@ -81,8 +80,8 @@ func (s *store) notify(name string, was, is bson.Raw) {
 	}
 }
 
-// send sends a notice of grants. The faults of commands also strike notices. A fault that
-// loses a command breaks the stream.
+// send sends a notice of grants. The faults of commands also strike notices. A fault that loses a
+// command breaks the stream.
 func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	p := s.p
 	c := &call{p: p, op: fault.Notice, subject: name}
@@ -106,8 +105,7 @@ func (w *world) send(s *stream, name string, grants []catalog.Grant) {
 	})
 }
 
-// deliver schedules a delivery after the duration d. A delivery never overtakes an
-// earlier one.
+// deliver schedules a delivery after the duration d. A delivery never overtakes an earlier one.
 func (s *stream) deliver(d time.Duration, do func()) {
 	w := s.p.w
 	s.latest = max(s.latest, w.Now()+d)

@@ -19,8 +19,8 @@ func smallSchedule(t *testing.T, name string) simulation.Schedule {
 	return simulation.Schedule{}
 }
 
-// No rule is violated if the clock rates are within the bound. If a rate is far beyond
-// the bound, a rule is violated.
+// No rule is violated if the clock rates are within the bound. If a rate is far beyond the bound, a
+// rule is violated.
 func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	for _, of := range []struct {
 		process int
@@ -35,9 +35,8 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	}
 }
 
-// A waiter takes over from a dead process (I7), even if the ping interval equals the
-// longest gap that a watch allows between two reads. The waiter reads once per ping
-// interval, a little late.
+// A waiter takes over from a dead process (I7), even if the ping interval equals the longest gap
+// that a watch allows between two reads. The waiter reads once per ping interval, a little late.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A timeline lists the events of a run, one per line. It omits details that differ
-// between two runs of a schedule. Without Schedule.Trace it is empty.
+// A timeline lists the events of a run, one per line. It omits details that differ between two runs
+// of a schedule. Without Schedule.Trace it is empty.
 type timeline struct {
 	w *world
 
@@ -27,8 +27,8 @@ func (l *timeline) add(format string, args ...any) {
 	}
 }
 
-// addUser adds a line for a user's goroutine. These lines are sorted, because one event
-// may wake several users in any order.
+// addUser adds a line for a user's goroutine. These lines are sorted, because one event may wake
+// several users in any order.
 func (l *timeline) addUser(format string, args ...any) {
 	if l.w.s.Trace {
 		l.put(&l.userLines, format, args)

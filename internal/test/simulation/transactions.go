@@ -20,8 +20,8 @@ const (
 	opCommit fault.Op = "commit"
 )
 
-// retryPause is the pause before a blocked write is tried again, and the pause before a
-// transaction is repeated after a conflict.
+// retryPause is the pause before a blocked write is tried again, and the pause before a transaction
+// is repeated after a conflict.
 const retryPause = 10 * time.Millisecond
 
 // errTransient is the error of a transaction that was aborted and may run again.
@@ -50,9 +50,8 @@ func transactionOf(ctx context.Context) *transaction {
 	return in
 }
 
-// Transact implements [catalog.Transactions]. The first run of a transaction writes the
-// lock document after the work of the caller. Each later run writes the lock document
-// before that work.
+// Transact implements [catalog.Transactions]. The first run of a transaction writes the lock
+// document after the work of the caller. Each later run writes the lock document before that work.
 func (o *port) Transact(ctx context.Context, s catalog.Session,
 	run func(context.Context) error) error {
 	ran := false
@@ -76,8 +75,8 @@ func (o *port) Transact(ctx context.Context, s catalog.Session,
 	})
 }
 
-// submitIn sends a command of a transaction. If the command is refused or its outcome is
-// unknown, the error aborts the transaction.
+// submitIn sends a command of a transaction. If the command is refused or its outcome is unknown,
+// the error aborts the transaction.
 func (c *call) submitIn(ctx context.Context, in *transaction) error {
 	c.transaction = in
 	err := c.submit(ctx)
@@ -176,10 +175,9 @@ func (o *oracle) checkCommit(c *call) {
 	}
 }
 
-// InTransaction runs a transaction under a guard. The transaction works for d. If the
-// lock has a lease, the transaction renews the lease. If nested is set, the transaction
-// begins a second transaction, which must fail immediately. The call must return within
-// limit.
+// InTransaction runs a transaction under a guard. The transaction works for d. If the lock has a
+// lease, the transaction renews the lease. If nested is set, the transaction begins a second
+// transaction, which must fail immediately. The call must return within limit.
 func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 	ctx, end := u.bounded(h.name, limit)
 	defer end()
@@ -221,8 +219,8 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 	u.p.w.log.addUser("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
-// bounded returns a context that ends after limit. It also returns a function to call
-// when the work is done. The oracle checks that this call is in time.
+// bounded returns a context that ends after limit. It also returns a function to call when the work
+// is done. The oracle checks that this call is in time.
 func (u *User) bounded(name string, limit time.Duration) (ctx context.Context, end func()) {
 	how := How{Wait: limit, Context: true}
 	a := u.attempt(name, how)

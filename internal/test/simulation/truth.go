@@ -12,8 +12,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// checkError checks the error of a failed attempt. A holder, limit or deadlock in the
-// error must have existed during the call.
+// checkError checks the error of a failed attempt. A holder, limit or deadlock in the error must
+// have existed during the call.
 func (o *oracle) checkError(r report) {
 	a := r.a
 	if r.p.lastOldRead >= a.since && r.p.lastOldRead > 0 {
@@ -53,8 +53,8 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 	return slices.ContainsFunc(a.holds, func(ts bson.ObjectID) bool { return has(l.Holders(), ts) })
 }
 
-// existed reports whether a lock had the given property during a call or in the two ping
-// intervals before. The process may have read the lock that early.
+// existed reports whether a lock had the given property during a call or in the two ping intervals
+// before. The process may have read the lock that early.
 func (o *oracle) existed(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	for _, v := range slices.Backward(o.w.store.past[documentID{catalog.LocksCollection, name}]) {
 		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
@@ -67,8 +67,8 @@ func (o *oracle) existed(a *attempt, name string, is func(catalog.Lock) bool) bo
 	return false
 }
 
-// withoutFaults reports whether the process and the world have been free of faults so
-// far. A foreign manager counts as a fault, and so does a package built on the lock.
+// withoutFaults reports whether the process and the world have been free of faults so far. A
+// foreign manager counts as a fault, and so does a package built on the lock.
 func (o *oracle) withoutFaults(p *process) bool {
 	return !o.faulty && o.lastFaultOf[p] == 0 && o.w.foreign == nil && o.w.s.World == nil
 }
@@ -101,8 +101,8 @@ func (o *oracle) checkNoFaultReported(r report) {
 	o.violated("truth", "%s fails to acquire %q without a fault: %v", r.p, r.a.name, r.err)
 }
 
-// checkRelease checks a Release that returned nil: the session held the lock until the
-// call of Release, and no longer holds it.
+// checkRelease checks a Release that returned nil: the session held the lock until the call of
+// Release, and no longer holds it.
 func (o *oracle) checkRelease(h *Held, called time.Duration) {
 	switch left, gone := o.left[h.session()]; {
 	case !gone:

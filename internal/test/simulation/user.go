@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A User is a goroutine that uses locks. It belongs to a process. Its methods return
-// early at the end of the run.
+// A User is a goroutine that uses locks. It belongs to a process. Its methods return early at the
+// end of the run.
 type User struct {
 	Chance *rand.Rand
 	p      *process
@@ -65,18 +65,18 @@ func (u *User) Sleep(d time.Duration) bool {
 type How struct {
 	// Wait is the longest wait in the queue. If it is 0, the user calls TryLock.
 	Wait time.Duration
-	// If Context is true, the end of a context limits the wait. Otherwise the option
-	// WaitAtMost limits it.
+	// If Context is true, the end of a context limits the wait. Otherwise the option WaitAtMost limits
+	// it.
 	Context bool
 	// Shared acquires the lock in shared mode.
 	Shared bool
 	// Lease is the lease of the lock. If it is 0, the lock has no lease.
 	Lease time.Duration
-	// Permits is the limit of a semaphore, of which the user acquires one permit. If it is
-	// 0, the lock is not a semaphore.
+	// Permits is the limit of a semaphore, of which the user acquires one permit. If it is 0, the lock
+	// is not a semaphore.
 	Permits int
-	// Under is a lock that the caller holds already, or nil. The call uses the context of
-	// the guard of that lock.
+	// Under is a lock that the caller holds already, or nil. The call uses the context of the guard of
+	// that lock.
 	Under *Held
 }
 
@@ -93,14 +93,13 @@ func (h How) mode() catalog.Mode {
 // Try calls TryLock. It returns nil on failure.
 func (u *User) Try(name string) *Held { return u.Acquire(name, How{}) }
 
-// Lock waits in the queue of a lock, at most for the duration wait. It returns nil on
-// failure.
+// Lock waits in the queue of a lock, at most for the duration wait. It returns nil on failure.
 func (u *User) Lock(name string, wait time.Duration) *Held {
 	return u.Acquire(name, How{Wait: wait})
 }
 
-// Poll calls Try with growing pauses, until a call succeeds or the duration wait has
-// passed. It returns nil on failure.
+// Poll calls Try with growing pauses, until a call succeeds or the duration wait has passed. It
+// returns nil on failure.
 func (u *User) Poll(name string, wait time.Duration) *Held {
 	t := u.p.w.s.Timing
 	pause, end := t.Poll, u.p.w.Now()+wait
@@ -226,8 +225,8 @@ func (u *User) LockAll(names []string, wait time.Duration) []*Held {
 	return held
 }
 
-// Do calls Manager.Do with a function that works for the duration d. The function returns
-// early if its context ends.
+// Do calls Manager.Do with a function that works for the duration d. The function returns early if
+// its context ends.
 func (u *User) Do(name string, how How, d time.Duration) {
 	a := u.attempt(name, how)
 	ctx, end := u.context(how, a)
@@ -248,8 +247,8 @@ func (u *User) Do(name string, how How, d time.Duration) {
 	u.p.w.oracle.released(h, err, called)
 }
 
-// Work waits for the duration d, and then returns true. It returns false early if the
-// guard is lost or the user must stop.
+// Work waits for the duration d, and then returns true. It returns false early if the guard is lost
+// or the user must stop.
 func (u *User) Work(h *Held, d time.Duration) bool {
 	const parts = 4
 	for range parts {

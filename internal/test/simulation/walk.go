@@ -89,8 +89,8 @@ func (u *User) rareCall(name string, names []string, how How) {
 // semaphore is the name of a lock with permits.
 const semaphore = "permits"
 
-// how returns random options for the acquisition of a lock. Two thirds of the calls wait
-// in the queue.
+// how returns random options for the acquisition of a lock. Two thirds of the calls wait in the
+// queue.
 func (u *User) how(name string) How {
 	var how How
 	switch u.Chance.IntN(6) {
@@ -175,8 +175,8 @@ type kinds struct {
 	foreign       bool // a foreign manager takes part
 }
 
-// always lists the kinds of fault that every walk may have. A kind that occurs twice is
-// twice as likely.
+// always lists the kinds of fault that every walk may have. A kind that occurs twice is twice as
+// likely.
 var always = []Kind{
 	DelayRequest, DelayRequest, DelayReply, DelayReply, Refuse, Drop, LoseReply, LoseReply,
 	ApplyLate, ApplyLate, ApplyLate, Duplicate, Duplicate, StaleRead, CrashBefore, PauseBefore,
@@ -212,8 +212,8 @@ func kindsOf(r *rand.Rand, s *Schedule) kinds {
 	} else {
 		k.kinds = append(k.kinds, Suspend)
 	}
-	// MongoDB's own lock manager decides only by the server's clock. So it takes part only
-	// if that clock does not step.
+	// MongoDB's own lock manager decides only by the server's clock. So it takes part only if that
+	// clock does not step.
 	k.foreign = !k.serverClock && r.IntN(2) == 0
 	return k
 }
@@ -228,8 +228,7 @@ var ops = []fault.Op{
 	opTouch, opCommit,
 }
 
-// fault returns a random fault. If the fault ends the process, fault also returns a
-// restart.
+// fault returns a random fault. If the fault ends the process, fault also returns a restart.
 func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	f := Fault{Kind: k.kinds[r.IntN(len(k.kinds))], Process: r.IntN(len(s.Processes)), At: at}
 	t := s.Timing.Takeover
@@ -259,8 +258,8 @@ func (k kinds) fault(r *rand.Rand, s Schedule, at time.Duration) []Fault {
 	faults := []Fault{f}
 	switch f.Kind {
 	case CrashBefore, Crash, Close:
-		// If the process is still alive at the time of the restart, the restart has no effect,
-		// even if the process dies later.
+		// If the process is still alive at the time of the restart, the restart has no effect, even if
+		// the process dies later.
 		back := at + time.Duration(r.Int64N(int64(2*t)))
 		faults = append(faults, Fault{Kind: Restart, Process: f.Process, At: back})
 	}

@@ -44,8 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	}
 }
 
-// ask checks that Ask counts a request only if the record has the given revision. A
-// request does not change the revision.
+// ask checks that Ask counts a request only if the record has the given revision. A request does
+// not change the revision.
 func ask(t *testing.T, s Store) {
 	assert.Is(t, s.Ask(t.Context(), "a", 1), singleton.ErrChanged)
 	change(t, s, singleton.Change{Name: "a", Fence: 1})
@@ -140,8 +140,8 @@ func changeMalformed(t *testing.T, s Store) {
 	}
 }
 
-// changeRace runs concurrent changes. If the changes name a revision, exactly one of them
-// succeeds. Otherwise all of them succeed.
+// changeRace runs concurrent changes. If the changes name a revision, exactly one of them succeeds.
+// Otherwise all of them succeed.
 func changeRace(t *testing.T, s Store) {
 	const n = 8
 	count := func(rev int64) (done int) {

@@ -57,8 +57,8 @@ func (a *agenda) next() (time.Duration, bool) {
 	return a.events[0].At, true
 }
 
-// take removes one event of the earliest instant and returns it. If several events have
-// this instant, choose selects one. The agenda must not be empty.
+// take removes one event of the earliest instant and returns it. If several events have this
+// instant, choose selects one. The agenda must not be empty.
 func (a *agenda) take(choose func([]*Event) int) *Event {
 	first := heap.Pop(&a.events).(*Event)
 	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {

@@ -11,13 +11,12 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A Clock is the clock of one process. It consists of a wall clock and a monotonic clock,
-// which run at the same fixed rate relative to true time. The wall clock can step or
-// stop. The monotonic clock stops while the process is suspended. The timers are events
-// of the agenda.
+// A Clock is the clock of one process. It consists of a wall clock and a monotonic clock, which run
+// at the same fixed rate relative to true time. The wall clock can step or stop. The monotonic
+// clock stops while the process is suspended. The timers are events of the agenda.
 type Clock struct {
-	// Chance returns a random number from 0 to 1, by which pauses vary. If it is nil, the
-	// number is always 0.5.
+	// Chance returns a random number from 0 to 1, by which pauses vary. If it is nil, the number is
+	// always 0.5.
 	Chance func() float64
 
 	p    *Process
@@ -93,16 +92,16 @@ func (c *Clock) suspend(on bool) {
 	}
 }
 
-// NewTimer returns a timer that runs by the monotonic clock. The timer fires only while
-// the process runs.
+// NewTimer returns a timer that runs by the monotonic clock. The timer fires only while the process
+// runs.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
 	t.Reset(d)
 	return t
 }
 
-// site returns the names and lines of the functions that create a timer. Simultaneous
-// timers are sorted by this text, because program counters differ between builds.
+// site returns the names and lines of the functions that create a timer. Simultaneous timers are
+// sorted by this text, because program counters differ between builds.
 func site() string {
 	var pcs [6]uintptr
 	n := runtime.Callers(3, pcs[:])
@@ -153,8 +152,8 @@ func (t *timer) Stop() {
 	}
 }
 
-// set adds the timer to the agenda. The timer fires when the clock of the process has
-// advanced by left.
+// set adds the timer to the agenda. The timer fires when the clock of the process has advanced by
+// left.
 func (t *timer) set(left time.Duration, round int) {
 	p, w := t.c.p, t.c.p.w
 	if t.c.rate != 1 {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// A Process is a simulated process. While it is dead or paused, its goroutines receive no
-// event. Only the event loop of the world accesses the fields of a Process.
+// A Process is a simulated process. While it is dead or paused, its goroutines receive no event.
+// Only the event loop of the world accesses the fields of a Process.
 type Process struct {
 	Index int
 	Clock *Clock
-	// Dead is true after the death of the process. Paused is the number of active pauses.
-	// Resumed is the time at which the last pause ended.
+	// Dead is true after the death of the process. Paused is the number of active pauses. Resumed is
+	// the time at which the last pause ended.
 	Dead    bool
 	Paused  int
 	Resumed time.Duration
@@ -40,8 +40,7 @@ func (p *Process) Go(do func()) {
 	}()
 }
 
-// Running returns the number of goroutines that Go has started and that have not
-// returned.
+// Running returns the number of goroutines that Go has started and that have not returned.
 func (p *Process) Running() int { return int(p.running.Load()) }
 
 // Buried reports whether Bury was called. It is safe for concurrent use.
@@ -51,9 +50,9 @@ func (p *Process) Buried() bool { return p.buried.Load() }
 // a context. Frozen is safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning calls the given function at once if the process runs. Otherwise the call
-// waits until the process runs again. If the process is dead, Bury makes the call, so
-// that the goroutines of the process can end.
+// WhenRunning calls the given function at once if the process runs. Otherwise the call waits until
+// the process runs again. If the process is dead, Bury makes the call, so that the goroutines of
+// the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
@@ -68,8 +67,8 @@ func (p *Process) Die() {
 	p.frozen.Store(true)
 }
 
-// Pause stops the process for d. If suspended is set, the monotonic clock of the process
-// stops, too. After the pause, the given function is called, unless the process has died.
+// Pause stops the process for d. If suspended is set, the monotonic clock of the process stops,
+// too. After the pause, the given function is called, unless the process has died.
 func (p *Process) Pause(d time.Duration, suspended bool, over func()) {
 	p.Paused++
 	p.frozen.Store(true)
@@ -110,8 +109,8 @@ func (p *Process) resume() {
 	}
 }
 
-// Bury makes the goroutines of the process end. It first calls the given function, which
-// must fail the pending commands of the process. Then it delivers all delayed events.
+// Bury makes the goroutines of the process end. It first calls the given function, which must fail
+// the pending commands of the process. Then it delivers all delayed events.
 func (p *Process) Bury(fail func()) {
 	p.buried.Store(true)
 	p.frozen.Store(false)

@@ -1,10 +1,10 @@
-// Package virtual runs simulated processes on one store in memory, in virtual time, with
-// clocks that may be wrong. A run is called a play.
+// Package virtual runs simulated processes on one store in memory, in virtual time, with clocks
+// that may be wrong. A run is called a play.
 //
-// A process acts only when one of its timers fires or one of its commands is answered.
-// Both are events. Events happen one at a time: the next event happens when all
-// goroutines are blocked again. Requests that goroutines make between two events are
-// sorted, so a play does not depend on Go's scheduler.
+// A process acts only when one of its timers fires or one of its commands is answered. Both are
+// events. Events happen one at a time: the next event happens when all goroutines are blocked
+// again. Requests that goroutines make between two events are sorted, so a play does not depend on
+// Go's scheduler.
 package virtual
 
 import (
@@ -24,8 +24,8 @@ import (
 type World struct {
 	// Server keeps the documents.
 	Server *memcatalog.Catalog
-	// Choose returns the index of the next of several simultaneous events. The events are
-	// in the order of their requests. If Choose is nil, the first of them is next.
+	// Choose returns the index of the next of several simultaneous events. The events are in the order
+	// of their requests. If Choose is nil, the first of them is next.
 	Choose func(due []*Event) int
 	// Primary is the number of the present primary. Each election raises it by 1.
 	Primary int
@@ -44,16 +44,16 @@ type World struct {
 	ahead  time.Duration // lead of the server's clock over true time
 }
 
-// A post is a function that a goroutine has passed to Post. The posts of one process are
-// called in the order of their keys.
+// A post is a function that a goroutine has passed to Post. The posts of one process are called in
+// the order of their keys.
 type post struct {
 	owner int
 	key   string
 	run   func()
 }
 
-// Play calls the given function in a new testing/synctest bubble, with a new world. True
-// time begins at epoch. A program that is not a test passes a zero testing.T.
+// Play calls the given function in a new testing/synctest bubble, with a new world. True time
+// begins at epoch. A program that is not a test passes a zero testing.T.
 func Play(t *testing.T, epoch time.Time, play func(*World)) {
 	synctest.Test(t, func(*testing.T) {
 		w := &World{base: clock.System(), epoch: epoch, wake: make(chan struct{}, 1)}
@@ -83,8 +83,8 @@ func (w *World) StepServer(d time.Duration) {
 	w.ahead += d
 }
 
-// Elect makes another server primary. The clock of the new primary is ahead of the clock
-// of the previous primary by the given duration.
+// Elect makes another server primary. The clock of the new primary is ahead of the clock of the
+// previous primary by the given duration.
 func (w *World) Elect(by time.Duration) {
 	w.Primary++
 	w.Server.SetPrimary(w.PrimaryName())
@@ -105,8 +105,8 @@ func (w *World) At(at time.Duration, owner int, run func()) {
 // After schedules an event of the world. The event happens after the duration d.
 func (w *World) After(d time.Duration, run func()) { w.At(w.Now()+d, -1, run) }
 
-// Post schedules a call before the next event. Such calls are made in the order of their
-// owners, then of their keys. Post is safe for concurrent use.
+// Post schedules a call before the next event. Such calls are made in the order of their owners,
+// then of their keys. Post is safe for concurrent use.
 func (w *World) Post(owner int, key string, run func()) {
 	w.mu.Lock()
 	w.posts = append(w.posts, post{owner, key, run})
@@ -122,9 +122,9 @@ func (w *World) Poke() {
 	}
 }
 
-// Step waits until all goroutines are blocked, calls the posted functions, and then the
-// given function. If an event is due, Step runs it and returns true. Otherwise Step waits
-// until the next event, at most until limit or until a new request, and returns false.
+// Step waits until all goroutines are blocked, calls the posted functions, and then the given
+// function. If an event is due, Step runs it and returns true. Otherwise Step waits until the next
+// event, at most until limit or until a new request, and returns false.
 func (w *World) Step(limit time.Duration, look func()) bool {
 	synctest.Wait()
 	select {
@@ -169,8 +169,8 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	return false
 }
 
-// enterTimers adds the new timers to the agenda, in an order that is independent of Go's
-// scheduler. The caller holds mu.
+// enterTimers adds the new timers to the agenda, in an order that is independent of Go's scheduler.
+// The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
 		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))
@@ -181,8 +181,8 @@ func (w *World) enterTimers() {
 	w.timers = w.timers[:0]
 }
 
-// Drain repeats the given step until all goroutines of the processes have returned. All
-// processes must be buried. Drain panics after 1000 hours of virtual time.
+// Drain repeats the given step until all goroutines of the processes have returned. All processes
+// must be buried. Drain panics after 1000 hours of virtual time.
 func (w *World) Drain(step func(limit time.Duration)) {
 	for limit := w.Now() + 1000*time.Hour; w.running() > 0; step(w.Now() + time.Hour) {
 		if w.Now() > limit {

@@ -13,8 +13,8 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// ask runs two goroutines in each of two processes, and returns the resulting events in
-// order. If turned is set, the goroutines of the second process start first.
+// ask runs two goroutines in each of two processes, and returns the resulting events in order. If
+// turned is set, the goroutines of the second process start first.
 func ask(t *testing.T, turned bool) (happened []string) {
 	virtual.Play(t, epoch, func(w *virtual.World) {
 		processes := []*virtual.Process{w.NewProcess(0, 1), w.NewProcess(1, 1)}

@@ -1,15 +1,15 @@
-// Package balancer implements one balancer process of the demo. The process works in rounds,
-// like the balancer of mongos. Package cluster chooses the chunks to move. Package balancer
-// moves them in the metadata of the cluster.
+// Package balancer implements one balancer process of the demo. The process works in rounds, like
+// the balancer of mongos. Package cluster chooses the chunks to move. Package balancer moves them
+// in the metadata of the cluster.
 //
-// Package singleton starts the rounds at the times that the collection distlock_settings
-// allows. A balancer runs a round while it holds the lock. It records the start of the
-// round, reads the cluster, and moves at most one chunk of each collection. After each
-// round, the lock goes to the first balancer in the queue.
+// Package singleton starts the rounds at the times that the collection distlock_settings allows. A
+// balancer runs a round while it holds the lock. It records the start of the round, reads the
+// cluster, and moves at most one chunk of each collection. After each round, the lock goes to the
+// first balancer in the queue.
 //
-// Before each move, the balancer checks that it still holds the lock. The update of the move
-// also compares fences in its filter. A process that lost the lock therefore cannot undo a
-// move of a later holder.
+// Before each move, the balancer checks that it still holds the lock. The update of the move also
+// compares fences in its filter. A process that lost the lock therefore cannot undo a move of a
+// later holder.
 package balancer
 
 import (
@@ -31,8 +31,8 @@ import (
 	"mongodlm/singleton"
 )
 
-// LockName is the name of the balancer lock in mongos. LockWhy is the reason that mongos
-// stores in the lock document.
+// LockName is the name of the balancer lock in mongos. LockWhy is the reason that mongos stores in
+// the lock document.
 const (
 	LockName = "balancer"
 	LockWhy  = "doing balance round"
@@ -53,8 +53,7 @@ const (
 	Failed   Kind = "failed"   // a round or a probe failed; Text is the error
 )
 
-// An Event is a message from a balancer to its parent process. It is sent as one line of
-// JSON.
+// An Event is a message from a balancer to its parent process. It is sent as one line of JSON.
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Number  int           `json:"number"`
@@ -86,8 +85,8 @@ type Balancer struct {
 	probes  sync.WaitGroup
 }
 
-// New returns the balancer with the given number. The balancer writes its events to out,
-// one JSON object per line.
+// New returns the balancer with the given number. The balancer writes its events to out, one JSON
+// object per line.
 func New(number int, store *Store, out io.Writer) *Balancer {
 	return &Balancer{number: number, store: store, events: json.NewEncoder(out)}
 }
@@ -109,10 +108,10 @@ func (b *Balancer) Observe(e distlock.Event) {
 	}
 }
 
-// Run runs the rounds of the balancer until ctx ends, and then closes manager. The balancers
-// of a cluster take turns. If a round fails, Run writes an event with the error and
-// continues. The configuration of manager must name the balancer as an Observer. The
-// documents in settings determine the times at which rounds run.
+// Run runs the rounds of the balancer until ctx ends, and then closes manager. The balancers of a
+// cluster take turns. If a round fails, Run writes an event with the error and continues. The
+// configuration of manager must name the balancer as an Observer. The documents in settings
+// determine the times at which rounds run.
 func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager,
 	settings singleton.Store) error {
 	b.manager = manager
@@ -191,9 +190,9 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 	return nil
 }
 
-// probe imitates a careless program that continues its work after it lost the lock. It
-// writes with the old fence to a chunk that a newer holder has moved. The write's filter
-// must match no document.
+// probe imitates a careless program that continues its work after it lost the lock. It writes with
+// the old fence to a chunk that a newer holder has moved. The write's filter must match no
+// document.
 func (b *Balancer) probe(process string, fence int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 // ErrNotEmpty is returned by Load if the database already has a cluster.
 var ErrNotEmpty = errors.New("balancer: the database already has a cluster")
 
-// ErrStale is returned by Move if the chunk has left the source shard, or has a higher
-// fence than the move.
+// ErrStale is returned by Move if the chunk has left the source shard, or has a higher fence than
+// the move.
 var ErrStale = errors.New("balancer: stale write")
 
 // Store reads and writes the metadata of one cluster in one database. It is safe for concurrent
@@ -27,9 +27,9 @@ type Store struct {
 	prefix string
 }
 
-// NewStore returns the Store of a database. If configServer is true, the Store adds the
-// prefix "demo_" to the names of its collections. The config server stores its own metadata
-// under the names without the prefix, and this metadata must not change.
+// NewStore returns the Store of a database. If configServer is true, the Store adds the prefix
+// "demo_" to the names of its collections. The config server stores its own metadata under the
+// names without the prefix, and this metadata must not change.
 func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 	majority := options.Database().SetWriteConcern(writeconcern.Majority())
 	s := &Store{db: client.Database(database, majority)}
@@ -41,8 +41,8 @@ func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 
 func (s *Store) rows(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
 
-// Load writes a cluster into an empty database. If the database already has a cluster,
-// Load changes nothing and returns ErrNotEmpty.
+// Load writes a cluster into an empty database. If the database already has a cluster, Load changes
+// nothing and returns ErrNotEmpty.
 func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 	parts := map[string]any{cluster.ShardsCollection: c.Shards,
 		cluster.CollectionsCollection: c.Collections, cluster.ChunksCollection: c.Chunks}
@@ -90,15 +90,14 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("balancer: %s: %w", what, err)
 }
 
-// tickID is the _id of the document that Tick updates. The document is in the collection
-// of rounds.
+// tickID is the _id of the document that Tick updates. The document is in the collection of rounds.
 const tickID = "tick"
 
 var after = options.FindOneAndUpdate().SetReturnDocument(options.After)
 
-// stampOf returns an operand of $currentDate that makes the server write a new Timestamp
-// into the given field. The new Timestamp is larger than all earlier Timestamps. If the
-// embedded config server restarts within one second, it does not guarantee this order.
+// stampOf returns an operand of $currentDate that makes the server write a new Timestamp into the
+// given field. The new Timestamp is larger than all earlier Timestamps. If the embedded config
+// server restarts within one second, it does not guarantee this order.
 func stampOf(field string) bson.M { return bson.M{field: bson.M{"$type": "timestamp"}} }
 
 // Tick writes a new Timestamp of the server into the collection of rounds, and returns the
@@ -118,14 +117,13 @@ func (s *Store) Save(ctx context.Context, r cluster.Round) error {
 	return wrap("record the round", err)
 }
 
-// Move moves one chunk and returns the server's Timestamp of the move. If the chunk has left
-// the shard m.From, or if a holder with a higher fence has moved the chunk, Move returns
-// ErrStale.
+// Move moves one chunk and returns the server's Timestamp of the move. If the chunk has left the
+// shard m.From, or if a holder with a higher fence has moved the chunk, Move returns ErrStale.
 //
-// The fence protects only the chunks that a later holder has moved. The fence does not stop
-// a process that lost the lock from moving another chunk. The deadline of the lock stops the
-// process. Package referee reports such a move, because its Timestamp is later than the
-// start of a round with a higher fence.
+// The fence protects only the chunks that a later holder has moved. The fence does not stop a
+// process that lost the lock from moving another chunk. The deadline of the lock stops the process.
+// Package referee reports such a move, because its Timestamp is later than the start of a round
+// with a higher fence.
 func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	version bson.Timestamp) (bson.Timestamp, error) {
 	var moved struct {
@@ -148,8 +146,7 @@ func (s *Store) Record(ctx context.Context, c cluster.Change) error {
 	return wrap("write the changelog", err)
 }
 
-// History returns the records of all rounds, and the changelog entries of all moves of the
-// demo.
+// History returns the records of all rounds, and the changelog entries of all moves of the demo.
 func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change, error) {
 	var rounds []cluster.Round
 	var changes []cluster.Change

@@ -32,8 +32,8 @@ func open(t *testing.T) *mongo.Client {
 	return client
 }
 
-// A process that lost the lock cannot undo a later holder's move of a chunk. History returns
-// only the records that balancers of the demo wrote.
+// A process that lost the lock cannot undo a later holder's move of a chunk. History returns only
+// the records that balancers of the demo wrote.
 func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	t.Parallel()
 	client := open(t)

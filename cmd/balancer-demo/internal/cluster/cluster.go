@@ -1,10 +1,10 @@
-// Package cluster parses the metadata of a sharded cluster and chooses the chunks that a
-// balancer moves. The metadata are the documents of config.shards, config.collections and
-// config.chunks. The package uses no clock and no server.
+// Package cluster parses the metadata of a sharded cluster and chooses the chunks that a balancer
+// moves. The metadata are the documents of config.shards, config.collections and config.chunks. The
+// package uses no clock and no server.
 //
-// The package follows the policy of mongos 2.4 to 3.2: see [Candidates]. It ignores zones,
-// the sizes of chunks and the sizes of shards. A move only changes the metadata of one chunk
-// and copies no documents. Load drops the fields that the policy does not use.
+// The package follows the policy of mongos 2.4 to 3.2: see [Candidates]. It ignores zones, the
+// sizes of chunks and the sizes of shards. A move only changes the metadata of one chunk and copies
+// no documents. Load drops the fields that the policy does not use.
 package cluster
 
 import (
@@ -53,16 +53,16 @@ type Chunk struct {
 	Min   Text          `bson:"min"`            // inclusive
 	Max   Text          `bson:"max"`            // exclusive
 	Shard string        `bson:"shard"`
-	// Lastmod is the version of the chunk. Field T counts the migrations, and field I counts
-	// the splits.
+	// Lastmod is the version of the chunk. Field T counts the migrations, and field I counts the
+	// splits.
 	Lastmod bson.Timestamp `bson:"lastmod"`
 	Jumbo   bool           `bson:"jumbo,omitempty"`
 	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0
 }
 
-// A Text is a document in canonical extended JSON. The demo stores a Text as a string,
-// because the embedded config server cannot store MinKey or field names with dots. A Text
-// can be decoded from a string or from a document.
+// A Text is a document in canonical extended JSON. The demo stores a Text as a string, because the
+// embedded config server cannot store MinKey or field names with dots. A Text can be decoded from a
+// string or from a document.
 type Text string
 
 // UnmarshalBSONValue implements [bson.ValueUnmarshaler].
@@ -75,8 +75,8 @@ func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
 	return nil
 }
 
-// Name returns the _id of the chunk for display. A string is returned unchanged, and any
-// other value as extended JSON. Two chunks of a cluster have different names.
+// Name returns the _id of the chunk for display. A string is returned unchanged, and any other
+// value as extended JSON. Two chunks of a cluster have different names.
 func (c Chunk) Name() string { return text(c.ID) }
 
 func text(v bson.RawValue) string {

@@ -24,8 +24,8 @@ type onShard struct {
 	jumbo  bool
 }
 
-// metadata builds a valid cluster. The keys of the map shards are the ids of the shards. A
-// value contains further fields of the shard's document.
+// metadata builds a valid cluster. The keys of the map shards are the ids of the shards. A value
+// contains further fields of the shard's document.
 func metadata(t *testing.T, shards map[string]string, layouts ...layout) cluster.Cluster {
 	t.Helper()
 	var text strings.Builder

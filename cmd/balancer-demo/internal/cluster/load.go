@@ -18,21 +18,20 @@ import (
 //go:embed sample/cluster.json
 var sample []byte
 
-// Sample returns a small cluster that is not balanced. It has five shards, and one of them
-// is draining. It has eight collections. One is dropped, and another has the setting
-// noBalance. Four fifths of the 612 chunks are on one shard. The policy needs 70 rounds to
-// balance the cluster.
+// Sample returns a small cluster that is not balanced. It has five shards, and one of them is
+// draining. It has eight collections. One is dropped, and another has the setting noBalance. Four
+// fifths of the 612 chunks are on one shard. The policy needs 70 rounds to balance the cluster.
 func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewReader(sample)) }
 
 // Load reads the metadata of a cluster from the output of mongoexport for config.shards,
-// config.collections and config.chunks. The three outputs may follow each other in any
-// order. Load reads extended JSON, with or without the option --jsonArray of mongoexport.
+// config.collections and config.chunks. The three outputs may follow each other in any order. Load
+// reads extended JSON, with or without the option --jsonArray of mongoexport.
 //
 // Load recognizes a document by its fields. A document with min, max and shard is a chunk. A
 // document with host is a shard. A document with key or dropped is a collection.
 //
-// Each error contains name. If a document cannot be read, the error also contains the number
-// of the document, counted from 1.
+// Each error contains name. If a document cannot be read, the error also contains the number of the
+// document, counted from 1.
 func Load(name string, source io.Reader) (Cluster, error) {
 	name = catalog.Printable(name, 200)
 	var c Cluster

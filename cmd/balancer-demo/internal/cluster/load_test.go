@@ -88,8 +88,8 @@ func TestLoad_BadText_SaysWhereAndWhatToDo(t *testing.T) {
 	}
 }
 
-// FuzzLoad: Load does not panic for any input. Candidates does not panic for a cluster that
-// Load returned.
+// FuzzLoad: Load does not panic for any input. Candidates does not panic for a cluster that Load
+// returned.
 func FuzzLoad(f *testing.F) {
 	f.Add(shardLine + "\n" + collectionLine + "\n" + chunkLine)
 	f.Add("[" + shardLine + "," + collectionLine + "]")
@@ -102,8 +102,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// A cluster does not change when it is encoded to BSON and decoded again, although bounds
-// and keys become strings.
+// A cluster does not change when it is encoded to BSON and decoded again, although bounds and keys
+// become strings.
 func TestSample_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	want := assert.Value(cluster.Sample())(t)

@@ -8,10 +8,10 @@ type Migration struct {
 	From, To string
 }
 
-// NextVersion returns the version that the next moved chunk of a collection gets. Field T is
-// one more than the highest T of the collection's chunks, and field I is 0. In addition,
-// mongos raised the version of a chunk that stayed on the source shard. The demo does not,
-// because it has no routers.
+// NextVersion returns the version that the next moved chunk of a collection gets. Field T is one
+// more than the highest T of the collection's chunks, and field I is 0. In addition, mongos raised
+// the version of a chunk that stayed on the source shard. The demo does not, because it has no
+// routers.
 func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	var highest uint32
 	for _, chunk := range c.Chunks {
@@ -22,10 +22,10 @@ func (c Cluster) NextVersion(ns string) bson.Timestamp {
 	return bson.Timestamp{T: highest + 1}
 }
 
-// Threshold returns the least imbalance at which a chunk of a collection moves. The
-// imbalance is the number of chunks on the most loaded shard minus the number on the least
-// loaded shard. Threshold returns 2 for a collection of fewer than 20 chunks, 4 for fewer
-// than 80, and 8 otherwise.
+// Threshold returns the least imbalance at which a chunk of a collection moves. The imbalance is
+// the number of chunks on the most loaded shard minus the number on the least loaded shard.
+// Threshold returns 2 for a collection of fewer than 20 chunks, 4 for fewer than 80, and 8
+// otherwise.
 func Threshold(chunks int) int {
 	switch {
 	case chunks < 20:
@@ -36,21 +36,21 @@ func Threshold(chunks int) int {
 	return 8
 }
 
-// Candidates returns the moves of one round, at most one for each collection. The moves
-// are in the order of the collections' names. If there is no move, the policy cannot
-// balance the cluster any further.
+// Candidates returns the moves of one round, at most one for each collection. The moves are in the
+// order of the collections' names. If there is no move, the policy cannot balance the cluster any
+// further.
 //
-// A chunk moves to the least loaded shard that is not draining. The chunk comes from a
-// draining shard, if one has a chunk that can move. Otherwise it comes from the most
-// loaded shard, and the loads of the two shards must differ by at least Threshold. The
-// load of a shard is its number of chunks of the collection. If several shards qualify,
-// Candidates takes the shard with the lowest id.
+// A chunk moves to the least loaded shard that is not draining. The chunk comes from a draining
+// shard, if one has a chunk that can move. Otherwise it comes from the most loaded shard, and the
+// loads of the two shards must differ by at least Threshold. The load of a shard is its number of
+// chunks of the collection. If several shards qualify, Candidates takes the shard with the lowest
+// id.
 //
-// The chunk with the lowest _id moves. A jumbo chunk never moves. Candidates ignores
-// dropped collections and collections with noBalance.
+// The chunk with the lowest _id moves. A jumbo chunk never moves. Candidates ignores dropped
+// collections and collections with noBalance.
 //
-// This policy is the balancer policy of mongos 2.4 to 3.2, as the manual describes it,
-// with three differences:
+// This policy is the balancer policy of mongos 2.4 to 3.2, as the manual describes it, with three
+// differences:
 //   - mongos moved the chunk with the lowest min.
 //   - mongos lowered the threshold to 2 after a round with a move. Candidates does not,
 //     because another process may run the next round and does not know of the move.

@@ -10,13 +10,12 @@ import (
 // Done is the Outcome of a completed round. The process held the lock from Entered to Left.
 const Done = "done"
 
-// A Round is the record of one round of a balancer. Entered and Left are Timestamps of the
-// server.
+// A Round is the record of one round of a balancer. Entered and Left are Timestamps of the server.
 //
-// Package referee assumes that the process held the lock at both times. A process therefore
-// gets a Timestamp first, and then checks that it still holds the lock. In the reverse
-// order, the process could lose the lock between the check and the Timestamp, and package
-// referee would report a false violation.
+// Package referee assumes that the process held the lock at both times. A process therefore gets a
+// Timestamp first, and then checks that it still holds the lock. In the reverse order, the process
+// could lose the lock between the check and the Timestamp, and package referee would report a false
+// violation.
 type Round struct {
 	ID      string         `bson:"_id"` // see NewRound
 	Process string         `bson:"process"`
@@ -27,8 +26,8 @@ type Round struct {
 	Moves   int64          `bson:"moves"`
 }
 
-// NewRound returns a round that starts at the given time of the server's clock. Its ID is
-// unique, because a process runs one round per fence.
+// NewRound returns a round that starts at the given time of the server's clock. Its ID is unique,
+// because a process runs one round per fence.
 func NewRound(process string, fence int64, at bson.Timestamp) Round {
 	return Round{ID: fmt.Sprintf("%s/%d", process, fence), Process: process, Fence: fence, Entered: at}
 }
@@ -48,8 +47,8 @@ type Change struct {
 	Details    `bson:"details"`
 }
 
-// Details describes a move. The entries of mongos do not have the fields Chunk, Process,
-// Fence and MovedAt.
+// Details describes a move. The entries of mongos do not have the fields Chunk, Process, Fence and
+// MovedAt.
 type Details struct {
 	Min     Text           `bson:"min"`
 	Max     Text           `bson:"max"`
@@ -61,8 +60,8 @@ type Details struct {
 	MovedAt bson.Timestamp `bson:"movedAt"` // the server's stamp in the chunk
 }
 
-// Changed returns the changelog entry for the move m in round r. The parameter at is the
-// server's Timestamp of the move, and now is the local time.
+// Changed returns the changelog entry for the move m in round r. The parameter at is the server's
+// Timestamp of the move, and now is the local time.
 func (m Migration) Changed(r Round, at bson.Timestamp, host string, pid int, now time.Time) Change {
 	server := fmt.Sprintf("%s:%d", host, pid)
 	return Change{

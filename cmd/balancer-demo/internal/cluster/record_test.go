@@ -14,8 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantDocument compares a document with relaxed extended JSON. The order of fields does not
-// matter.
+// wantDocument compares a document with relaxed extended JSON. The order of fields does not matter.
 func wantDocument(t *testing.T, doc any, want string) {
 	t.Helper()
 	var got, wanted any
@@ -27,8 +26,7 @@ func wantDocument(t *testing.T, doc any, want string) {
 	}
 }
 
-// The records have the fields that package referee and the readers of config.changelog
-// expect.
+// The records have the fields that package referee and the readers of config.changelog expect.
 func TestRecords_AsInTheDatabase(t *testing.T) {
 	t.Parallel()
 	round := cluster.NewRound("p", 42, bson.Timestamp{T: 5, I: 1})

@@ -8,9 +8,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The policy balances the sample in 70 rounds and loses no chunk. At the end the draining
-// shard is empty. For each collection, the chunk counts of the other shards differ by less
-// than the threshold.
+// The policy balances the sample in 70 rounds and loses no chunk. At the end the draining shard is
+// empty. For each collection, the chunk counts of the other shards differ by less than the
+// threshold.
 func TestSample_PolicyUntilBalanced_EndsBelowTheThresholds(t *testing.T) {
 	t.Parallel()
 	c := assert.Value(cluster.Sample())(t)

@@ -1,6 +1,6 @@
-// Package referee checks the records of a finished run. It reports balancers that worked at
-// the same time, writes of a stale holder, and lost chunks. The package does not use the
-// lock. It relies on the Timestamps that the server wrote into the records.
+// Package referee checks the records of a finished run. It reports balancers that worked at the
+// same time, writes of a stale holder, and lost chunks. The package does not use the lock. It
+// relies on the Timestamps that the server wrote into the records.
 package referee
 
 import (
@@ -35,8 +35,7 @@ type Violation struct {
 	Subject, Evidence string // the subject is a process or a chunk
 }
 
-// A History is the input of Judge: the chunks before and after a run, and the run's
-// records.
+// A History is the input of Judge: the chunks before and after a run, and the run's records.
 type History struct {
 	Before, After []cluster.Chunk
 	Rounds        []cluster.Round
@@ -46,9 +45,9 @@ type History struct {
 // Judge returns every violation in a history. It sorts copies of the records by the server's
 // Timestamps, so their order in h does not matter.
 //
-// A round with the Outcome Done lasts from Entered to Left. The end of any other round is
-// unknown. Judge assumes that such a round ends when a round with a higher fence starts. A
-// later move with the lower fence is a StaleWrite.
+// A round with the Outcome Done lasts from Entered to Left. The end of any other round is unknown.
+// Judge assumes that such a round ends when a round with a higher fence starts. A later move with
+// the lower fence is a StaleWrite.
 func Judge(h History) []Violation {
 	h.Rounds, h.Changes = slices.Clone(h.Rounds), slices.Clone(h.Changes)
 	slices.SortFunc(h.Rounds, func(a, b cluster.Round) int {
@@ -75,8 +74,7 @@ func (j *judge) report(kind Breach, subject, format string, args ...any) {
 	j.found = append(j.found, Violation{kind, subject, fmt.Sprintf(format, args...)})
 }
 
-// rounds reports overlapping rounds, and each round whose fence is not above all earlier
-// fences.
+// rounds reports overlapping rounds, and each round whose fence is not above all earlier fences.
 func (j *judge) rounds() {
 	var open, highest cluster.Round // the earlier rounds with the latest end and the highest fence
 	for _, r := range j.Rounds {
@@ -132,8 +130,7 @@ func (j *judge) moves() {
 	}
 }
 
-// chunks compares the chunks after the run with the chunks before it, and with the
-// changelog.
+// chunks compares the chunks after the run with the chunks before it, and with the changelog.
 func (j *judge) chunks() {
 	was, seen, last := map[string]cluster.Chunk{}, map[string]bool{}, map[string]cluster.Change{}
 	for _, chunk := range j.Before {
@@ -168,9 +165,9 @@ func (j *judge) chunks() {
 	}
 }
 
-// place compares the shard and the fence of a chunk with the last changelog entry of the
-// chunk. If a process dies between a move and its changelog entry, the chunk has the
-// fence of an unfinished round. This is not a violation.
+// place compares the shard and the fence of a chunk with the last changelog entry of the chunk. If
+// a process dies between a move and its changelog entry, the chunk has the fence of an unfinished
+// round. This is not a violation.
 func (j *judge) place(name string, chunk, logged cluster.Chunk) {
 	died := func(r cluster.Round) bool { return r.Fence == chunk.Fence && r.Outcome != cluster.Done }
 	switch {

@@ -37,9 +37,8 @@ func chunk(n int) cluster.Chunk {
 		Min: cluster.Text(fmt.Sprint(n)), Max: cluster.Text(fmt.Sprint(n + 1)), Lastmod: stamp(n)}
 }
 
-// clean returns a history without a violation. It contains rounds of several processes, a
-// process that died before it logged its move, and a paused holder that detected the loss of
-// its lock.
+// clean returns a history without a violation. It contains rounds of several processes, a process
+// that died before it logged its move, and a paused holder that detected the loss of its lock.
 func clean() referee.History {
 	var before []cluster.Chunk
 	for n := range 6 {
@@ -170,8 +169,8 @@ func TestJudge_Evidence_NamesBothSides(t *testing.T) {
 	}
 }
 
-// Judge sorts the records by the server's Timestamps, so their order in the slices does not
-// matter. Judge does not modify the slices.
+// Judge sorts the records by the server's Timestamps, so their order in the slices does not matter.
+// Judge does not modify the slices.
 func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 	t.Parallel()
 	h := clean()
