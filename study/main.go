@@ -1,24 +1,22 @@
-// Command study simulates the failures of the lock of mongos, generation by generation,
-// and plays the same cases with the lock of this module. A generation is a range of
-// mongos releases. The command needs no server: the store is in memory, and time is
-// virtual.
+// Command study simulates the failures of the lock of mongos, generation by generation, and plays
+// the same cases with the lock of this module. A generation is a range of mongos releases. The
+// command needs no server: the store is in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
 //	go run ./study sweep [SWEEP] [flags]
 //
-// Without a CASE the command plays all cases and prints a table of the outcomes. With a
-// CASE it prints the verdict for each generation, the deciding line of the server's
-// source, and the reason. The flag --timeline adds the events. A CASE may also be a part
-// of a name, or the number of a hole. A hole is a known weakness in docs/semantics.md.
-// The command "sources" prints the deciding line of each outcome. The command "sweep"
-// increases one knob of a case until a generation breaks. A knob is a setting of a case,
-// such as the error of a clock. The file docs/study.md is a course.
+// Without a CASE the command plays all cases and prints a table of the outcomes. With a CASE it
+// prints the verdict for each generation, the deciding line of the server's source, and the reason.
+// The flag --timeline adds the events. A CASE may also be a part of a name, or the number of a
+// hole. A hole is a known weakness in docs/semantics.md. The command "sources" prints the deciding
+// line of each outcome. The command "sweep" increases one knob of a case until a generation breaks.
+// A knob is a setting of a case, such as the error of a clock. The file docs/study.md is a course.
 //
-// "TWO for 10m" is the time during which two running processes believed that they were
-// the holder. "idle for 15m" is the longest time during which a process wanted the lock
-// and no holder worked. "stale written" counts the writes of a holder that the resource
-// accepted after a write of a newer holder.
+// "TWO for 10m" is the time during which two running processes believed that they were the holder.
+// "idle for 15m" is the longest time during which a process wanted the lock and no holder worked.
+// "stale written" counts the writes of a holder that the resource accepted after a write of a newer
+// holder.
 //
 // The exit code is 0 after success, 1 after a failure, and 2 after a usage error.
 package main
@@ -78,23 +76,24 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	c := &call{cases: study.Cases(), generations: study.Generations(), sweeps: study.Sweeps()}
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.Func("generation", "play only this `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release such as "+
-		"1.6 or 2.4.14", func(name string) error {
+	f.Func("generation", "play only the generation `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release "+
+		"such as 1.6 or 2.4.14", func(name string) error {
 		g, err := study.FindGeneration(name)
 		c.generations = []study.Generation{g}
 		return err
 	})
-	f.Func("set", "play the case with a knob set: `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
-		"more than once", func(text string) error {
+	f.Func("set", "play the case with `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
+		"may be repeated", func(text string) error {
 		c.settings = append(c.settings, text)
 		return nil
 	})
-	f.StringVar(&c.html, "html", "", "write the page of all cases to this `FILE`")
-	f.BoolVar(&c.timeline, "timeline", false, "print the course of events of one case")
-	f.BoolVar(&c.all, "all", false, "the timeline with every ping and every poll")
+	f.StringVar(&c.html, "html", "", "write a page with all cases to `FILE`")
+	f.BoolVar(&c.timeline, "timeline", false, "print the timeline of one case, "+
+		"without most pings and polls")
+	f.BoolVar(&c.all, "all", false, "print the timeline with every ping and every poll")
 	for {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(errOut, "go run ./study [CASE] [flags] plays how each generation of "+
+			fmt.Fprintln(errOut, "go run ./study [CASE] [flags] shows how each generation of "+
 				"mongos' lock fails")
 			f.SetOutput(errOut)
 			f.PrintDefaults()
@@ -112,18 +111,19 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// The flags are checked against the rest of the command line. Then the knobs of the
-// command line are set in the case.
+// The flags are checked against the rest of the command line. Then the knobs of the command line
+// are set in the case.
 func (c *call) fits(f *flag.FlagSet) (err error) {
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
 	switch {
 	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(study.Cases())):
-		return errors.New("--html is for all cases by all generations and takes no other flag")
+		return errors.New("--html plays all cases by all generations; it takes no case and " +
+			"no other flag")
 	case c.verb == "sweep" && more:
-		return errors.New("sweep takes --generation only")
+		return errors.New("sweep takes only the flag --generation")
 	case (c.timeline || c.all || len(c.settings) > 0) && !c.one:
-		return errors.New("--timeline, --all and --set are for one case: name it")
+		return errors.New("--timeline, --all and --set need the name of one case")
 	case len(c.settings) > 0:
 		if c.cases[0], err = c.cases[0].With(c.settings...); err != nil {
 			return fmt.Errorf("--set: %w", err)
@@ -161,7 +161,7 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	case c.html != "":
 		page := study.Page(c.cases, c.generations, plays)
 		if err := os.WriteFile(c.html, []byte(page), 0o644); err != nil {
-			return fmt.Errorf("the page is not written: %w", err)
+			return fmt.Errorf("cannot write the page: %w", err)
 		}
 		fmt.Fprintf(&b, "%s: %d cases by %d generations\n", c.html, len(c.cases), len(c.generations))
 	case c.one || c.verb == "sources":
@@ -173,8 +173,7 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// sweepAll prints the settings of each sweep, and the value from which each generation
-// breaks.
+// sweepAll prints the settings of each sweep, and the value from which each generation breaks.
 func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 	for _, sw := range c.sweeps {
 		fmt.Fprintf(out, "%s: %s (case %s with %s)\n", sw.Name, sw.Title, sw.Case,

@@ -29,23 +29,25 @@ func called(t *testing.T, code int, args []string, texts ...string) string {
 	return out.String()
 }
 
-// A wrong command line is refused, and the error lists the valid names. The program
-// prints no control characters of its arguments.
+// A wrong command line is refused, and the error lists the valid names. The program prints no
+// control characters of its arguments.
 func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	t.Parallel()
-	called(t, 2, []string{"clock-ahaed"}, "there are dead-holder, clock-ahead")
+	called(t, 2, []string{"clock-ahaed"}, "the cases are dead-holder, clock-ahead")
 	called(t, 2, []string{"pause", "more"}, "unexpected argument")
 	for _, name := range []string{"7.0", "2", "3.9.9"} {
 		called(t, 2, []string{"pause", "--generation", name}, "1.8, 2.0, 2.6, 3.2, ours", "2.4.0 to .14")
 	}
 	called(t, 2, []string{"sweep", "paws"}, `no sweep "paws"`, "pause, clock, clock-behind")
-	called(t, 2, []string{"sweep", "pause", "--timeline"}, "--generation only")
+	called(t, 2, []string{"sweep", "pause", "--timeline"}, "only the flag --generation")
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
 	called(t, 2, []string{"--timeline"}, "one case")
 	called(t, 2, []string{"--set", "pause=1m"}, "one case")
 	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`, "A.clock, A.step")
-	called(t, 2, []string{"pause", "--set", "pause=soon"}, "A.pause", "no length of time", "14m@2m10s")
-	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")}, "not written")
+	called(t, 2, []string{"pause", "--set", "pause=soon"}, "A.pause", "not a length of time",
+		"14m@2m10s")
+	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")},
+		"cannot write the page")
 	called(t, 0, []string{"-h"}, "-generation NAME", "[CASE]")
 	if out := called(t, 2, []string{"\x1b[31m"}); strings.Contains(out, "\x1b") {
 		t.Errorf("a terminal could obey %q", out)
@@ -71,9 +73,8 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 		"dist_lock_catalog_impl.cpp:244")
 }
 
-// The program finds cases by the number of a hole or by a part of a name. It prints
-// several cases as a table. If a single release plays in place of a generation, the table
-// names the release.
+// The program finds cases by the number of a hole or by a part of a name. It prints several cases
+// as a table. If a single release plays in place of a generation, the table names the release.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")
@@ -84,19 +85,18 @@ func TestRun_FindsCases(t *testing.T) {
 	called(t, 0, []string{"sh", "--generation", "3.2"}, "5.0: TWO", "4.0.18: TWO")
 }
 
-// On the command line, knobs may precede or follow the case. Accidents that cannot happen
-// are reported.
+// On the command line, knobs may precede or follow the case. Accidents that cannot happen are
+// reported.
 func TestRun_SetsKnobs(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"--set", "pause=14m", "pause", "--generation", "1.8"},
-		"Set differently: A.pause=14m", "1.8 (mongos", "one holder")
+		"Changed knobs: A.pause=14m", "1.8 (mongos", "one holder")
 	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "A.late=finalize:1m", "--set",
-		"election=5m"}, "did not happen: finalize slow of A", "did not happen: election")
+		"election=5m"}, "did not happen: finalize (slow) of A", "did not happen: election")
 }
 
-// The output of a sweep contains its settings, the value from which a generation breaks,
-// the constant in the source that explains the value, and a command line that reproduces
-// the failure.
+// The output of a sweep contains its settings, the value from which a generation breaks, the
+// constant in the source that explains the value, and a command line that reproduces the failure.
 func TestRun_Sweeps(t *testing.T) {
 	t.Parallel()
 	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "with mirror.clock=LENGTH",
@@ -106,8 +106,7 @@ func TestRun_Sweeps(t *testing.T) {
 		"B.tries=1s, B.clock=-LENGTH", "never")
 }
 
-// Each command line in docs/study.md works, and prints the lines that follow it in the
-// document.
+// Each command line in docs/study.md works, and prints the lines that follow it in the document.
 func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	t.Parallel()
 	if effort.Race {

@@ -25,9 +25,9 @@ func (c *call) table(w io.Writer, plays [][]study.Play) {
 	_ = t.Flush() // writes to memory
 }
 
-// verdicts prints the result of each case for each generation: the outcome, the time when
-// a holder learned of its loss, the reason, and the deciding source line. For a single
-// release it prints the reason of its generation, for comparison.
+// verdicts prints the result of each case for each generation: the outcome, the time when a holder
+// learned of its loss, the reason, and the deciding source line. For a single release it prints the
+// reason of its generation, for comparison.
 func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 	for i, one := range c.cases {
 		if i > 0 {
@@ -38,7 +38,7 @@ func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 			fmt.Fprintln(w, one.Story)
 		}
 		if len(one.Set) > 0 {
-			fmt.Fprintln(w, "Set differently:", strings.Join(one.Set, ", "))
+			fmt.Fprintln(w, "Changed knobs:", strings.Join(one.Set, ", "))
 		}
 		for j, p := range plays[i] {
 			head := p.Generation
@@ -71,8 +71,7 @@ func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 	}
 }
 
-// events prints the events of a play in true time, which may differ from the clock of a
-// process.
+// events prints the events of a play in true time, which may differ from the clock of a process.
 func (c *call) events(w io.Writer, p study.Play, v study.Verdict) {
 	for _, q := range p.Processes {
 		if q.Clock != "" {

@@ -13,9 +13,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// hand is a script that uses the page like a reader. It opens every case in every
-// generation, and plays to the step that asks for a guess. It guesses, and follows the
-// link to the deciding step. It records failures.
+// hand is a script that uses the page like a reader. It opens every case in every generation, and
+// plays to the step that asks for a guess. It guesses, and follows the link to the deciding step.
+// It records failures.
 const hand = `<script>
 {
   const bad = [], $ = (id) => document.getElementById(id);
@@ -50,9 +50,9 @@ const hand = `<script>
 }
 </script>`
 
-// The page plays every case at the width of a telephone and of a desktop. It hides the
-// verdict until the reader guesses, and then marks the deciding step. A link to a step
-// opens the step. An invalid link opens the page.
+// The page plays every case at the width of a telephone and of a desktop. It hides the verdict
+// until the reader guesses, and then marks the deciding step. A link to a step opens the step. An
+// invalid link opens the page.
 func TestPage_InABrowser_Plays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: starts a browser")

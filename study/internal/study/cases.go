@@ -14,8 +14,7 @@ import (
 //go:embed cases.txt
 var caseTexts string
 
-// A Case is a scenario in which a lock may fail. It defines processes, their clocks, and
-// accidents.
+// A Case is a scenario in which a lock may fail. It defines processes, their clocks, and accidents.
 type Case struct {
 	Name     string // as on the command line
 	Title    string
@@ -41,8 +40,7 @@ type Verdict struct {
 	Why    string // reason in one sentence
 }
 
-// fileOf maps the column of a generation, such as 1.8, to the source file with most of
-// its code.
+// fileOf maps the column of a generation, such as 1.8, to the source file with most of its code.
 var fileOf = map[string]string{
 	"1.8": "r1.8.5 client/distlock.cpp",
 	"2.0": "r2.0.9 client/distlock.cpp",
@@ -59,8 +57,7 @@ const (
 	h  = time.Hour
 )
 
-// written returns the cases of cases.txt. The last case is the only case without an
-// accident.
+// written returns the cases of cases.txt. The last case is the only case without an accident.
 var written = sync.OnceValue(func() (all []Case) {
 	text := strings.ReplaceAll(strings.TrimSpace(caseTexts), "\n  ", " ")
 	for _, text := range strings.Split(text, "\n\n")[1:] {
@@ -113,15 +110,15 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases with an accident, in the order of docs/study.md.
 func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
 
-// Verdict returns the expected outcome in a generation. If a knob of the case was changed,
-// or if g is restricted to one release, ok is false.
+// Verdict returns the expected outcome in a generation. If a knob of the case was changed, or if g
+// is restricted to one release, ok is false.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
 	return v, ok && g.Name == g.column && len(c.Set) == 0
 }
 
-// The result is the generation that plays the case. If the case requires a certain
-// release of generation 3.2, this release plays in place of 3.2.
+// The result is the generation that plays the case. If the case requires a certain release of
+// generation 3.2, this release plays in place of 3.2.
 func (c Case) as(g Generation) Generation {
 	if c.of != (release{}) && g.Name == "3.2" {
 		g.release, g.Title = c.of, "release "+c.of.String()
@@ -139,9 +136,9 @@ func (c Case) not(g Generation) string {
 		return ""
 	}
 	if c.of == (release{}) {
-		v.Source = "from 5.0 on all shards lock under one session, " + file50 + "98"
+		v.Source = "from 5.0 on all shards use the same session, " + file50 + "98"
 	}
-	return fmt.Sprintf("It needs a release from %s to before %s (%s)", from, to, v.Source)
+	return fmt.Sprintf("The case needs a release from %s on and before %s (%s)", from, to, v.Source)
 }
 
 func (c Case) names() (all []string) {
@@ -163,8 +160,8 @@ func (c Case) sets() map[string]turn {
 	return first
 }
 
-// stage creates the processes of a case. It applies the settings of the case, and then
-// the knobs that the reader has changed.
+// stage creates the processes of a case. It applies the settings of the case, and then the knobs
+// that the reader has changed.
 func (w *world) stage(c Case) {
 	of := map[string]*process{}
 	for _, name := range c.names() {

@@ -12,8 +12,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A document is a lock document or a ping document. It is nil if the store contains no
-// such document.
+// A document is a lock document or a ping document. It is nil if the store contains no such
+// document.
 type document bson.D
 
 func (d document) value(field string) any {
@@ -97,8 +97,8 @@ func byID(id string) bson.D { return pairs("_id", id) }
 
 var free = pairs("state", int32(0))
 
-// A line is a step of an old generation. It consists of the process and of the source
-// line that the step imitates.
+// A line is a step of an old generation. It consists of the process and of the source line that the
+// step imitates.
 type line struct {
 	*process
 	source string
@@ -158,9 +158,9 @@ func (w *world) insert(collection string, d document) error {
 	return nil
 }
 
-// findAndModify changes the first document that matches one of the queries, and returns
-// it. Without a match it returns nil. If upsert is set and nothing matches, it inserts a
-// document with the _id of the first query. If that _id exists, it returns errDuplicate.
+// findAndModify changes the first document that matches one of the queries, and returns it. Without
+// a match it returns nil. If upsert is set and nothing matches, it inserts a document with the _id
+// of the first query. If that _id exists, it returns errDuplicate.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	var asked []string
@@ -191,8 +191,8 @@ func (p line) ping(id string) error {
 	return err
 }
 
-// prune deletes pings that are four days old by the process's clock. It keeps the ping of
-// each process that one of the given lock documents names.
+// prune deletes pings that are four days old by the process's clock. It keeps the ping of each
+// process that one of the given lock documents names.
 func (p line) prune(locks []document) error {
 	n, before := 0, date(p.now().Add(-4*24*time.Hour))
 	text := "{_id: in no lock, ping: before " + value(before) + "}"
@@ -209,8 +209,8 @@ func (p line) prune(locks []document) error {
 	}, func() string { return fmt.Sprintf("%d removed", n) })
 }
 
-// serverStatus returns the time of a config server and the number of elections so far.
-// The first server is mirror 0.
+// serverStatus returns the time of a config server and the number of elections so far. The first
+// server is mirror 0.
 func (p line) serverStatus(mirror int) (at time.Time, election int, err error) {
 	err = p.send(Clock, "serverStatus", "", func() error {
 		if at, election = p.w.ServerNow(), p.w.Primary; mirror > 0 {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011). Each process has one gen18.
-// Numbers such as :185 are lines of r1.8.5 client/distlock.cpp, unless another release is
-// named. Holes such as H1 are known weaknesses, see docs/semantics.md. gen18 omits the
-// assertion of r1.6.0:113 that a thread does not lock twice.
+// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011). Each process has one gen18. Numbers such as
+// :185 are lines of r1.8.5 client/distlock.cpp, unless another release is named. Holes such as H1
+// are known weaknesses, see docs/semantics.md. gen18 omits the assertion of r1.6.0:113 that a
+// thread does not lock twice.
 type gen18 struct {
 	p       *process
 	release release
@@ -28,8 +28,8 @@ func newGen18(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// The result imitates line r185 of release 1.8.5. If the played release is before 1.7.6 and
-// r165 is not 0, the result imitates line r165 of release 1.6.5 instead.
+// The result imitates line r185 of release 1.8.5. If the played release is before 1.7.6 and r165 is
+// not 0, the result imitates line r165 of release 1.6.5 instead.
 func (g *gen18) at(r185, r165 int) line {
 	if r165 > 0 && !g.release.since(1, 7, 6) {
 		return line{g.p, "r1.6.5 client/distlock.cpp:" + strconv.Itoa(r165)}
@@ -37,8 +37,8 @@ func (g *gen18) at(r185, r165 int) line {
 	return line{g.p, fileOf["1.8"] + ":" + strconv.Itoa(r185)}
 }
 
-// start begins to ping in a goroutine, like the ping thread of distlock.cpp:62. It does
-// not wait for the first ping (hole H12).
+// start begins to ping in a goroutine, like the ping thread of distlock.cpp:62. It does not wait
+// for the first ping (hole H12).
 func (g *gen18) start() {
 	g.p.Go(func() {
 		for {
@@ -62,8 +62,7 @@ func (g *gen18) ping() error {
 	return g.at(104, 68).prune(all) // :103: four days by its own clock (H13)
 }
 
-// lock calls tryLock at the interval of the balancer (poll18), for at most the given
-// patience.
+// lock calls tryLock at the interval of the balancer (poll18), for at most the given patience.
 func (g *gen18) lock(name string, patience time.Duration) (tenure, error) {
 	return again(g.p, patience, cmp.Or(g.p.pace, poll18),
 		func() (tenure, error) { return g.tryLock(name) })
@@ -102,15 +101,15 @@ func (g *gen18) tryLock(name string) (tenure, error) {
 	return &held18{bare{g.id, ts}, g, name}, nil
 }
 
-// force imitates the check of a held lock, distlock.cpp:197. It returns nil if it has
-// freed the lock.
+// force imitates the check of a held lock, distlock.cpp:197. It returns nil if it has freed the
+// lock.
 func (g *gen18) force(d document) error {
 	ping, err := g.at(197, 130).findOne(Read, pings, d.text("process"))
 	if err != nil {
 		return err
 	}
 	if ping == nil {
-		g.at(206, 135).note("no ping of %s: a person must look", owner(d.text("process")))
+		g.at(206, 135).note("no ping of %s: a person must act", owner(d.text("process")))
 		return errHeld // forever, until a person acts
 	}
 	now := date(g.p.now()) // :209: compares its own clock with the holder's
@@ -125,22 +124,22 @@ func (g *gen18) force(d document) error {
 	if t := g.p.w.takeover; t > 0 {
 		limit = uint64(t / time.Minute)
 	}
-	// The difference is unsigned (r1.6.5:138). If the ping is in the future, the difference
-	// is therefore very large.
+	// The difference is unsigned (r1.6.5:138). If the ping is in the future, the difference is
+	// therefore very large.
 	minutes := uint64(now-ping.ping()) / 60000
 	if minutes <= limit {
 		g.at(227, 141).note("%d min since the ping <= %d", minutes, limit)
 		return errHeld
 	}
 	g.at(227, 141).note("%d min since the ping > %d: forces", minutes, limit)
-	// The update matches only the _id, so it frees the lock of any holder (hole H1).
-	// mongos does not check whether a document matched (hole H22).
+	// The update matches only the _id, so it frees the lock of any holder (hole H1). mongos does not
+	// check whether a document matched (hole H22).
 	_, err = g.at(235, 148).update(Take, locks, byID(d.text("_id")), free, false)
 	return err
 }
 
-// held18 is an acquired lock. The lock object of mongos does not record that the lock is
-// acquired (hole H23).
+// held18 is an acquired lock. The lock object of mongos does not record that the lock is acquired
+// (hole H23).
 type held18 struct {
 	bare
 	g    *gen18
@@ -151,8 +150,8 @@ type held18 struct {
 func (h *held18) release() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
-		// The update matches only the _id, so it frees the lock of any holder (hole H2).
-		// After a lost reply the update is repeated (hole H3).
+		// The update matches only the _id, so it frees the lock of any holder (hole H2). After a lost
+		// reply the update is repeated (hole H3).
 		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
 		if err == nil {
 			_, err = h.g.at(320, 221).findOne(Reread, locks, h.name) // for the log; but a failure counts (H4)

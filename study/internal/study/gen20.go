@@ -11,18 +11,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015). Each process has one gen20. Since
-// 2.0.1 all locks of a process share this state. Numbers such as :607 are lines of r2.0.9
-// client/distlock.cpp. For other releases the files are r2.4.14
-// src/mongo/client/distlock.cpp and r2.6.12 src/mongo/s/distlock.cpp. gen20 omits
-// re-entry, which mongos did not use.
+// gen20 is the lock of mongos 1.9 to 3.0 (2011-2015). Each process has one gen20. Since 2.0.1 all
+// locks of a process share this state. Numbers such as :607 are lines of r2.0.9
+// client/distlock.cpp. For other releases the files are r2.4.14 src/mongo/client/distlock.cpp and
+// r2.6.12 src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use.
 type gen20 struct {
 	p       *process
 	release release
 	id      string // with the port; the last part is a constant, because mongos never seeds rand()
 	pings   bool   // the ping thread runs
-	// mutex is the mutex of the pinger (:67), which guards pings and queue. The pinger also
-	// holds the mutex during requests to servers (hole G2-7).
+	// mutex is the mutex of the pinger (:67), which guards pings and queue. The pinger also holds the
+	// mutex during requests to servers (hole G2-7).
 	mutex chan struct{}
 	queue []bson.ObjectID
 	seen  map[string]seen20 // LastPings, :315, by lock name
@@ -50,14 +49,14 @@ func newGen20(p *process, r release) manager {
 	return g
 }
 
-// timeout returns the takeover time, which mongos passes to the constructor of the lock.
-// skew returns the largest allowed difference between clocks, a thirtieth of the takeover
-// time (:302-304).
+// timeout returns the takeover time, which mongos passes to the constructor of the lock. skew
+// returns the largest allowed difference between clocks, a thirtieth of the takeover time
+// (:302-304).
 func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
 func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
-// The result imitates line r209 of release 2.0.9. If the played release is 2.5 or later, or
-// if r209 is 0, the result imitates line r2612 of release 2.6.12 instead.
+// The result imitates line r209 of release 2.0.9. If the played release is 2.5 or later, or if r209
+// is 0, the result imitates line r2612 of release 2.6.12 instead.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
 		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
@@ -65,8 +64,8 @@ func (g *gen20) at(r209, r2612 int) line {
 	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
 }
 
-// start begins to ping, like the first lock_try of any lock (distlock.cpp:470). It
-// ignores an error, because the next lock_try checks again.
+// start begins to ping, like the first lock_try of any lock (distlock.cpp:470). It ignores an
+// error, because the next lock_try checks again.
 func (g *gen20) start() { g.p.Go(func() { _ = g.begin() }) }
 
 // The call locks the mutex of the pinger. The returned function unlocks the mutex.
@@ -75,9 +74,8 @@ func (g *gen20) alone() (done func()) {
 	return func() { g.mutex <- struct{}{} }
 }
 
-// begin imitates got(), distlock.cpp:221. It starts the pings if they are not running. If
-// the clocks of the config servers differ too much, it returns an error, and the process
-// gets no lock.
+// begin imitates got(), distlock.cpp:221. It starts the pings if they are not running. If the
+// clocks of the config servers differ too much, it returns an error, and the process gets no lock.
 func (g *gen20) begin() error {
 	if g.pings && g.p.pace == 0 {
 		return nil // :470: the lock object already has its ping thread
@@ -99,9 +97,9 @@ func (g *gen20) begin() error {
 	return nil
 }
 
-// checkSkew compares the clocks of the config servers in three rounds, like
-// distlock.cpp:382. It does this even with a single server. If the clocks differ too
-// much, it adds a note to the given step.
+// checkSkew compares the clocks of the config servers in three rounds, like distlock.cpp:382. It
+// does this even with a single server. If the clocks differ too much, it adds a note to the given
+// step.
 func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
@@ -149,16 +147,15 @@ func (g *gen20) ping() error {
 	return nil
 }
 
-// The call queues a release, like addUnlockOID, distlock.cpp:250. It adds a note to the
-// given step.
+// The call queues a release, like addUnlockOID, distlock.cpp:250. It adds a note to the given step.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
 	g.queue = append(g.queue, ts)
-	at.note("queues the release for after its next ping")
+	at.note("queues the release until after its next ping")
 }
 
-// lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses
-// between two calls like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
+// lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses between two
+// calls like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
 // ScopedDistributedLock::acquire (r2.4.14:1102, 1161).
 func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
@@ -174,8 +171,8 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 	})
 }
 
-// tryLock imitates lock_try, distlock.cpp:466. The map seen contains the earlier
-// observations of the contender.
+// tryLock imitates lock_try, distlock.cpp:466. The map seen contains the earlier observations of
+// the contender.
 func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
@@ -228,8 +225,8 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	return &held20{bare{g.id, ts}, g, name, d}, nil
 }
 
-// force imitates the part of lock_try that decides about a held lock, distlock.cpp:509. It
-// returns nil if it has taken the lock from a dead holder.
+// force imitates the part of lock_try that decides about a held lock, distlock.cpp:509. It returns
+// nil if it has taken the lock from a dead holder.
 func (g *gen20) force(d document, seen map[string]seen20) error {
 	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0
@@ -245,14 +242,13 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 		return errHeld
 	}
 	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
-	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole
-	// G2-9).
+	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole G2-9).
 	changed := was.ts != now.ts || d.state() == held &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
 		seen[name] = now
-		g.at(553, 694).note("remembers the ping %s, at %s by the server", value(now.ping),
-			value(date(now.remote)))
+		g.at(553, 694).note("remembers the ping %s, read at %s by the server's clock",
+			value(now.ping), value(date(now.remote)))
 		return errHeld
 	}
 	elapsed := max(0, remote.Sub(was.remote)) // :560: a step back counts as 0
@@ -275,15 +271,16 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	return nil
 }
 
-// remoteTime returns the time of a config server, minus half the duration of the request,
-// like distlock.cpp:345. If the reply took too long, it returns an error. The process's
-// clock measures the duration.
+// remoteTime returns the time of a config server, minus half the duration of the request, like
+// distlock.cpp:345. If the reply took too long, it returns an error. The process's clock measures
+// the duration.
 func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)
 	delay := g.p.now().Sub(then)
 	if err == nil && delay > 2*skew {
-		g.at(365, 436).note("the server's clock took %s, limit %s", Span(delay), Span(2*skew))
+		g.at(365, 436).note("the request for the server's time took %s, limit %s", Span(delay),
+			Span(2*skew))
 		err = errSlow // 13648
 	}
 	return at.Add(-delay / 2), err
@@ -296,8 +293,8 @@ type held20 struct {
 	got  document // :869: the document after the second step, which unlock uses
 }
 
-// check imitates isLockHeld, r2.4.14:509. It compares the state and the process in the
-// lock document, but not the ts. Releases before 2.4.2 have no such check.
+// check imitates isLockHeld, r2.4.14:509. It compares the state and the process in the lock
+// document, but not the ts. Releases before 2.4.2 have no such check.
 func (h *held20) check(ask bool) error {
 	if !ask || !h.g.release.since(2, 4, 2) {
 		return nil
@@ -332,10 +329,10 @@ func (h *held20) release() error {
 		}
 		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
 			len(h.g.p.w.mirrors) == 0 {
-			// With one config server, the new connection is made outside of the try block, so
-			// its exception ends unlock (:900, r2.4.14:1031). From r2.6.12:1072 on, the
-			// connection is made inside the block. The connection to three servers throws no
-			// exception (r2.0.9 client/syncclusterconnection.cpp:55).
+			// With one config server, the new connection is made outside of the try block, so its exception
+			// ends unlock (:900, r2.4.14:1031). From r2.6.12:1072 on, the connection is made inside the
+			// block. The connection to three servers throws no exception (r2.0.9
+			// client/syncclusterconnection.cpp:55).
 			return err
 		}
 		if err == nil {

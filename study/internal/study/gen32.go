@@ -10,13 +10,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022).
-// Each process has one gen32. Numbers such as :230 are lines of r3.2.22
-// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Numbers after "catalog" are
-// lines of dist_lock_catalog_impl.cpp in the same folder. From 3.4 on (r3.4.18
-// src/mongo/s/catalog/replset_dist_lock_manager.cpp) all attempts of a call use one
-// session, a call can overtake its own lock (:377), and a release also matches the name
-// (:338). For 5.0 see file50.
+// gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022). Each
+// process has one gen32. Numbers such as :230 are lines of r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Numbers after "catalog" are lines of
+// dist_lock_catalog_impl.cpp in the same folder. From 3.4 on (r3.4.18
+// src/mongo/s/catalog/replset_dist_lock_manager.cpp) all attempts of a call use one session, a call
+// can overtake its own lock (:377), and a release also matches the name (:338). For 5.0 see file50.
 type gen32 struct {
 	p       *process
 	release release
@@ -103,15 +102,14 @@ func (g *gen32) task() {
 	}
 }
 
-// The call queues a release, like queueUnlock, replset_dist_lock_manager.cpp:439. It adds
-// a note to the given step.
+// The call queues a release, like queueUnlock, replset_dist_lock_manager.cpp:439. It adds a note to
+// the given step.
 func (g *gen32) later(at line, ts bson.ObjectID) {
 	g.queue = append(g.queue, ts)
-	at.note("queues the release for after its next ping")
+	at.note("queues the release until after its next ping")
 }
 
-// unlock sends the command of catalog:281. The command succeeds even if it matches no
-// document.
+// unlock sends the command of catalog:281. The command succeeds even if it matches no document.
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
 		match := pairs("ts", ts)
@@ -123,9 +121,8 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	})
 }
 
-// The call sends a command until it succeeds, at most three times, like
-// shard_registry.cpp:632. It does not repeat a command that exceeded its time limit,
-// shard_registry.cpp:153.
+// The call sends a command until it succeeds, at most three times, like shard_registry.cpp:632. It
+// does not repeat a command that exceeded its time limit, shard_registry.cpp:153.
 func (g *gen32) tries(send func() error) (err error) {
 	for range tries32 {
 		if err = send(); err == nil || errors.Is(err, errLimit) {
@@ -144,8 +141,8 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 	return d, err
 }
 
-// lock calls lockOnce, which imitates replset_dist_lock_manager.cpp:265. After an error
-// it repeats the call, for at most the given patience.
+// lock calls lockOnce, which imitates replset_dist_lock_manager.cpp:265. After an error it repeats
+// the call, for at most the given patience.
 func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 	end := g.p.w.Now() + patience
 	for {
@@ -188,7 +185,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 			}
 			own := g.release.since(3, 4, 0) && found.id("ts") == ts
 			if own && g.release.since(5, 0, 0) {
-				line{g.p, file50 + "98"}.note("its session is that of all shards: overtakes")
+				line{g.p, file50 + "98"}.note("all shards share its session: overtakes")
 			}
 			if expired || own {
 				d, err := g.overtake(name, ts, found.id("ts"))
@@ -210,8 +207,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 	}
 }
 
-// file50 is the source file of release 5.0, in a commit of mongodb/mongo before that
-// release.
+// file50 is the source file of release 5.0, in a commit of mongodb/mongo before that release.
 const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 
 // session returns a new session (:284). In 5.0 all processes of a role share one session (hole
@@ -241,15 +237,15 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 	return err
 }
 
-// overtake imitates overtakeLock, catalog:233. It matches only the observed session or a
-// free lock. It does not read the ping again (hole G3-4).
+// overtake imitates overtakeLock, catalog:233. It matches only the observed session or a free lock.
+// It does not read the ping again (hole G3-4).
 func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
 	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
 		pairs("_id", name, "ts", current)}, g.fields(ts), false)
 }
 
-// expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 this
-// function is named isLockExpired.
+// expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 this function is
+// named isLockExpired.
 func (g *gen32) expired(d document) (bool, error) {
 	ping, err := g.findOne(g.at(176), pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
@@ -282,7 +278,8 @@ func (g *gen32) expired(d document) (bool, error) {
 		case was.ts != now.ts:
 			at = 234
 		}
-		g.at(at).note("remembers the ping %s, at %s by the primary", value(now.ping), value(date(now.at)))
+		g.at(at).note("remembers the ping %s, read at %s by the primary's clock", value(now.ping),
+			value(date(now.at)))
 		return false, nil
 	}
 	elapsed := now.at.Sub(was.at)
@@ -296,9 +293,8 @@ type held32 struct {
 	g *gen32
 }
 
-// check imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a
-// lock document with the ts of this lock exists. It ignores the state in that document
-// (hole G3-3).
+// check imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock
+// document with the ts of this lock exists. It ignores the state in that document (hole G3-3).
 func (h *held32) check(ask bool) error {
 	if !ask || h.g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
@@ -310,7 +306,7 @@ func (h *held32) check(ask bool) error {
 	if len(found) == 0 {
 		return errLost
 	}
-	h.g.at(436).note("asks: its session is there, state %d", found[0].state())
+	h.g.at(436).note("asks: its session is in the document, state %d", found[0].state())
 	return nil
 }
 

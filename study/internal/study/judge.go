@@ -11,9 +11,8 @@ import (
 	"mongodlm/distlock"
 )
 
-// A judge follows the events of a play and computes its outcome, in the same way for
-// every generation. It uses the replies to processes, the writes of processes, and the
-// lock document.
+// A judge follows the events of a play and computes its outcome, in the same way for every
+// generation. It uses the replies to processes, the writes of processes, and the lock document.
 type judge struct {
 	w       *world
 	tenures []*tenureRecord
@@ -32,9 +31,9 @@ type tenureRecord struct {
 	p *process
 	h tenure
 	n int // rank of the holder; a larger rank is a newer holder
-	// Until is the time when the holder stops trusting its lock: it releases the lock, dies
-	// or fails a check, or its guard expires. Until is at most the end of the play. lapsed
-	// is true while a frozen holder does not know that its guard has expired.
+	// Until is the time when the holder stops trusting its lock: it releases the lock, dies or fails a
+	// check, or its guard expires. Until is at most the end of the play. lapsed is true while a frozen
+	// holder does not know that its guard has expired.
 	From, Until time.Duration
 	lapsed      bool
 	Works       time.Duration // end of the work; before Until if the holder hangs
@@ -44,15 +43,14 @@ type tenureRecord struct {
 	open        bool
 }
 
-// A want is a period in which a process waits for the lock. The end of the period is 0
-// while the process waits.
+// A want is a period in which a process waits for the lock. The end of the period is 0 while the
+// process waits.
 type want struct {
 	p           *process
 	from, until time.Duration
 }
 
-// The call records that a process begins to wait for the lock. The returned function ends
-// the wait.
+// The call records that a process begins to wait for the lock. The returned function ends the wait.
 func (j *judge) wants(p *process) func() {
 	w := &want{p: p, from: j.w.Now()}
 	j.wanting = append(j.wanting, w)
@@ -71,14 +69,13 @@ func (j *judge) granted(p *process, h tenure) *tenureRecord {
 	return t
 }
 
-// The call records that a check of a holder has returned err. The holder then stops
-// working.
+// The call records that a check of a holder has returned err. The holder then stops working.
 func (j *judge) fails(t *tenureRecord, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
-		j.w.record.mark(t.p, "trouble", "cannot ask whether it has the lock: "+brief(err))
+		j.w.record.mark(t.p, "trouble", "cannot check whether it has the lock: "+brief(err))
 	} else if t.Learnt == 0 {
 		t.Learnt = j.w.Now()
-		j.w.record.mark(t.p, "learns", "learns that it may not trust its lock: "+brief(err))
+		j.w.record.mark(t.p, "learns", "learns that it cannot trust its lock: "+brief(err))
 	}
 	j.shut(t)
 }
@@ -126,8 +123,8 @@ func (j *judge) wrote(t *tenureRecord) {
 		Kind: "write " + verdict, Text: text})
 }
 
-// look is called before every event. It finds holders whose guards have expired, and
-// holders that the lock document no longer names.
+// look is called before every event. It finds holders whose guards have expired, and holders that
+// the lock document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
 		if !t.open && !t.lapsed {
@@ -158,18 +155,17 @@ func (j *judge) reads(d document) {
 	j.holder = holder
 }
 
-// An Outcome is the result of a play. The judge computes it from the replies to
-// processes, the writes of processes, and the lock document.
+// An Outcome is the result of a play. The judge computes it from the replies to processes, the
+// writes of processes, and the lock document.
 type Outcome struct {
 	Not   string   // reason why a generation cannot play the case; the other fields are then zero
 	Other *Outcome // outcome if the time limit of a command wins a race with the reply
 	None  bool     // no process ever acquired the lock
-	// Two is the time during which two running processes believed that they were the
-	// holder. TwoFrom is the beginning of that time. TwoTrusted is like Two, but also
-	// counts frozen processes.
+	// Two is the time during which two running processes believed that they were the holder. TwoFrom
+	// is the beginning of that time. TwoTrusted is like Two, but also counts frozen processes.
 	Two, TwoTrusted, TwoFrom time.Duration
-	// Idle is the longest time during which a living process wanted the lock and no holder
-	// worked. GaveUp is true if that time ended without a new holder.
+	// Idle is the longest time during which a living process wanted the lock and no holder worked.
+	// GaveUp is true if that time ended without a new holder.
 	Idle      time.Duration
 	GaveUp    bool
 	Stale     int    // accepted writes of an older holder after a write of a newer holder
@@ -201,7 +197,7 @@ func (o Outcome) Parts() []string {
 	add(o.Fenced > 0, fmt.Sprintf("%d stale refused", o.Fenced))
 	add(o.Overtaken > 1, fmt.Sprintf("overtaken %d times", o.Overtaken))
 	if o.Other != nil {
-		parts = append(parts, "or, if the limit is first: "+o.Other.String())
+		parts = append(parts, "or, if the time limit wins: "+o.Other.String())
 	}
 	return parts
 }
@@ -209,11 +205,10 @@ func (o Outcome) Parts() []string {
 // String returns Parts as one line.
 func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
-// Shape returns the kind of failure: two holders, stuck, a stale write, starved, or late.
-// Late means idle for longer than a takeover takes. Shape returns "-" without a failure,
-// and "no" for a case that the generation cannot play. Two holders for up to a second are
-// no failure, because a process that wakes up needs some time to ask the server whether
-// it still has the lock.
+// Shape returns the kind of failure: two holders, stuck, a stale write, starved, or late. Late
+// means idle for longer than a takeover takes. Shape returns "-" without a failure, and "no" for a
+// case that the generation cannot play. Two holders for up to a second are no failure, because a
+// process that wakes up needs some time to ask the server whether it still has the lock.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"
@@ -241,14 +236,15 @@ func (o Outcome) Shape() string {
 func (l Loss) String() string {
 	switch {
 	case l.Learnt == 0:
-		return l.Process + " never learns"
+		return l.Process + " never learns of the loss"
 	case l.At > 0 && l.Stopped > l.At:
-		return fmt.Sprintf("%s learns %s later", l.Process, Span(l.Learnt-l.At))
+		return fmt.Sprintf("%s learns of the loss %s later", l.Process, Span(l.Learnt-l.At))
 	case l.Next > 0 && l.Learnt > l.Stopped:
-		return fmt.Sprintf("%s's guard ends %s before, and it learns on waking", l.Process,
-			Span(l.Next-l.Stopped))
+		return fmt.Sprintf("%[1]s's guard ends %[2]s before the next holder starts, and %[1]s "+
+			"learns of the loss when it wakes", l.Process, Span(l.Next-l.Stopped))
 	case l.Next > 0:
-		return fmt.Sprintf("%s stops %s before", l.Process, Span(l.Next-l.Stopped))
+		return fmt.Sprintf("%s stops %s before the next holder starts", l.Process,
+			Span(l.Next-l.Stopped))
 	}
 	return l.Process + " stops by itself"
 }
@@ -325,9 +321,9 @@ func (j *judge) outcome() Outcome {
 	return o
 }
 
-// holders examines the holders at an instant. The first result is the number of holders that
-// trust their lock. The second result lists the tenures of these holders, except frozen
-// holders. The third result is the number of listed tenures whose holder still works.
+// holders examines the holders at an instant. The first result is the number of holders that trust
+// their lock. The second result lists the tenures of these holders, except frozen holders. The
+// third result is the number of listed tenures whose holder still works.
 func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
@@ -347,8 +343,8 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 	return trusted, running, working
 }
 
-// For each waiter, overtaken counts how often a process that began to wait later got the
-// lock first. It returns the largest count.
+// For each waiter, overtaken counts how often a process that began to wait later got the lock
+// first. It returns the largest count.
 func (j *judge) overtaken() (most int) {
 	for _, w := range j.wanting {
 		n := 0

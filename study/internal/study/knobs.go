@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A dial is a kind of knob. Its function applies a setting of the knob. If all processes
-// share the knob, the function gets a nil process.
+// A dial is a kind of knob. Its function applies a setting of the knob. If all processes share the
+// knob, the function gets a nil process.
 type dial struct {
 	name, form  string
 	least, most time.Duration
@@ -31,8 +31,7 @@ const (
 	widest  = 366 * 24 * h // largest error of a clock
 )
 
-// dialsOf lists the knobs of each process. dialsAll lists the knobs that all processes
-// share.
+// dialsOf lists the knobs of each process. dialsAll lists the knobs that all processes share.
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
@@ -113,7 +112,7 @@ const allKinds = "ping, read, insert, grab, finalize, sight, take-over, release,
 func (l dial) read(text string) (t turn, err error) {
 	t = turn{dial: l, at: -1, what: accidentsOf[l.name]}
 	bad := func(why string) (turn, error) {
-		return turn{}, fmt.Errorf("%.40q %s: it is written as %s", text, why, l.form)
+		return turn{}, fmt.Errorf("%.40q %s; the format is %s", text, why, l.form)
 	}
 	rest := strings.TrimSpace(text)
 	if l.form == wordForm {
@@ -128,34 +127,34 @@ func (l dial) read(text string) (t turn, err error) {
 		name, number, counted := strings.Cut(command, "#")
 		t.kind = Kind(strings.ReplaceAll(name, "-", " "))
 		if !slices.Contains(strings.Split(allKinds, ", "), name) {
-			return bad("names no command (" + allKinds + ")")
+			return bad("does not name a command (" + allKinds + ")")
 		}
 		t.nth = 1
 		if counted {
 			if t.nth, err = strconv.Atoi(number); err != nil || t.nth < 1 {
-				return bad("counts from 1")
+				return bad("has a number that is not at least 1")
 			}
 		}
 		if rest = length; l.form == commandForm && long {
-			return bad("has a LENGTH")
+			return bad("must not have a LENGTH")
 		} else if l.form == commandForm {
 			return t, nil
 		}
 	}
 	length, at, timed := strings.Cut(rest, "@")
 	if timed && l.form != stretchForm {
-		return bad("happens at no TIME")
+		return bad("must not have a TIME")
 	}
 	if t.d, err = time.ParseDuration(length); err != nil {
-		return bad("is no length of time")
+		return bad("is not a length of time")
 	}
 	if timed {
 		if t.at, err = time.ParseDuration(at); err != nil || t.at < 0 || t.at > longest {
-			return bad(fmt.Sprintf("has a TIME outside of 0s to %s", Span(longest)))
+			return bad(fmt.Sprintf("has a TIME outside 0s to %s", Span(longest)))
 		}
 	}
 	if t.d < l.least || t.d > l.most {
-		return bad(fmt.Sprintf("is not within %s to %s", Span(l.least), Span(l.most)))
+		return bad(fmt.Sprintf("is not between %s and %s", Span(l.least), Span(l.most)))
 	}
 	if l.form == instantForm {
 		t.at = t.d
@@ -163,10 +162,10 @@ func (l dial) read(text string) (t turn, err error) {
 	return t, nil
 }
 
-// With returns the case with changed knobs. Each setting is NAME=VALUE. NAME may omit the
-// process if the case itself sets this knob for only one process. The settings replace
-// the settings of the same knob in the case. A knob may occur in several settings, and
-// all of them apply. An unknown knob or an invalid value is an error.
+// With returns the case with changed knobs. Each setting is NAME=VALUE. NAME may omit the process
+// if the case itself sets this knob for only one process. The settings replace the settings of the
+// same knob in the case. A knob may occur in several settings, and all of them apply. An unknown
+// knob or an invalid value is an error.
 func (c Case) With(settings ...string) (Case, error) {
 	c.Set, c.turns = nil, nil
 	for _, text := range settings {
@@ -187,8 +186,8 @@ func (c Case) With(settings ...string) (Case, error) {
 	return c, nil
 }
 
-// knob finds a knob by its name. The name may omit the process if the case itself sets
-// this knob for only one process.
+// knob finds a knob by its name. The name may omit the process if the case itself sets this knob
+// for only one process.
 func (c Case) knob(name string) (turn, error) {
 	var short []turn
 	var all []string

@@ -18,7 +18,7 @@ var (
 	errLost      = errors.New("the lock is lost")
 	errNothing   = errors.New("nothing matched")
 	errSkewed    = errors.New("the clocks of the config servers differ")
-	errSlow      = errors.New("the server's clock came too late")
+	errSlow      = errors.New("the server's time arrived too late")
 	errDuplicate = errors.New("duplicate key")
 )
 
@@ -30,8 +30,7 @@ func (r release) since(major, minor, patch int) bool {
 	return slices.Compare(r[:], []int{major, minor, patch}) >= 0
 }
 
-// A Generation is a lock manager of mongos or of this module. It may be restricted to one
-// release.
+// A Generation is a lock manager of mongos or of this module. It may be restricted to one release.
 type Generation struct {
 	Name   string // name on the command line and in tables
 	Title  string // the releases of this generation
@@ -55,8 +54,7 @@ func (r release) String() string {
 // Ours is the name of the generation of package distlock.
 const Ours = "ours"
 
-// Generations returns all generations, the oldest first. The last generation is this
-// module.
+// Generations returns all generations, the oldest first. The last generation is this module.
 func Generations() []Generation {
 	all := []Generation{
 		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18},
@@ -72,8 +70,8 @@ func Generations() []Generation {
 	return all
 }
 
-// The result is the time after which a contender takes over, if the holder stops ten
-// seconds after its ping. It includes the polls of the contender and two spare seconds.
+// The result is the time after which a contender takes over, if the holder stops ten seconds after
+// its ping. It includes the polls of the contender and two spare seconds.
 func (g Generation) decides() time.Duration {
 	switch {
 	case g.Name == Ours:
@@ -91,8 +89,8 @@ func (g Generation) decides() time.Duration {
 // A manager is the lock manager of one process.
 type manager interface {
 	start() // starts the pings
-	// lock acquires a lock in the same way as mongos of this generation. It waits for at
-	// most the given patience. If the patience is 0, it tries once.
+	// lock acquires a lock in the same way as mongos of this generation. It waits for at most the
+	// given patience. If the patience is 0, it tries once.
 	lock(name string, patience time.Duration) (tenure, error)
 }
 
@@ -101,15 +99,15 @@ type tenure interface {
 	session() string // process and ts in the lock document
 	fence() int64    // fencing token; 0 in a generation without fences
 	trusted() error  // error if the holder knows, without a command, that the lock is lost
-	// check renews the lease, if the lock has a lease. If ask is set, check also asks the
-	// server whether the lock is still held. Generations without such a command do not ask.
-	// After an error the holder must not trust the lock.
+	// check renews the lease, if the lock has a lease. If ask is set, check also asks the server
+	// whether the lock is still held. Generations without such a command do not ask. After an error
+	// the holder must not trust the lock.
 	check(ask bool) error
 	release() error
 }
 
-// bare implements the methods that the old generations share. The old generations have no
-// fence (hole G2-11) and no signal of a loss (hole H8).
+// bare implements the methods that the old generations share. The old generations have no fence
+// (hole G2-11) and no signal of a loss (hole H8).
 type bare struct {
 	id string
 	ts bson.ObjectID
@@ -120,8 +118,8 @@ func (b bare) fence() int64     { return 0 }
 func (b bare) trusted() error   { return nil }
 func (b bare) check(bool) error { return nil }
 
-// The call repeats an attempt to lock, with pauses, until it succeeds or the patience
-// ends (r2.4.14 src/mongo/client/distlock.cpp:1139).
+// The call repeats an attempt to lock, with pauses, until it succeeds or the patience ends (r2.4.14
+// src/mongo/client/distlock.cpp:1139).
 func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
 	err error) {
 	for end := p.w.Now() + patience; ; {
@@ -164,9 +162,9 @@ func (j *job) run(p *process) {
 	}
 }
 
-// hold works while the process holds the lock. It writes at the start, once a minute, and
-// once more at the end. Before the last write it asks the server whether the lock is
-// still held. If the holder learns that the lock is lost, the work ends early.
+// hold works while the process holds the lock. It writes at the start, once a minute, and once more
+// at the end. Before the last write it asks the server whether the lock is still held. If the
+// holder learns that the lock is lost, the work ends early.
 func (j *job) hold(p *process, h tenure) {
 	w := p.w
 	t := w.judge.granted(p, h)
@@ -194,7 +192,7 @@ func (j *job) hold(p *process, h tenure) {
 	if err := h.release(); err != nil {
 		kind, text = "not released", "cannot release: "+brief(err)
 	} else if p.writes == before {
-		text = "counts it as released: no document changed"
+		text = "counts the lock as released: no document changed"
 	}
 	w.record.mark(p, kind, text)
 }

@@ -33,8 +33,8 @@ var kinds = map[fault.Op]Kind{
 	fault.Release: Release, fault.GrantNext: Grab, fault.Break: Release,
 }
 
-// through sends an operation of package distlock to the simulated server, as a command of
-// the process.
+// through sends an operation of package distlock to the simulated server, as a command of the
+// process.
 func (o *ours) through(ctx context.Context, call fault.Call, apply func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("not sent: %w", err)
@@ -60,8 +60,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 	}
 }
 
-// start creates the Manager, and returns after the first ping. After a failure it tries
-// again.
+// start creates the Manager, and returns after the first ping. After a failure it tries again.
 func (o *ours) start() {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)

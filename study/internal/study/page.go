@@ -32,8 +32,8 @@ type pageCase struct {
 	Plays                    []pagePlay
 }
 
-// pagePlay is a play in the data of the page. Strings are indexes into the pool. Times
-// are in milliseconds.
+// pagePlay is a play in the data of the page. Strings are indexes into the pool. Times are in
+// milliseconds.
 type pagePlay struct {
 	Generation string     `json:"g"`
 	Title      string     `json:"t"`
@@ -46,11 +46,11 @@ type pagePlay struct {
 	Clocks     []string   `json:"k,omitempty"`
 	Bars       [][4]int64 `json:"b,omitempty"` // process, kind, from, until
 	Pings      [][]int64  `json:"i,omitempty"` // for each process: from, every, count, from, ...
-	// A step consists of its time, process, text, source, command and kind. The last number
-	// is 1 for the deciding step.
+	// A step consists of its time, process, text, source, command and kind. The last number is 1 for
+	// the deciding step.
 	Steps [][7]int64 `json:"r,omitempty"`
-	// Lock lists the versions of the lock document. A version consists of its time and the
-	// numbers of its fields.
+	// Lock lists the versions of the lock document. A version consists of its time and the numbers of
+	// its fields.
 	Lock [][]int64 `json:"d,omitempty"`
 }
 

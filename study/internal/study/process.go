@@ -11,17 +11,16 @@ import (
 	"mongodlm/internal/test/virtual"
 )
 
-// errUnreachable means that the command was not carried out. After errNoReply or
-// errLimit, the command may have been carried out.
+// errUnreachable means that the command was not carried out. After errNoReply or errLimit, the
+// command may have been carried out.
 var (
 	errUnreachable = errors.New("no server can be reached")
-	errNoReply     = errors.New("the reply never came")
+	errNoReply     = errors.New("no reply arrived")
 	errLimit       = fmt.Errorf("%w in time", errNoReply)
 )
 
-// A process is a participant of a play. It has a clock, a connection to the server, and a
-// lock manager of the played generation. Only the event loop of the world uses its
-// fields.
+// A process is a participant of a play. It has a clock, a connection to the server, and a lock
+// manager of the played generation. Only the event loop of the world uses its fields.
 type process struct {
 	*virtual.Process
 	w      *world
@@ -46,8 +45,8 @@ type process struct {
 	over chan struct{} // closed at the death of the process, or by bury
 }
 
-// Roles of a process that is not a mongos: a config server of 3.4 or later, or the
-// primary of a shard of 5.0 or later.
+// Roles of a process that is not a mongos: a config server of 3.4 or later, or the primary of a
+// shard of 5.0 or later.
 const configServer, shard = "config-server", "shard"
 
 func (p *process) now() time.Time { return p.Clock.Now().Wall }
@@ -69,8 +68,7 @@ func (p *process) sleep(d time.Duration) {
 	}
 }
 
-// await waits for a signal. If the process dies meanwhile, the goroutine of the caller
-// ends.
+// await waits for a signal. If the process dies meanwhile, the goroutine of the caller ends.
 func (p *process) await(signal <-chan struct{}) {
 	select {
 	case <-signal:

@@ -52,18 +52,18 @@ type Mark struct {
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
 	Source  string // line of the server's source; empty for this module
-	// Count is the number of equal pings or polls that this mark represents. Until is the time
-	// of the last ping or poll.
+	// Count is the number of equal pings or polls that this mark represents. Until is the time of the
+	// last ping or poll.
 	Count int
 	Until time.Duration
 
-	// [Play.Rows] sets these fields. Quiet marks a successful ping or poll, which does not
-	// affect the outcome. Decides marks the step that the verdict names.
+	// [Play.Rows] sets these fields. Quiet marks a successful ping or poll, which does not affect the
+	// outcome. Decides marks the step that the verdict names.
 	Quiet, Decides bool
 }
 
-// A Version is the content of a document from an instant on. If Fields is empty, the
-// document was deleted.
+// A Version is the content of a document from an instant on. If Fields is empty, the document was
+// deleted.
 type Version struct {
 	At         time.Duration
 	Collection string
@@ -75,8 +75,8 @@ type Version struct {
 // A Field is a field of a document, formatted as text.
 type Field struct{ Name, Value string }
 
-// record collects the events of a play. Only the event loop of the world uses it, except
-// for the method mark.
+// record collects the events of a play. Only the event loop of the world uses it, except for the
+// method mark.
 type record struct {
 	w        *world
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
@@ -94,8 +94,8 @@ func (r *record) index(p *process) int {
 	return p.Index
 }
 
-// A mark is added to the record. The event loop of the world may call this method, and so
-// may a goroutine that an event has woken.
+// A mark is added to the record. The event loop of the world may call this method, and so may a
+// goroutine that an event has woken.
 func (r *record) mark(p *process, kind, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +104,8 @@ func (r *record) mark(p *process, kind, text string) {
 		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
 }
 
-// span adds a bar to a process. If an earlier bar of the same kind ends where the new bar
-// begins, span extends the earlier bar instead.
+// span adds a bar to a process. If an earlier bar of the same kind ends where the new bar begins,
+// span extends the earlier bar instead.
 func (r *record) span(p *process, kind string, from, until time.Duration) {
 	for i, b := range r.out.Bars {
 		if b.Process == p.Index && b.Kind == kind && b.Until == from {
@@ -116,16 +116,16 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 	r.out.Bars = append(r.out.Bars, Bar{Process: p.Index, Kind: kind, From: from, Until: until})
 }
 
-// note records the figures of a decision, as mongos logged them in an old generation. The
-// first word of format is the kind of the note.
+// note records the figures of a decision, as mongos logged them in an old generation. The first
+// word of format is the kind of the note.
 func (p line) note(format string, args ...any) {
 	kind, _, _ := strings.Cut(format, " ")
 	p.w.record.count(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
 		Text: fmt.Sprintf(format, args...), Source: p.source})
 }
 
-// The call records a decision of a contender that compares two times of one clock: the
-// present time, and the time at the beginning of the watch.
+// The call records a decision of a contender that compares two times of one clock: the present
+// time, and the time at the beginning of the watch.
 func (p line) decides(now, was time.Time, limit time.Duration, force bool) {
 	format := "%s - %s = %s unchanged, within %s"
 	if force {
@@ -159,9 +159,9 @@ func (r *record) exchange(c *command, err error) {
 	r.count(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
 }
 
-// count adds a mark. If the key is known, count only increments the counter of the mark
-// with this key, because there are thousands of polls. A call of the method mark, or a
-// change of a lock document, clears all keys.
+// count adds a mark. If the key is known, count only increments the counter of the mark with this
+// key, because there are thousands of polls. A call of the method mark, or a change of a lock
+// document, clears all keys.
 func (r *record) count(key string, m Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,9 +178,8 @@ func (r *record) count(key string, m Mark) {
 	r.out.Marks = append(r.out.Marks, m)
 }
 
-// changes records all changes of documents since the previous call. The given process
-// made the changes, or an operator if it is nil. The result reports whether any document
-// has changed.
+// changes records all changes of documents since the previous call. The given process made the
+// changes, or an operator if it is nil. The result reports whether any document has changed.
 func (r *record) changes(by *process) bool {
 	before := len(r.out.Versions)
 	for _, collection := range []string{locks, pings} {
@@ -277,8 +276,8 @@ var (
 	ourLabel   = regexp.MustCompile(`:[0-9a-f]{8}\b`)
 )
 
-// plain replaces the random parts of process ids and sessions by fixed words. It replaces
-// ObjectIDs by ts-1, ts-2 and so on, in the order in which they appear.
+// plain replaces the random parts of process ids and sessions by fixed words. It replaces ObjectIDs
+// by ts-1, ts-2 and so on, in the order in which they appear.
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
@@ -317,7 +316,7 @@ func (r *record) result() Record {
 func (p *process) wrongClock() string {
 	switch ahead := p.now().Sub(p.w.True()); {
 	case p.stands:
-		return "stands still since " + p.now().Format("15:04")
+		return "stopped since " + p.now().Format("15:04")
 	case ahead > 0:
 		return Span(ahead) + " ahead"
 	case ahead < 0:

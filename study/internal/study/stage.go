@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// acts lists the settings of a case that the reader of the course cannot change. Their times
-// are measured from the start of the simulation by a correct clock.
+// acts lists the settings of a case that the reader of the course cannot change. Their times are
+// measured from the start of the simulation by a correct clock.
 var acts = []dial{
 	{"wants", stretchForm, 0, longest, // the process tries once at TIME, and works for LENGTH
 		func(_ *world, p *process, t turn) { p.jobs = append(p.jobs, &job{at: t.at, work: t.d}) }},
@@ -36,8 +36,8 @@ func ofJob(set func(*job, turn)) func(*world, *process, turn) {
 	return func(_ *world, p *process, t turn) { set(p.jobs[len(p.jobs)-1], t) }
 }
 
-// An event is scheduled at the time of the setting. The event calls the given function
-// and adds a mark to the record.
+// An event is scheduled at the time of the setting. The event calls the given function and adds a
+// mark to the record.
 func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	w.At(t.at, -1, func() {
 		do()
@@ -45,8 +45,8 @@ func (w *world) happens(p *process, t turn, kind, text string, do func()) {
 	})
 }
 
-// The process stops for a while, like after SIGSTOP, during the move of a VM, or while it
-// is swapped out.
+// The process stops for a while, like after SIGSTOP, during the move of a VM, or while it is
+// swapped out.
 func (w *world) pauses(p *process, t turn) {
 	if t.d > 0 {
 		w.At(t.at, -1, func() { p.pause(t.d) })
@@ -69,21 +69,20 @@ func (w *world) cutOff(p *process, t turn) {
 	})
 }
 
-// Some config servers stop for a while, so that no write is possible. Mirrored config
-// servers can still be read. A replica set has no primary meanwhile, and elects a primary
-// at the end.
+// Some config servers stop for a while, so that no write is possible. Mirrored config servers can
+// still be read. A replica set has no primary meanwhile, and elects a primary at the end.
 func (w *world) outages(_ *process, t turn) {
 	if t.d == 0 {
 		return
 	}
-	text := "a mirrored server is away: nobody can write"
+	text := "a mirrored server is down: no process can write"
 	if w.generation.replicaSet {
-		text = "too few members: there is no primary"
+		text = "too few members are up: there is no primary"
 	}
 	w.happens(nil, t, "trouble", text+" for "+Span(t.d), func() { w.outage++ })
 	w.At(t.at+t.d, -1, func() {
 		if w.outage--; w.outage == 0 {
-			w.record.mark(nil, "trouble", "all servers are back")
+			w.record.mark(nil, "trouble", "all servers are up again")
 		}
 	})
 	if w.generation.replicaSet {
@@ -91,22 +90,20 @@ func (w *world) outages(_ *process, t turn) {
 	}
 }
 
-// Another server becomes primary. Its clock is t.d ahead of the clock of the previous
-// primary.
+// Another server becomes primary. Its clock is t.d ahead of the clock of the previous primary.
 func (w *world) elects(_ *process, t turn) {
 	if !w.generation.replicaSet {
-		w.missed = append(w.missed, "election, since its config servers elect nobody")
+		w.missed = append(w.missed, "election, because mirrored config servers elect no primary")
 		return
 	}
-	text := "another server is primary"
+	text := "another server becomes primary"
 	if t.d != 0 {
 		text += ", its clock differs by " + signed(t.d)
 	}
 	w.happens(nil, t, "election", text, func() { w.Elect(t.d) })
 }
 
-// All documents of both collections are removed, as setFeatureCompatibilityVersion of 7.0
-// does.
+// All documents of both collections are removed, as setFeatureCompatibilityVersion of 7.0 does.
 func (w *world) drops(_ *process, t turn) {
 	w.happens(nil, t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Run plays each case with each generation. It returns a slice of plays for each case.
-// When ctx ends, Run waits for the running plays and returns the cause.
+// Run plays each case with each generation. It returns a slice of plays for each case. When ctx
+// ends, Run waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play, error) {
 	plays := make([][]Play, len(cases))
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -31,10 +31,10 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 	return plays, context.Cause(ctx)
 }
 
-// FindCases finds the case with the given name. If no case has this name, FindCases finds
-// the cases of the hole with this number. A hole is a known weakness, numbered in
-// docs/semantics.md. Without such a case, FindCases finds the cases whose names contain this
-// text. If FindCases finds no case, the error lists all names.
+// FindCases finds the case with the given name. If no case has this name, FindCases finds the cases
+// of the hole with this number. A hole is a known weakness, numbered in docs/semantics.md. Without
+// such a case, FindCases finds the cases whose names contain this text. If FindCases finds no case,
+// the error lists all names.
 func FindCases(name string) (found []Case, err error) {
 	var names []string
 	var parts []Case
@@ -53,13 +53,13 @@ func FindCases(name string) (found []Case, err error) {
 		return found, nil
 	}
 	if len(parts) == 0 {
-		err = fmt.Errorf("there is no case %.60q; there are %s", name, strings.Join(names, ", "))
+		err = fmt.Errorf("there is no case %.60q; the cases are %s", name, strings.Join(names, ", "))
 	}
 	return parts, err
 }
 
-// series lists the released versions: the first two numbers, the range of the third
-// number, and the column of the generation.
+// series lists the released versions: the first two numbers, the range of the third number, and the
+// column of the generation.
 var series = []struct {
 	name        string
 	first, last int
@@ -73,9 +73,9 @@ var series = []struct {
 	{"6.0", 0, 29, "3.2"},
 }
 
-// FindGeneration returns the generation with this name, such as 3.2. The name may also be
-// that of a release, such as 2.4 or r2.4.14. If no such generation or release exists, the
-// error lists the valid names.
+// FindGeneration returns the generation with this name, such as 3.2. The name may also be that of a
+// release, such as 2.4 or r2.4.14. If no such generation or release exists, the error lists the
+// valid names.
 func FindGeneration(name string) (Generation, error) {
 	columns := map[string]Generation{}
 	var names []string
@@ -98,5 +98,5 @@ func FindGeneration(name string) (Generation, error) {
 		}
 		names = append(names, fmt.Sprintf("%s.%d to .%d", of.name, of.first, of.last))
 	}
-	return Generation{}, fmt.Errorf("there are %s", strings.Join(names, ", "))
+	return Generation{}, fmt.Errorf("the names are %s", strings.Join(names, ", "))
 }

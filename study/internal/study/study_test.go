@@ -40,11 +40,10 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 	}
 }
 
-// In every case at most one process believes that it holds this module's lock, even if a
-// holder is frozen. No write of an older holder is accepted after a write of a newer
-// holder. The waiters get the lock and are overtaken at most once. There is one
-// exception: after an upgrade that drops the documents, two processes hold the lock until
-// the next ping.
+// In every case at most one process believes that it holds this module's lock, even if a holder is
+// frozen. No write of an older holder is accepted after a write of a newer holder. The waiters get
+// the lock and are overtaken at most once. There is one exception: after an upgrade that drops the
+// documents, two processes hold the lock until the next ping.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
 	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
@@ -73,9 +72,9 @@ func TestCases_EveryAccidentHappens(t *testing.T) {
 	})
 }
 
-// The outcome of each play is the outcome that cases.txt expects. Each verdict has a
-// reason and a source. In an old generation the source is a line that a step of the play
-// imitates. In this module it is an existing function.
+// The outcome of each play is the outcome that cases.txt expects. Each verdict has a reason and a
+// source. In an old generation the source is a line that a step of the play imitates. In this
+// module it is an existing function.
 func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
 	line := map[string]string{"1.8": `r1\.8\.5`, "2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`,
@@ -103,11 +102,11 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	})
 }
 
-// Of two holders, the newer is the holder that the lock document named later. The order of
-// the replies does not matter. In the case finalize-late, A is frozen before it receives a
-// reply. In 1.8 and 3.2, A then trusts the old reply, so the writes of A are stale. In 2.0
-// and 2.6, A overwrites the document that names B, so the writes of B are stale. With the
-// lock of this module, no write is stale.
+// Of two holders, the newer is the holder that the lock document named later. The order of the
+// replies does not matter. In the case finalize-late, A is frozen before it receives a reply. In
+// 1.8 and 3.2, A then trusts the old reply, so the writes of A are stale. In 2.0 and 2.6, A
+// overwrites the document that names B, so the writes of B are stale. With the lock of this module,
+// no write is stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	for _, g := range study.Generations() {
@@ -135,9 +134,9 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 	}
 }
 
-// mongos 1.8 truncates the age of a ping to minutes, so it takes over after 16 minutes and
-// not after 15. In this module, a holder that is cut off stops 3 min 45 s before the next
-// holder begins. In 1.8, 2.0 and 2.4.1, a frozen holder never learns of its loss.
+// mongos 1.8 truncates the age of a ping to minutes, so it takes over after 16 minutes and not
+// after 15. In this module, a holder that is cut off stops 3 min 45 s before the next holder
+// begins. In 1.8, 2.0 and 2.4.1, a frozen holder never learns of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
 	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {
@@ -159,8 +158,8 @@ func TestFigures_OfTheNotes(t *testing.T) {
 	}
 }
 
-// Each hole in the table of docs/semantics.md is listed as not played, or its row names a
-// case that plays it. Each hole that a case names has a row.
+// Each hole in the table of docs/semantics.md is listed as not played, or its row names a case that
+// plays it. Each hole that a case names has a row.
 func TestHoles_PlayedOrNamed(t *testing.T) {
 	t.Parallel()
 	semantics := assert.Value(os.ReadFile(filepath.Join(root, "docs", "semantics.md")))(t)
@@ -210,8 +209,7 @@ func TestGenerations_NameTheirSources(t *testing.T) {
 	}
 }
 
-// The file docs/study.html shows the plays of this run. It is small and loads no other
-// file.
+// The file docs/study.html shows the plays of this run. It is small and loads no other file.
 func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	t.Parallel()
 	if effort.Race {
@@ -234,8 +232,8 @@ func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 	}
 }
 
-// Each release is played with its own behavior. The name of a release that never existed
-// is refused.
+// Each release is played with its own behavior. The name of a release that never existed is
+// refused.
 func TestFindGeneration_OfARelease(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"1.4", "6.1", "7.0", "mongos", "", "3.9.9", "2.3.9", "1.6.99",

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Sweep increases one knob of a case step by step. For each generation it finds the value
-// from which the lock fails.
+// A Sweep increases one knob of a case step by step. For each generation it finds the value from
+// which the lock fails.
 type Sweep struct {
 	Name, Title string
 	Case        string
@@ -20,8 +20,8 @@ type Sweep struct {
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
-	// Edges maps a generation to the value from which it breaks. Generations that never break
-	// are missing.
+	// Edges maps a generation to the value from which it breaks. Generations that never break are
+	// missing.
 	Edges map[string]Edge
 }
 
@@ -34,13 +34,14 @@ type Edge struct {
 // Sweeps returns all sweeps.
 func Sweeps() []Sweep {
 	const (
-		minutes10 = "takeoverMinutes = 10 (r1.7.5 client/distlock.h:47), cut off before > : 11 minutes"
-		minutes15 = "takeoverMinutes = 15 (r1.8.5 client/distlock.h:47), cut off before > : 16 minutes"
+		truncated = ", compared with > after truncation to minutes: "
+		minutes10 = "takeoverMinutes = 10 (r1.7.5 client/distlock.h:47)" + truncated + "11 minutes"
+		minutes15 = "takeoverMinutes = 15 (r1.8.5 client/distlock.h:47)" + truncated + "16 minutes"
 		timeout   = "LOCK_TIMEOUT = 15 minutes (r2.0.9 client/distlock.h:26)"
 		kept      = "kDistLockExpirationTime = 15 minutes (r3.2.22 replset_dist_lock_manager.cpp:68)"
 		ping      = ", less the 30 seconds between two pings"
 		skew      = "LOCK_TIMEOUT / LOCK_SKEW_FACTOR = 30 seconds (r2.0.9 client/distlock.cpp:304, 444)"
-		breaks    = "two hold the lock"
+		breaks    = "two processes hold the lock"
 	)
 	twoHold := func(o Outcome) bool { return o.Two > time.Second } // longer than a request
 	none := func(o Outcome) bool { return o.None }
@@ -48,20 +49,20 @@ func Sweeps() []Sweep {
 		"1.8": {15*m + 30*s, minutes15 + ping}}
 	every := []string{"B.tries=1s"}
 	return []Sweep{
-		{"pause", "for how long the holder is frozen, after a ping", "pause", every, "A.pause",
+		{"pause", "how long the holder is frozen after a ping", "pause", every, "A.pause",
 			"%s@4m500ms", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {11 * m, minutes10},
 				"1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout}, "2.6": {15 * m, timeout},
 				"3.2": {15 * m, kept}}},
 		{"clock", "how far the contender's clock is ahead", "clock-ahead", every, "B.clock", "%s",
 			20 * m, twoHold, breaks, old},
 		{"clock-behind", "how far the contender's clock is behind", "clock-ahead", every, "B.clock",
-			"-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction has no sign " +
-				"(r1.6.5 client/distlock.cpp:138), so any ping of the future is ancient"}}},
+			"-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction is unsigned " +
+				"(r1.6.5 client/distlock.cpp:138), so any ping in the future counts as very old"}}},
 		{"server-clock", "how far the server's clock steps ahead between two pings",
 			"server-clock-steps", nil, "server.clock", "%s@10m10s", 20 * m, twoHold, breaks,
 			map[string]Edge{"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
 				"3.2": {14*m + 30*s, kept + ping}}},
-		{"delay", "how late one ping of the holder is (from 2.0.1 on it is given up after 30s)",
+		{"delay", "how late one ping of the holder arrives (from 2.0.1 on the ping times out after 30s)",
 			"clock-ahead", append(every, "B.clock=0s"), "A.late", "ping#7:%s", 20 * m, twoHold, breaks,
 			old},
 		{"skew", "how far one config server's clock is ahead", "config-clocks-apart", nil,
@@ -70,8 +71,8 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with the given name. If no sweep has this name, the error
-// lists all names.
+// FindSweep returns the sweep with the given name. If no sweep has this name, the error lists all
+// names.
 func FindSweep(name string) (Sweep, error) {
 	var names []string
 	for _, one := range Sweeps() {
@@ -80,7 +81,7 @@ func FindSweep(name string) (Sweep, error) {
 		}
 		names = append(names, one.Name)
 	}
-	return Sweep{}, fmt.Errorf("there is no sweep %.60q; there are %s", name,
+	return Sweep{}, fmt.Errorf("there is no sweep %.60q; the sweeps are %s", name,
 		strings.Join(names, ", "))
 }
 
@@ -113,9 +114,9 @@ func (found Swept) Describe(sw Sweep) string {
 		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
 }
 
-// At plays the case with the given value of the knob, and reports whether the generation
-// breaks. If the generation cannot play the case, the second result is the reason. Otherwise
-// the second result is empty.
+// At plays the case with the given value of the knob, and reports whether the generation breaks. If
+// the generation cannot play the case, the second result is the reason. Otherwise the second result
+// is empty.
 func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	found, _ := FindCases(sw.Case)
 	c, err := found[0].With(sw.Settings(Span(far))...)
@@ -126,8 +127,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	return sw.breaks(o), o.Not
 }
 
-// Run finds the smallest value, in whole seconds, that breaks a generation. It assumes
-// that all larger values also break it. If ctx ends, Run returns the cause.
+// Run finds the smallest value, in whole seconds, that breaks a generation. It assumes that all
+// larger values also break it. If ctx ends, Run returns the cause.
 func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
 	found.Generation = g.Name
 	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {

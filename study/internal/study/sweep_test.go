@@ -8,10 +8,9 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// A generation works with a value two seconds below the constant in its source, and
-// breaks with a value two seconds above. Contenders read once a second, so the test
-// cannot be more precise. A generation without such a constant works at the end of the
-// sweep.
+// A generation works with a value two seconds below the constant in its source, and breaks with a
+// value two seconds above. Contenders read once a second, so the test cannot be more precise. A
+// generation without such a constant works at the end of the sweep.
 func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	t.Parallel()
 	const slack = 2 * time.Second

@@ -13,9 +13,9 @@ import (
 // Time formats an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns the events by time: the commands of the processes with their replies, and
-// the versions of the lock document. Equal pings or polls are one row. The verdict names
-// the deciding step. If the verdict is empty, no step decides.
+// Rows returns the events by time: the commands of the processes with their replies, and the
+// versions of the lock document. Equal pings or polls are one row. The verdict names the deciding
+// step. If the verdict is empty, no step decides.
 func (p Play) Rows(v Verdict) []Mark {
 	var rows []Mark
 	decides := p.deciding(v)
@@ -32,7 +32,8 @@ func (p Play) Rows(v Verdict) []Mark {
 			m.Text += ": " + m.Answer
 		}
 		if m.Count > 1 {
-			m.Text += fmt.Sprintf(" (%d times, to %s)", m.Count, noon.Add(m.Until).Format(time.TimeOnly))
+			m.Text += fmt.Sprintf(" (%d times, until %s)", m.Count,
+				noon.Add(m.Until).Format(time.TimeOnly))
 		}
 		rows = append(rows, m)
 	}
@@ -58,9 +59,8 @@ func (p Play) Rows(v Verdict) []Mark {
 }
 
 // deciding returns the index of the mark that decides the play, or -1. In this module the
-// candidates are acquisitions, takeovers and losses. In the other generations the
-// candidates are the marks that the verdict names. The last candidate of the first
-// non-empty group decides:
+// candidates are acquisitions, takeovers and losses. In the other generations the candidates are
+// the marks that the verdict names. The last candidate of the first non-empty group decides:
 //
 //   - candidates before two processes hold the lock
 //   - candidates that an accident struck
@@ -92,8 +92,7 @@ func (p Play) deciding(v Verdict) int {
 	return found
 }
 
-// housekeeping reports whether a mark is a successful command that only accompanies a
-// ping.
+// housekeeping reports whether a mark is a successful command that only accompanies a ping.
 func (m Mark) housekeeping() bool {
 	quiet := m.Answer == "0 removed" || m.Answer == "none" || m.Answer == "done" ||
 		strings.HasPrefix(m.Answer, "state ")
@@ -109,8 +108,8 @@ func (m Mark) quiet() bool {
 		string(Ask), string(Sight), "remembers", "asks:"}, m.Kind)
 }
 
-// changes lists the fields that differ between two versions of a document. It omits
-// fields such as who and why, which only describe the holder.
+// changes lists the fields that differ between two versions of a document. It omits fields such as
+// who and why, which only describe the holder.
 func changes(before, now []Field) string {
 	if len(now) == 0 {
 		return "document is removed"
@@ -131,13 +130,13 @@ func changes(before, now []Field) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "no other values"
+		return "no change of the displayed fields"
 	}
 	return strings.Join(parts, ", ")
 }
 
-// Cell returns the outcome in a few words. If a single release plays in place of
-// generation 3.2, Cell adds the name of the release.
+// Cell returns the outcome in a few words. If a single release plays in place of generation 3.2,
+// Cell adds the name of the release.
 func (p Play) Cell() string {
 	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
 		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}

@@ -7,10 +7,10 @@ import (
 	"mongodlm/study/internal/study"
 )
 
-// A slow command has one row for its send and one row for its reply. A row between them
-// shows its effect. Other rows show a release that changed no document, and a failed
-// release that is queued. In the case resumes-in-time, the holder pings between the
-// decision and the command of the contender.
+// A slow command has one row for its send and one row for its reply. A row between them shows its
+// effect. Other rows show a release that changed no document, and a failed release that is queued.
+// In the case resumes-in-time, the holder pings between the decision and the command of the
+// contender.
 func TestRows_TellTheCourseOfEvents(t *testing.T) {
 	t.Parallel()
 	slow := []string{"B take over (update locks): sent", "A runs again", "A ping",
@@ -24,7 +24,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 			"A grab (findAndModify locks): answered"},
 		"1.8 dead-holder": {"A insert (insert locks)", "server state 0", "A grab"},
 		"2.6 pause":       {"A release (update locks): n: 0", "A cannot release: nothing matched"},
-		"3.2 pause":       {"A counts it as released"},
+		"3.2 pause":       {"A counts the lock as released"},
 		"2.6 release-fails": {"A queues the release", "A release (update locks): n: 1",
 			"server state 0"},
 		"2.0 release-by-id":   {"A cannot release: nothing matched"},

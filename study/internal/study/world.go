@@ -34,8 +34,8 @@ type world struct {
 	judge      *judge
 }
 
-// The case is played in virtual time, which requires a testing.T. Outside of a test, the
-// zero value of testing.T works.
+// The case is played in virtual time, which requires a testing.T. Outside of a test, the zero value
+// of testing.T works.
 func play(c Case, g Generation) (p Play) {
 	g = c.as(g)
 	p = Play{Case: c.Name, Generation: g.Name, Title: g.Title}
@@ -60,7 +60,7 @@ func play(c Case, g Generation) (p Play) {
 		raced = w.raced
 		for _, s := range w.stops {
 			if !s.used {
-				p.Missed = append(p.Missed, fmt.Sprintf("%s %s of %s", s.kind, s.what, s.p.name))
+				p.Missed = append(p.Missed, fmt.Sprintf("%s (%s) of %s", s.kind, s.what, s.p.name))
 			}
 		}
 		for _, proc := range w.processes {
