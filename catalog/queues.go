@@ -215,9 +215,9 @@ func limitWords(limit int32) string {
 // Is reports whether target is ErrPermitMismatch.
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
-// RoomFor reports whether the queue has room for a request. Usually the queue has room for
-// MaxWaiters waiters. For a request that was queued earlier and returns to its place before another
-// waiter, the queue has room for twice as many.
+// RoomFor reports whether the queue has room for a request. The queue has room for MaxWaiters
+// waiters. It has room for twice as many if the request was queued before and returns to its old
+// place, ahead of a waiter that was queued later.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

@@ -19,7 +19,7 @@ func StartBare(ctx context.Context, dir string) (socket string, stop func() erro
 	return b.socket(), b.close, nil
 }
 
-// A Front is a front that connects to the backend of a test.
+// A Front makes the unexported type front available to tests.
 type Front struct{ *front }
 
 // NewFront returns a Front that serves the clients of listener. The Front connects to the backend

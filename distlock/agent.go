@@ -271,7 +271,8 @@ func (a *agent) failed(err error, e *entry, of *call) {
 	a.adjust()
 }
 
-// ended removes an entry, or completes the try of a call. The caller holds mu.
+// ended removes the entry e, if it is not nil, and records that the try of the call of has ended,
+// if of is not nil. The caller holds mu.
 func (a *agent) ended(e *entry, of *call) {
 	if e != nil {
 		a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })

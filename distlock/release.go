@@ -251,13 +251,13 @@ func sideBySide(n int, do func(i int)) {
 	}
 }
 
-// A guard is in use while a function of [Manager.Do], an election, a loop, a schedule or a queue
-// runs under it. See [internals.Use]. Close ends the guard, but does not release its lock before
-// the function has returned.
+// A guard is in use while a function runs under it, for example the function of [Manager.Do], an
+// election, a loop, a schedule or a queue. See [internals.Use]. Close ends the guard, but does not
+// release its lock before the function has returned.
 
-// use marks the guard as in use by a function, until the returned function done is called. The
-// caller must then check h.err, and must not start the function if the guard has ended. So Close
-// waits for the function, or the function does not start.
+// use marks the guard as in use until the result done is called. The caller must then check h.err,
+// and must not start its function if the guard has ended. So Close waits for the function, or the
+// function does not start.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

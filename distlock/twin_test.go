@@ -262,8 +262,8 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	}
 }
 
-// If a process was cut off while a copy with the same process id runs, it releases no session of
-// the copy. This holds even if its ping number is larger than that of the copy.
+// A process is cut off from the server, and a copy with the same process id runs. The process
+// releases no session of the copy, even if its ping number is larger than that of the copy.
 func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {

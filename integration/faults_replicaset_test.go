@@ -164,9 +164,9 @@ func (c *cluster) name() string {
 	return c.w.name(fmt.Sprintf("lock-%d", c.names))
 }
 
-// primaryGoes removes the primary while the primary executes a command of the operation op. The
-// given function removes the primary, and returns a function that brings the primary back. A lock
-// of another process stays held.
+// primaryGoes calls the given function, which removes the primary, while the primary executes a
+// command of the operation op. The function returns another function, which brings the primary
+// back. A lock that another process holds must stay held.
 func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, int) func()) {
 	c.whole(t)
 	w, name := c.w, c.name()

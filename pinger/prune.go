@@ -40,8 +40,8 @@ func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe
 	return ripe
 }
 
-// due returns the time after which the next pruning may delete a document that only one pruning has
-// read.
+// due returns the time until the next pruning that can delete a document. A pruning deletes a
+// document only if an earlier pruning has read it unchanged.
 func (s silentPings) due(interval time.Duration) time.Duration {
 	due := time.Duration(math.MaxInt64)
 	for _, p := range s {

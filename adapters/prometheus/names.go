@@ -49,7 +49,7 @@ type reading struct {
 	of   func(distlock.Stats, distlock.Config) float64
 }
 
-// The metrics with labels that a scrape computes from the Source.
+// These metrics have labels. A scrape computes them from the Source.
 var (
 	commandsDesc = prom.NewDesc("distlock_commands_total", "Commands sent to the store, by kind.",
 		[]string{"kind"}, nil)

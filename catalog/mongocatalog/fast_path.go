@@ -156,8 +156,9 @@ var (
 	stateHeld = bson.E{Key: "state", Value: append(append(bson.D{}, ours...), positive...)}
 )
 
-// shortEntry returns the command that enters r. The lock may be free without waiters, or held
-// exclusively. If the document is missing, the command inserts it.
+// shortEntry returns the command that acquires the lock for r, or queues r. It matches a document
+// whose lock is free without waiters, or is held exclusively. If the document is missing, the
+// command inserts it.
 func shortEntry(r catalog.Request) modification {
 	free := append(bson.D{stateFree}, noWaiters...)
 	held := func(waiters bson.D) bson.D { return append(bson.D{stateHeld}, waiters...) }

@@ -253,9 +253,9 @@ func labeled(err error, label string) bool {
 
 // EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
 // If the fence is below transition.Seeded, it also reads the server's clock with one command
-// outside the transaction. The lock stays free in the document. Until the transaction ends, a write
-// of another session waits for the transaction or conflicts with it. EnterTransaction reads the
-// document first, because a failed write would end the transaction.
+// outside the transaction. The transaction itself is the hold: the document does not show it, but
+// until the transaction ends, a write of another session waits or conflicts. EnterTransaction reads
+// the document first, because a failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)

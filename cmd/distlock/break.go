@@ -99,8 +99,8 @@ func (b *breaker) run(ctx context.Context, s stdio) error {
 }
 
 // breakable returns the holder that matches the flags --fence and --session. If no holder matches,
-// it returns an error. With --yes but without --session, it returns an error for a foreign holder,
-// because a foreign holder does not raise the fence.
+// it returns an error. A foreign holder does not raise the fence, so its fence does not identify
+// it. With --yes, breakable therefore requires --session for a foreign holder.
 func (b *breaker) breakable(holders []distlock.LockInfo) (distlock.LockInfo, error) {
 	if !holders[0].Held {
 		return distlock.LockInfo{}, errors.New("the lock is free; nothing was changed")

@@ -139,8 +139,8 @@ func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	b.cli("locks", "other").want(t, exitFailed, `there is no lock "other" `+in)
 }
 
-// The command "distlock locks" marks only the present leader as leader. For a free lock, it shows
-// the metadata of the last leader as the reason.
+// The command "distlock locks" marks only the present leader as leader. For the free lock of an
+// election, it prints the metadata of the last leader in the column WHY.
 func TestLocks_Leader_IsShownWithItsMetadata(t *testing.T) {
 	b := newBase(t)
 	b.ping(otherProcess, time.Second, bson.E{Key: "seq", Value: int64(5)})

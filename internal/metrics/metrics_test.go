@@ -40,7 +40,7 @@ func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	})
 }
 
-// If a function waits for the end of its context, All returns after AskTimeout.
+// If a registered function blocks until its context ends, the method All returns after AskTimeout.
 func TestAsked_Hangs_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked

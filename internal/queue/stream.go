@@ -155,9 +155,9 @@ const (
 	trialShare  = 8
 )
 
-// bounds holds the limits for deliveries, and the length of a trial. A delivery is prompt if its
-// delay is at most the field prompt. A longer delay is slow up to the field late, and late above
-// that.
+// bounds holds the limits for the delay of a delivery, and the length of a trial. A delivery with a
+// delay of at most prompt counts as prompt, with a delay of at most late as slow, and otherwise as
+// late.
 type bounds struct{ prompt, late, trial time.Duration }
 
 // bounds computes the limits from the present round trip. The limit prompt is twice the shortest

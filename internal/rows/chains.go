@@ -12,8 +12,8 @@ import (
 // chain. At any time, at most one row of a chain holds the key. A row holds its key from its first
 // claim until it is done or dead.
 
-// KeyOf returns the value of the given field in a document. If the document does not have the
-// field, it is in no chain, and KeyOf returns false.
+// KeyOf returns the value of the given field in a document, and whether the document has the field.
+// A document without the field belongs to no chain.
 func KeyOf(doc bson.Raw, key string) (bson.RawValue, bool) {
 	v := lookup(doc, key)
 	return v, !v.IsZero()

@@ -214,9 +214,9 @@ func (j *Judge) EvictSilent(ctx context.Context, v View, n int) (
 	return evicted, next
 }
 
-// missedPing reports whether the process of a waiter has missed at least one ping. If so, the
-// result left is the time until the waiter may be evicted, or zero if it may be evicted now. If the
-// argument byServer is set, no observation is required, see EvictSilent.
+// missedPing reports whether the process of a waiter has missed at least one ping. If so, the first
+// result is the time until the waiter may be evicted, or zero if it may be evicted now. If byServer
+// is set, the age of the ping by the server's clock suffices, see EvictSilent.
 func (j *Judge) missedPing(one *Suspect, byServer bool) (left time.Duration, missed bool) {
 	e, ping := one.Evidence, one.PingState.Ping
 	if !one.Waits || one.Dead() || one.Process == j.Pinger.Process() || e.Foreign() ||

@@ -25,7 +25,7 @@ type Judge struct {
 	Log    zerolog.Logger
 	// Events receives the condemnations and evictions. It may be nil.
 	Events Events
-	// Granted receives the grants that follow an eviction, before the next eviction.
+	// Granted is called with the grants of each eviction before the next process is evicted.
 	Granted func([]catalog.Grant)
 
 	// Interval is the time between two reads of the locks that a call failed to acquire. The function

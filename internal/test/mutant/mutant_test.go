@@ -25,8 +25,8 @@ var every = flag.Int("mutant.every", 18/effort.Share(3),
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// Each mistake replaces a string that occurs once in its file, and its test exists. With -v the
-// test lists the mistakes.
+// Each mistake replaces a string that occurs once in its file, and names an existing test. With -v
+// the test lists the mistakes.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}

@@ -68,8 +68,8 @@ func switchable(t *testing.T, m mutant.Mistake) bool {
 }
 
 // switched returns the content of the files with mistakes, by path. A function with a mistake gets
-// a second body, which runs if mistakeEnv selects the mistake. A mistake that is not switchable
-// must be the only one in the program. It is always made.
+// a second body, which runs if mistakeEnv selects the mistake. A mistake that cannot be switched on
+// and off must be the only one in mistakes. It is then compiled into the program.
 func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
 	t.Helper()
 	if len(mistakes) == 1 && !switchable(t, mistakes[0]) {

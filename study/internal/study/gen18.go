@@ -28,8 +28,8 @@ func newGen18(p *process, r release) manager {
 		id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Add(-p.w.Now()).Unix())}
 }
 
-// The result imitates line r185 of release 1.8.5. If the played release is before 1.7.6 and r165 is
-// not 0, the result imitates line r165 of release 1.6.5 instead.
+// at returns the step that imitates a line of the source of mongos 1.8.5. In a simulation of a
+// version before 1.7.6, it imitates the other line, of 1.6.5, if that is not 0.
 func (g *gen18) at(r185, r165 int) line {
 	if r165 > 0 && !g.release.since(1, 7, 6) {
 		return line{g.p, "r1.6.5 client/distlock.cpp:" + strconv.Itoa(r165)}

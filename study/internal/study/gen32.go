@@ -60,8 +60,8 @@ func newGen32(p *process, r release) manager {
 	return g
 }
 
-// at returns the step that imitates line n of the source. catalog returns the step that imitates
-// line n of dist_lock_catalog_impl.cpp.
+// at and catalog return the step that imitates line n of the lock manager's source and of
+// dist_lock_catalog_impl.cpp.
 func (g *gen32) at(n int) line      { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
 func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
 

@@ -51,7 +51,7 @@ func (r release) String() string {
 	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]), ".0")
 }
 
-// Ours is the name of the generation of package distlock.
+// Ours is the name of the generation that simulates package distlock.
 const Ours = "ours"
 
 // Generations returns all generations, the oldest first. The last generation is this module.

@@ -23,7 +23,7 @@ type Play struct {
 	Record
 }
 
-// A Record is the log of a play.
+// A Record is the log of one simulation.
 type Record struct {
 	Processes []Process
 	Bars      []Bar
@@ -31,7 +31,7 @@ type Record struct {
 	Versions  []Version
 }
 
-// A Process is a participant of a play. Clock is the error of its clock, if any.
+// A Process is a simulated process. Clock is the error of its clock, if any.
 type Process struct{ Name, Clock string }
 
 // A Bar is a period in the life of a process, which the page draws as a bar.
