@@ -105,8 +105,8 @@ const (
 	// TryPlain is Try for an exclusive request, with one command on every server. Enter acquires the
 	// lock if the document does not exist. It also acquires the lock if the document is well formed,
 	// free, and without waiters and sharers. In all other cases Enter returns ErrNotFree, and a
-	// Snapshot shows the reason. The acquisition raises the fence by
-	// 1. To set the fence to the server's time in milliseconds, apply SeedFence.
+	// Snapshot shows the reason. The acquisition increments the fence. To set the
+	// fence to the server's time in milliseconds, apply SeedFence.
 	TryPlain
 )
 

@@ -17,8 +17,8 @@ import (
 )
 
 // unseeded is the smallest fence that a guard may have. If the fence is smaller, as in a new lock
-// document, the Manager replaces it by the time of the acquisition in Unix milliseconds. So fences
-// rise even after an operator deleted the document.
+// document, the Manager replaces it by the time of the acquisition by the server's clock, in Unix
+// milliseconds. So fences rise even after an operator deleted the document.
 const unseeded = 1 << 31
 
 // maxRaces limits the retries of a call after the lock document changed between two commands.

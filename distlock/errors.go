@@ -38,7 +38,7 @@ var (
 	ErrReleaseFailed = errors.New("distlock: release failed")          // matched by *ReleaseError
 	ErrClosed        = errors.New("distlock: closed")                  // the Manager is closed
 	ErrConfig        = errors.New("distlock: bad configuration")       // matched by *ConfigError
-	ErrFenceMismatch = errors.New("distlock: fence mismatch")          // returned by Break
+	ErrFenceMismatch = errors.New("distlock: holder does not match")   // returned by Break
 	// ErrNoTransactions means that the server or the database has no transactions. There are no
 	// transactions on a standalone server, on the embedded server, and in the database named config of
 	// a replica set. LockInTransaction also returns ErrNoTransactions if its context carries no
@@ -84,7 +84,7 @@ type HeldError struct {
 	Fence      int64
 	PingAge    time.Duration // age of the holder's ping; negative when unknown
 	Self       bool          // the holder is this process
-	TakeoverIn time.Duration // silence until a takeover; the whole takeover time if the holder pings
+	TakeoverIn time.Duration // remaining silence until a takeover
 	Mode       string        // "exclusive", "shared" or "permit"
 	Holders    int
 	Permits    int // the number of permits; 0 except in mode permit

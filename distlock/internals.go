@@ -37,9 +37,9 @@ func (in internals) Database() *mongo.Database {
 	return in.m.client.Database(in.m.cfg.Database)
 }
 
-// Use marks a guard as in use by a function, until the returned function done is called.
-// Manager.Close ends the guard, but releases the lock only after this call. The caller of Use must
-// then check the guard's Err, and must not start the function after an error. No I/O.
+// Use marks a guard as in use by a function, until the result done is called. Manager.Close ends
+// the guard, but releases the lock only after the call of done. The caller of Use must then check
+// the guard's Err, and must not start the function after an error. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
 // Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
@@ -48,8 +48,8 @@ func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 //
 // About every Config.PollMax, the process reads all names that it watches, with one command for
 // each hundred names, or three commands on the embedded server. Between two reads, or while the
-// caller handles a value, several changes can occur. Watch then yields only the last change. The
-// fences show the number of acquisitions in between.
+// caller handles a value, several changes can occur. Watch then yields only the last change. If the
+// fence differs, the lock was acquired or broken in between.
 //
 // A temporary error such as ErrUnavailable is yielded once, and so is a *MalformedError. After
 // that, the watch continues with the next successful read. The last value is the error that ends

@@ -345,7 +345,7 @@ type Stats struct {
 type Server struct {
 	Kind            string // "standalone", "replica set", "mongos", "ferretdb" or "memory"
 	Version         string // as the server reports it, such as "7.0.5"
-	Primary         string // election id of the primary, or start time of a standalone server
+	Primary         string // election id of the primary, or process of a standalone server
 	Embedded        bool   // the embedded server
 	ConfigServer    bool   // a mongod with --configsvr
 	Transactions    bool

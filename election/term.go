@@ -27,8 +27,8 @@ type Leadership struct {
 
 // YieldRequested returns a channel that closes when [Election.RequestYield] asks this leader to
 // resign. The end of the term does not close the channel. After the first call of YieldRequested,
-// the process reads the lock regularly. One command reads the locks of all elections of the
-// process.
+// the process reads the lock about every Config.PollMax, together with the locks of its other
+// elections.
 func (l *Leadership) YieldRequested() <-chan struct{} {
 	l.term.ask.Do(l.term.listen)
 	return l.term.yield

@@ -47,7 +47,8 @@ type Told interface {
 	// Over reports that the process id was given up. The next ping uses a new id.
 	Over(process string, cause error)
 	// ReleasedLate reports a late release: the session is no longer in its lock. A release is late if
-	// an earlier try failed, or if the acquisition had an unknown outcome.
+	// an earlier try failed, if the acquisition had an unknown outcome, or if the guard was lost or
+	// dropped.
 	ReleasedLate(s catalog.Session)
 }
 

@@ -185,9 +185,9 @@ func unreadable(err error) bool {
 	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
 }
 
-// note logs an error that prevents a round. It logs a repeated error only once, until a round
-// begins. If the error is a parse error of the settings, note also writes it into the record, so
-// that [List] returns it.
+// note logs an error that prevents a round. It logs a repeated error only once, until a pass of the
+// loop has no error. If the error is a parse error of the settings, note also writes it into the
+// record, so that [List] returns it.
 func (r *runner) note(t *tenure, err error) {
 	text := "the store"
 	if unreadable(err) {

@@ -66,8 +66,8 @@ type Slots struct {
 	Rerun bool
 	// MaxAttempts is the maximum number of attempts of a slot with Rerun. Default 5.
 	MaxAttempts int
-	// Drain is the time from the end of RunSlots' context to the end of the slot's context. Default 30
-	// s.
+	// Drain is the time from the end of RunSlots' context to the end of the slot's context. The
+	// default is 30 s.
 	Drain time.Duration
 }
 

@@ -151,7 +151,7 @@ func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out 
 			fmt.Fprint(out, "\nnow:\n")
 			describe(out, holders, waiters)
 		}
-		return errors.New("the lock has changed since it was shown; the break changed nothing")
+		return errors.New("the lock has changed since it was shown; the holder was not removed")
 	case errors.Is(err, distlock.ErrOutcomeUnknown):
 		return fmt.Errorf("it is unknown whether the lock was broken; list the locks again: %w", err)
 	}

@@ -39,7 +39,7 @@ func (l *lister) flags(f *pflag.FlagSet) {
 	l.connection.flags(f)
 	f.BoolVar(&l.json, "json", false, "print the result as JSON")
 	f.BoolVar(&l.wide, "wide", false,
-		"print all texts in full, even on a narrow terminal; files and pipes always get them in full")
+		"print all texts in full, even on a narrow terminal (as to files and pipes, without COLUMNS)")
 }
 
 func (l *locks) accept(c call) error {
