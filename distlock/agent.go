@@ -271,17 +271,17 @@ func (a *agent) failed(err error, e *entry, of *call) {
 	a.adjust()
 }
 
-// ended removes the entry e, if it is not nil, and records that the try of the call of has ended,
-// if of is not nil. The caller holds mu.
-func (a *agent) ended(e *entry, of *call) {
+// ended removes the entry e, and completes the try for the call tried. Both may be nil. The caller
+// holds mu.
+func (a *agent) ended(e *entry, tried *call) {
 	if e != nil {
 		a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })
 	}
-	if of == nil {
+	if tried == nil {
 		return
 	}
-	if slices.Contains(a.calls, of) {
-		of.trying = false
+	if slices.Contains(a.calls, tried) {
+		tried.trying = false
 	} else {
 		a.orphans--
 	}

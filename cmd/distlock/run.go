@@ -325,9 +325,9 @@ func (r *runner) heldError(h *distlock.HeldError) error {
 	return errors.New(text)
 }
 
-// The times of the messages of "distlock run". While it waits for the lock, it prints the reason of
-// the wait after reportAfter, and a changed reason at most once per reportEvery. A read of the
-// reason fails after slowAfter. It also reports a release that takes longer than slowAfter.
+// Limits of the messages of "distlock run". While it waits for the lock, it prints the reason of
+// the wait after reportAfter, and a changed reason at most once per reportEvery. The read of the
+// reason may take slowAfter. The command also reports a release that takes longer than slowAfter.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
