@@ -237,6 +237,37 @@ func TestPrepare_Fails_IsTriedAgain(t *testing.T) {
 	})
 }
 
+// A second Close with an ended context returns immediately, and does not cancel a release for which
+// the first Close waits.
+func TestClose_Second_DoesNotCancelTheFirst(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
+		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release {
+				select {
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			return apply()
+		})
+		b.start(t)
+		b.p.ReleaseSoon(b.plantLock(t, "a", "process-1", 1, 1), b.p.Term())
+		first := make(chan error)
+		go func() { first <- b.p.Close(context.Background()) }()
+		synctest.Wait()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		began := time.Now()
+		assert.NoErr(t, b.p.Close(ended), "the second close")
+		assert.Equal(t, time.Since(began), 0, "it took %v, want %v")
+		assert.NoErr(t, <-first, "the first close")
+		if l, _ := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, "a")); l.Held {
+			t.Error("the lock is still held")
+		}
+	})
+}
+
 // New returns an error for an invalid configuration.
 func TestNew_BadConfig(t *testing.T) {
 	t.Parallel()
