@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -33,6 +34,8 @@ type session struct {
 	queued   bool     // the lock document may contain the session
 	doubtful bool     // a command that enters the session has an unknown outcome
 	evicted  eviction // the last dead process that the session evicted
+
+	next atomic.Pointer[pendingEntry] // to be queued by the release of this session
 
 	// The fields below are set once the session holds the lock.
 	fence     int64
@@ -324,7 +327,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 		}
 	}
 	h := &holding{
-		m: c.m, session: s.request.Session, process: s.request.Process, why: c.o.why,
+		m: c.m, session: s.request.Session, next: &s.next, process: s.request.Process, why: c.o.why,
 		mode: c.o.mode, limit: c.o.limit, fence: s.fence, evidence: s.evidence, term: s.term,
 		label: c.o.label, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
 		transacting: make(chan struct{}, 1), loss: make(chan struct{}, 1),

@@ -76,7 +76,7 @@ func (in *agents) join(c *call) {
 	a := in.of(c.name)
 	c.agent, c.trying = a, false
 	a.calls = append(a.calls, c)
-	a.adjust()
+	a.adjust(nil)
 }
 
 // This method returns the agent of the named lock, and makes it if necessary. The caller holds mu.
@@ -123,7 +123,7 @@ func (a *agent) leave(c *call) (left bool, why error) {
 	if c.trying {
 		a.orphans++
 	}
-	a.adjust()
+	a.adjust(nil)
 	return true, why
 }
 
@@ -137,8 +137,9 @@ func (a *agent) remove(c *call) bool {
 }
 
 // adjust starts the tries and entries that the calls need. It also marks each entry as spare or as
-// needed. The caller holds mu.
-func (a *agent) adjust() {
+// needed. If an exclusive session has just been given to a call, granted is that session, else nil.
+// The caller holds mu.
+func (a *agent) adjust(granted *session) {
 	spare := slices.Clone(a.entries)
 	run := a.run()
 	served := map[int32]int{} // calls that have or need an entry, by limit
@@ -158,7 +159,9 @@ func (a *agent) adjust() {
 			spare = slices.Delete(spare, at, at+1)
 			served[c.o.limit]++
 		} else if served[c.o.limit]++; a.hasRoom(c.o.limit, i < run) {
-			e := &entry{a: a, m: a.m, want: c.o.want, changed: make(chan struct{}, 1)}
+			e := &entry{
+				a: a, m: a.m, want: c.o.want, after: granted, changed: make(chan struct{}, 1),
+			}
 			a.entries = append(a.entries, e)
 			a.m.loops.Go(e.run) // ends when it is granted, fails or is spare, or with Close
 		}
@@ -211,7 +214,11 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
 	served := a.serve(s, prefer)
-	a.adjust()
+	if served && s.want.mode == catalog.Exclusive {
+		a.adjust(s)
+	} else {
+		a.adjust(nil)
+	}
 	a.in.mu.Unlock()
 	if !served {
 		a.m.giveBack(s)
@@ -268,7 +275,7 @@ func (a *agent) failed(err error, e *entry, of *call) {
 			c.answer <- answer{err: err}
 		}
 	}
-	a.adjust()
+	a.adjust(nil)
 }
 
 // ended removes the entry e, and completes the try for the call tried. Both may be nil. The caller
@@ -299,7 +306,7 @@ func (a *agent) dismiss(e *entry) bool {
 	defer a.in.mu.Unlock()
 	if e.spare {
 		a.ended(e, nil)
-		a.adjust()
+		a.adjust(nil)
 	}
 	return e.spare
 }
@@ -395,6 +402,7 @@ type entry struct {
 	want    want
 	changed chan struct{} // signals a change of spare; capacity 1
 	since   time.Time     // server's clock: when a removed session was queued; else zero
+	after   *session      // its release may queue the first session of the entry; or nil
 
 	// The fields below are guarded by the mu of the agents.
 	spare   bool // set while no call needs the entry

@@ -101,5 +101,6 @@ package distlock
 // A queued session sends no command. Package internal/queue receives the grants for the whole
 // process. It also evicts dead processes that are ahead of the session. A session that holds the
 // lock serves the first matching call, which makes a guard (acquire.go, guard.go). release.go
-// applies one more transition, which grants the lock to the next waiter. Package pinger keeps all
-// guards trusted, and events.go notifies the observer.
+// applies one more transition, which grants the lock to the next waiter. The same transition can
+// queue a further session of this process (requeue.go). Package pinger keeps all guards trusted, and
+// events.go notifies the observer.

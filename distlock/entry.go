@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/queue"
 	"mongodlm/internal/watch"
@@ -114,12 +113,15 @@ func (e *entry) watch(w *queue.Waiter) {
 func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 	pauses := backoff{least: e.m.cfg.Poll / 10, most: e.m.cfg.PollMax}
 	for again := false; ; {
-		sent := e.m.cfg.Clock.Now().Mono
-		lock, _, err := e.m.locks.Apply(e.m.life, transition.Enter{Request: s.request, How: s.how})
+		reply, err := e.send(s)
+		if err != nil {
+			return catalog.Lock{}, err
+		}
+		lock, err := reply.lock, reply.err
 		switch {
 		case err == nil:
 			e.m.calls.Record(e.m.life, nil)
-			e.a.answered(lock, s.request.Process, e.m.cfg.Clock.Now().Mono-sent)
+			e.a.answered(lock, s.request.Process, reply.took)
 			return lock, nil
 		case refused(err):
 			e.m.calls.Record(e.m.life, nil)

@@ -51,6 +51,8 @@ type holding struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 
+	next *atomic.Pointer[pendingEntry] // the field next of the session
+
 	ended atomic.Pointer[error] // why the guard ended; set once
 
 	reporting sync.WaitGroup // done when the acquisition is reported, or will not be reported

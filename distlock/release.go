@@ -157,7 +157,7 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 		}
 		tries++
 		one, cancel := context.WithTimeout(try, h.m.cfg.CommandTimeout)
-		err = h.m.owned.ReleaseInStore(one, h.session)
+		err = h.leave(one)
 		cancel()
 		done()
 		if err == nil || unknown && errors.Is(err, catalog.ErrNoMatch) && h.lapsed() == nil {

@@ -181,6 +181,9 @@ func newcomer(ts bson.ObjectID) bson.D {
 // full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
+// longQueue is the condition that the queue is full even without its first waiter.
+var longQueue = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters), Value: there}}
+
 // enteringAlone returns the update that makes r the holder of a free lock, or adds r to the queue
 // of a held lock. If a session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
@@ -214,26 +217,35 @@ func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), i
 // shortDeparture returns the command that releases an exclusive lock. If there are waiters, the
 // command grants the lock to the first waiter, and stores the evidence with the grant. If the first
 // waiter requests a shared lock, the command does not match.
-func shortDeparture(s catalog.Session, evidence string) modification {
+func shortDeparture(t transition.Leave, evidence string) modification {
+	s, fields := t.Session, answer()
+	if t.Enqueue != nil {
+		fields = append(fields, only("waiters")...)
+	}
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
+	absentees := bson.A{s.TS} // a manual edit may have queued the holder
+	var none []any
+	if t.Enqueue != nil {
+		absentees = append(absentees, t.Enqueue.TS)
+		none = append(none, longQueue)
+	}
 	return modification{
-		filter: append(exclusive(s.Name),
+		filter: append(exclusive(s.Name, none...),
 			bson.E{Key: "ts", Value: s.TS},
-			// A manual edit may have queued the holder.
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$ne", Value: s.TS}}},
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$nin", Value: absentees}}},
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{noWaiters, next}},
 			bson.E{Key: "$expr", Value: sessionsDiffer()},
 		),
-		update: leavingAlone(evidence),
-		fields: answer(),
+		update: leavingAlone(evidence, t.Enqueue),
+		fields: fields,
 	}
 }
 
 // shortEviction is shortDeparture for the eviction of a holder. The document must still contain the
 // holder's process and the watched lease renewal.
 func shortEviction(dead catalog.Holder, evidence string) modification {
-	m := shortDeparture(dead.Session, evidence)
+	m := shortDeparture(transition.Leave{Session: dead.Session}, evidence)
 	for i, e := range m.filter {
 		if e.Key == "process" {
 			m.filter[i].Value = dead.Process
@@ -244,12 +256,18 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 }
 
 // leavingAlone returns the update that grants the lock to the first waiter, or frees the lock.
-func leavingAlone(evidence string) bson.A {
+func leavingAlone(evidence string, enqueue *catalog.Request) bson.A {
 	value := any("$$REMOVE")
 	if evidence != "" {
 		value = literal(evidence)
 	}
 	some, next, fence := worked("some"), worked("next"), worked("fence")
+	waiters := withoutFirst()
+	if enqueue != nil {
+		waiters = choose(some, call("$concatArrays",
+			call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)),
+			bson.A{entryOf(*enqueue)}), "$$REMOVE")
+	}
 	return bson.A{
 		setting(bson.D{
 			{Key: "some", Value: call("$isArray", bson.A{"$waiters"})},
@@ -265,7 +283,7 @@ func leavingAlone(evidence string) bson.A {
 			{Key: "state", Value: choose(some, int32(1), int32(0))},
 			when(some, "takeoverMS", next+".takeoverMS"),
 			when(some, "ts", next+".ts"),
-			withoutFirst(),
+			{Key: "waiters", Value: waiters},
 			when(some, "when", "$$NOW"),
 			when(some, "who", next+".who"),
 			when(some, "why", next+".why"),
@@ -274,10 +292,10 @@ func leavingAlone(evidence string) bson.A {
 	}
 }
 
-func withoutFirst() bson.E {
-	return bson.E{Key: "waiters", Value: choose(
+func withoutFirst() any {
+	return choose(
 		call("$gt", call("$size", array("$waiters")), int32(1)),
-		call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")}
+		call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), "$$REMOVE")
 }
 
 func nextFence() bson.D { return call("$toLong", call("$add", int64(1), lastFence())) }

@@ -176,7 +176,7 @@ func leavingShared(s catalog.Session, mode catalog.Mode) bson.A {
 			when(some, "evidence", "$$REMOVE"),
 			when(some, "fence", fence),
 			when(some, "grants", grantLine(call("$toString", next+".ts"), fence, next+".process")),
-			withoutFirst(),
+			{Key: "waiters", Value: withoutFirst()},
 		}
 	}
 	remain := call("$gt", call("$size", after), int32(0))

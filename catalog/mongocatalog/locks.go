@@ -203,7 +203,7 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	case used.mode != catalog.Exclusive:
 		return c.fast(ctx, o, sharedDeparture(t.Session, used.mode), t)
 	}
-	doc, err := c.modify(ctx, o, shortDeparture(t.Session, ""))
+	doc, err := c.modify(ctx, o, shortDeparture(t, ""))
 	if err != nil {
 		return catalog.Lock{}, nil, err
 	}
@@ -212,7 +212,8 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	}
 	grants := fresh(doc)
 	c.used.note(t.Name, use{waiters: len(grants) > 0})
-	return catalog.Lock{}, grants, nil
+	l, _ := catalog.ParseLock(doc) // malformed if the fence exceeds its limit
+	return l, grants, nil
 }
 
 // fresh returns the grants that a command made, from the document that the command returned. If the

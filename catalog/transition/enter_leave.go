@@ -33,9 +33,7 @@ type Enter struct {
 
 func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	g := t.Request
-	_, holds := l.HeldBy(g.TS)
-	_, waits := l.WaitedBy(g.TS)
-	if holds || waits {
+	if hasSession(l, g.TS) {
 		return catalog.Change{}, nil
 	}
 	s := stateOf(l)
@@ -72,13 +70,20 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 // waiters. If there are no waiters, the Leave of an exclusive holder changes only the state. Leave
 // also removes a session from a malformed document, see [Decide]. If the session is neither a
 // holder nor a waiter, Leave returns ErrNoMatch.
-type Leave struct{ catalog.Session }
+//
+// If Enqueue is not nil and Leave grants the lock to a waiter, Leave also adds this request to the
+// end of the queue. It does not add the request if the mode of the request is not Exclusive, if the
+// session is already in the document, if the queue is full, or if the lock is used with permits.
+type Leave struct {
+	catalog.Session
+	Enqueue *catalog.Request
+}
 
 func (t Leave) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if heldAlone(l, t.TS) && !l.OldSharers && len(l.Waiters) == 0 {
 		return catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}}, nil
 	}
-	return leave(l, t.TS, now, "")
+	return leave(l, t.TS, now, "", t.Enqueue)
 }
 
 // Evict removes a holder or a waiter that a contender has watched, and grants the lock as Leave
@@ -99,7 +104,7 @@ func (t Evict) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	if !t.Watched(l) && !(waits && p.Process == t.Process) {
 		return catalog.Change{}, catalog.ErrNoMatch
 	}
-	return leave(l, t.TS, now, t.Evidence)
+	return leave(l, t.TS, now, t.Evidence, nil)
 }
 
 func others(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
@@ -107,7 +112,9 @@ func others(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant 
 	return slices.DeleteFunc(slices.Clone(list), gone)
 }
 
-func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog.Change, error) {
+func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string, next *catalog.Request) (
+	catalog.Change, error,
+) {
 	s := stateOf(l)
 	holders, waiters := others(s.holders, ts), others(s.waiters, ts)
 	if len(holders) == len(s.holders) && len(waiters) == len(s.waiters) {
@@ -116,7 +123,17 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string) (catalog
 	s.moved = len(holders) < len(s.holders)
 	s.holders, s.waiters = holders, waiters
 	s.grant(now, why)
+	if next != nil && len(s.grants) > 0 && next.Mode == catalog.Exclusive && s.limit == next.Limit &&
+		!hasSession(l, next.TS) && len(s.waiters) < catalog.MaxWaiters {
+		s.waiters = append(slices.Clone(s.waiters), participant(*next, now))
+	}
 	return s.change(), nil
+}
+
+func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
+	_, holds := l.HeldBy(ts)
+	_, waits := l.WaitedBy(ts)
+	return holds || waits
 }
 
 // GrantNext grants a free lock to the first waiters. That is necessary after a foreign manager

@@ -1,0 +1,167 @@
+package distlock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/fault"
+)
+
+// callers starts n callers in a process. Each caller acquires the lock "a" the given number of
+// times, and holds it for the given duration. The returned function waits for the callers.
+func (p *proc) callers(n, times int, hold time.Duration, inside *atomic.Int64) (wait func()) {
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			for range times {
+				g, err := p.Lock("a").Lock(context.Background())
+				if err != nil {
+					p.w.t.Error(err)
+					return
+				}
+				if inside.Add(1) > 1 {
+					p.w.t.Error("two callers hold the lock")
+				}
+				time.Sleep(hold)
+				inside.Add(-1)
+				_ = g.Release() // a fault of the test may have hit it
+			}
+		})
+		synctest.Wait()
+	}
+	return all.Wait
+}
+
+// If the callers of a process hold the lock for less than a round trip, a hand-over costs one
+// command: the release also queues the next entry. Another process keeps its place in the queue.
+func TestLock_ManyCallersOfAProcess_ReleaseQueuesTheNext(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const callers = 20
+		holder, p, q := w.start(nil), w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		var inside atomic.Int64
+		done := p.callers(callers, 1, 5*time.Millisecond, &inside)
+		one := q.queue("a")
+		w.release(g)
+		time.Sleep(17 * time.Millisecond) // the first two callers of p, then q
+		g = w.wantTurn(one)
+		assert.Equal(t, len(w.lock("a").Waiters), 2, "%d entries of p behind q, want %d")
+		w.release(g)
+		done()
+		if n := p.store.Count(fault.Release); n != callers {
+			t.Errorf("%d releases of %d callers", n, callers)
+		}
+		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
+		w.wantFree("a")
+	})
+}
+
+// If a caller holds the lock for longer than a round trip, the next entry of its process does not
+// wait for the release.
+func TestLock_ManyCallersOfAProcess_LongHold_NextIsQueued(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		var inside atomic.Int64
+		done := p.callers(3, 1, time.Minute, &inside)
+		w.release(g)
+		time.Sleep(20 * time.Millisecond)
+		assert.Equal(t, len(w.lock("a").Waiters), 2, "%d entries, want one of each caller that waits (%d)")
+		done()
+	})
+}
+
+// If the last caller of an entry gives up before the entry is queued, the process sends no command
+// for the entry.
+func TestLock_CallerGoneBeforeItsEntry_NoCommand(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		first, second := p.queue("a"), p.queue("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		third := p.queueCtx(ctx, "a")
+		w.release(g)
+		g = w.wantTurn(first)
+		cancel()
+		wantErr(t, (<-third).err, context.Canceled)
+		time.Sleep(time.Minute)
+		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
+		w.release(g)
+		w.release(w.wantTurn(second))
+	})
+}
+
+// If a release that queues an entry fails, is lost or is applied late, every caller still acquires
+// the lock, one at a time. Neither a holder nor a waiter stays in the document.
+func TestLock_ReleaseThatQueues_Fails_NothingIsLost(t *testing.T) {
+	for name, fail := range map[string]func(apply func() error) error{
+		"refused": func(func() error) error { return fault.Refused(fault.Release) },
+		"lost":    func(func() error) error { return fault.Lost(fault.Release) },
+		"reply lost": func(apply func() error) error {
+			_ = apply()
+			return fault.Lost(fault.Release)
+		},
+		"slow": func(apply func() error) error {
+			time.Sleep(commandTimeout / 2)
+			return apply()
+		},
+		"applied late": func(apply func() error) error {
+			go func() { // ends soon
+				time.Sleep(time.Second)
+				_ = apply()
+			}()
+			return fault.Lost(fault.Release)
+		},
+	} {
+		for _, nth := range []int32{1, 2, 4} {
+			runInBubble(t, fmt.Sprintf("%s, release %d", name, nth), func(t *testing.T, w *world) {
+				holder, p, q := w.start(nil), w.start(nil), w.start(nil)
+				g := holder.mustTry("a")
+				var inside atomic.Int64
+				wait := []func(){
+					p.callers(4, 3, 5*time.Millisecond, &inside), q.callers(3, 3, 5*time.Millisecond, &inside),
+				}
+				var releases atomic.Int32
+				p.store.Set(fault.On(fault.Release, func(apply func() error) error {
+					if releases.Add(1) == nth {
+						return fail(apply)
+					}
+					return apply()
+				}))
+				start := time.Now()
+				w.release(g)
+				for _, done := range wait {
+					done()
+				}
+				if took := time.Since(start); took > 2*commandTimeout {
+					t.Errorf("21 turns took %v", took)
+				}
+				time.Sleep(2 * pingTime)
+				w.wantFree("a")
+				assert.Equal(t, len(w.lock("a").Waiters), 0, "%d waiters are left, want %d")
+			})
+		}
+	}
+}
+
+// Close ends an entry that waits for a release, and sends no command for it.
+func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		first, second, third := p.queue("a"), p.queue("a"), p.queue("a")
+		w.release(g)
+		w.wantTurn(first)
+		assert.Must(t, p.Close(t.Context()))
+		<-second
+		<-third
+		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
+		w.wantFree("a")
+	})
+}
