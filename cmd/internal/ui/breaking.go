@@ -87,7 +87,7 @@ func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 	b, err := parseTarget(r.URL.Query())
 	if err != nil {
-		s.refuse(w, http.StatusBadRequest, err.Error())
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	p := s.breakPageOf(r.Context(), b)
@@ -102,7 +102,7 @@ func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
 func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
 	b, err := parseTarget(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
-		s.refuse(w, http.StatusBadRequest, err.Error())
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if !s.validTicket(r.PostForm.Get("ticket"), b.texts()...) {
@@ -167,9 +167,8 @@ func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p 
 }
 
 func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v view, data any) {
-	now, _ := s.poller.now()
-	v.show = func(*Server, *http.Request, *state) content { return content{Known: true, Data: data} }
-	s.write(w, code, "static", s.layout(r, v, now))
+	v.show = func(*Server, *http.Request, state) content { return content{Known: true, Data: data} }
+	s.write(w, code, "static", s.layout(r, v, state{}))
 }
 
 // allowChanges refuses a request if the page is read-only. Otherwise it parses the form and calls
@@ -177,12 +176,12 @@ func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v
 func (s *Server) allowChanges(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.cfg.AllowBreak {
-			s.refuse(w, http.StatusForbidden,
-				"This page was started without --allow-break: it is read-only.")
+			http.Error(w, "This page was started without --allow-break: it is read-only.",
+				http.StatusForbidden)
 			return
 		}
 		if err := r.ParseForm(); err != nil {
-			s.refuse(w, http.StatusBadRequest, "The form cannot be read.")
+			http.Error(w, "The form cannot be read.", http.StatusBadRequest)
 			return
 		}
 		next(w, r)

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -9,108 +10,74 @@ import (
 	"mongodlm/internal/clock"
 )
 
-const cellLimit = 10 * time.Second
+// The commands of a round have their own limits, so roundLimit is only the limit of their sum.
+const (
+	cellLimit  = 10 * time.Second // of a read, for a cell without a limit of its own
+	roundLimit = 10 * time.Minute
+)
+
+// busyShare bounds the load on the server. The pause after a round is at least nine times the
+// duration of the round.
+const busyShare = 10
 
 // A cell caches a value that all browsers share. It reads the value only on demand.
 type cell[T any] struct {
-	clock clock.Clock
-	keep  time.Duration
-	read  func(context.Context) (T, error)
+	keep  time.Duration // the shortest pause between two reads
+	share time.Duration // if positive, reads take at most 1/share of the time
+	limit time.Duration // of a read; the default is cellLimit
+	wait  time.Duration // if positive, get waits only for a missing or old value, and only so long
 
-	format func(error) string // formats an error without secrets
-
-	mu     sync.Mutex // guards the rest; held during a read, so that all callers wait for its result
-	known  bool
-	at     clock.Reading
-	latest reading[T]
+	latest  reading[T]    // guarded by the mu of the Server
+	running chan struct{} // closed when the running read has ended; nil without one; guarded by mu
 }
 
-// get returns the cached value. A value that is older than c.keep is read again.
-func (c *cell[T]) get(ctx context.Context) reading[T] {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.clock.Now()
-	if c.known && now.Mono-c.at.Mono < c.keep {
-		return c.latest
+// get returns the latest value. If the pause after the latest read is over, get starts a read. It
+// waits for the read until ctx ends. The read outlives ctx, because all browsers share the value.
+func (c *cell[T]) get(ctx context.Context, s *Server,
+	read func(context.Context) (T, error)) reading[T] {
+	s.mu.Lock()
+	now, latest, running := s.clock.Now().Mono, c.latest, c.running
+	begins := running == nil && (latest.seq == 0 || now >= latest.due) && s.ctx.Err() == nil
+	if begins {
+		running = make(chan struct{})
+		c.running = running
+		s.reads.Go(func() { c.refresh(s, read) })
 	}
-	// The read outlives the request of one browser, because all browsers share the value.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cellLimit)
-	defer cancel()
-	value, err := c.read(ctx)
-	problem := ""
-	if err != nil {
-		problem = c.format(err)
+	s.mu.Unlock()
+	old := latest.seq == 0 || now >= latest.due+c.keep
+	switch {
+	case running == nil || c.wait > 0 && !(begins && old):
+		return latest
+	case c.wait > 0:
+		clock.Sleep(s.clock, c.wait, running)
+	default:
+		select {
+		case <-running:
+		case <-ctx.Done():
+		}
 	}
-	c.known, c.at = true, c.clock.Now()
-	c.latest = c.latest.next(value, problem, c.at.Wall)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return c.latest
 }
 
-// countWait is the longest time for which a page waits for a new count.
-const countWait = time.Second
-
-// A deadCounter counts dead rows in a separate goroutine, so that a slow count does not delay the
-// page.
-type deadCounter struct {
-	clock  clock.Clock
-	count  func(ctx context.Context, queues []string) (int64, error)
-	format func(error) string // formats an error without secrets
-	wg     sync.WaitGroup
-
-	mu              sync.Mutex // guards the rest
-	latest          reading[int64]
-	next            time.Duration // the time of the next count, in monotonic time; 0 before the first
-	running, closed bool
-}
-
-// get returns the latest count. It starts a new count if the pause after the latest count is over.
-// The new count ends with ctx. If the latest count is old or missing, get waits for the new count,
-// but at most countWait.
-func (t *deadCounter) get(ctx context.Context, queues []string) reading[int64] {
-	t.mu.Lock()
-	now, counted := t.clock.Now().Mono, make(chan struct{})
-	begins := !t.running && !t.closed && now >= t.next
-	old := t.next == 0 || now >= t.next+keepDead
-	if begins {
-		t.running = true
-		t.wg.Go(func() {
-			defer close(counted)
-			t.run(ctx, queues)
-		})
-	}
-	t.mu.Unlock()
-	if begins && old {
-		clock.Sleep(t.clock, countWait, counted)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.latest
-}
-
-func (t *deadCounter) run(ctx context.Context, queues []string) {
-	ctx, cancel := context.WithTimeout(ctx, cellLimit)
+func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
+	ctx, cancel := context.WithTimeout(s.ctx, cmp.Or(c.limit, cellLimit))
 	defer cancel()
-	begun := t.clock.Now()
-	n, err := t.count(ctx, queues)
+	begun := s.clock.Now().Mono
+	value, err := read(ctx)
 	problem := ""
 	if err != nil {
-		problem = t.format(err)
+		problem = s.problem(err)
 	}
-	ended := t.clock.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.latest = t.latest.next(n, problem, ended.Wall)
-	t.next = ended.Mono + max(keepDead, (busyShare-1)*(ended.Mono-begun.Mono))
-	t.running = false
-}
-
-// close waits for a running count and prevents further counts. The caller must first cancel the
-// context of the counts.
-func (t *deadCounter) close() {
-	t.mu.Lock()
-	t.closed = true
-	t.mu.Unlock()
-	t.wg.Wait()
+	ended := s.clock.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.latest = c.latest.next(value, problem, ended.Wall)
+	c.latest.took = ended.Mono - begun
+	c.latest.due = ended.Mono + max(c.keep, (c.share-1)*c.latest.took)
+	close(c.running)
+	c.running = nil
 }
 
 // A reading is the latest value that was read from the server, the error of the latest attempt, or
@@ -121,15 +88,25 @@ type reading[T any] struct {
 	at      time.Time // by this machine's clock; zero before the first success
 	tried   time.Time // the latest attempt, successful or not
 	problem string    // the error of the latest attempt; empty after a success
+	since   time.Time // the first of the latest consecutive failures
+	seq     int       // rises with every attempt
+	took    time.Duration
+	due     time.Duration                   // the time of the next attempt, in monotonic time
+	pages   *bounded[string, func() []byte] // by path: views of this reading
 }
 
 // next returns the reading after another attempt. If the attempt failed, the earlier value and its
 // time stay.
 func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
+	n := reading[T]{value: value, at: now, tried: now, problem: problem, since: now, seq: r.seq + 1,
+		pages: &bounded[string, func() []byte]{}}
 	if problem != "" {
-		return reading[T]{r.value, r.at, now, problem}
+		n.value, n.at = r.value, r.at
 	}
-	return reading[T]{value, now, now, ""}
+	if r.problem != "" {
+		n.since = r.since
+	}
+	return n
 }
 
 // old returns the age of the value if the latest attempt failed. It returns 0 after a success or
@@ -162,3 +139,25 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 }
 
 func identity[T any](value T) any { return value }
+
+// A bounded is a map of values that can be made again. It keeps at most maxKept values.
+type bounded[K comparable, V any] struct {
+	mu sync.Mutex // guards by
+	by map[K]V
+}
+
+const maxKept = 64
+
+func (b *bounded[K, V]) get(key K, fresh func() V) V {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	value, known := b.by[key]
+	if !known {
+		if b.by == nil || len(b.by) >= maxKept {
+			b.by = map[K]V{}
+		}
+		value = fresh()
+		b.by[key] = value
+	}
+	return value
+}

@@ -26,8 +26,12 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the shortest pause between two counts of the dead rows.
-const keepDead = 15 * time.Second
+// keepDead is the shortest pause between two counts of the dead rows. A round waits for a count at
+// most countWait, so that a slow count does not delay the page.
+const (
+	keepDead  = 15 * time.Second
+	countWait = time.Second
+)
 
 type deadPage struct {
 	Namespace     string
@@ -70,8 +74,7 @@ func deadHref(namespace string) string {
 func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
 	namespace = r.URL.Query().Get("queue")
 	database, collection, ok := strings.Cut(namespace, ".")
-	s.poller.refresh()
-	now, _ := s.poller.now()
+	now := s.locks.get(r.Context(), s, s.read)
 	if !ok || collection == "" || now.at.IsZero() || s.cfg.Client == nil {
 		return namespace, nil
 	}
@@ -88,7 +91,7 @@ const noQueue = "There is no queue of that name: no worker has claimed rows ther
 func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
-		s.refuse(w, http.StatusNotFound, noQueue)
+		http.Error(w, noQueue, http.StatusNotFound)
 		return
 	}
 	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
@@ -99,7 +102,7 @@ func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
 func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
 	namespace, rows := s.queueOf(r)
 	if rows == nil {
-		s.refuse(w, http.StatusNotFound, noQueue)
+		http.Error(w, noQueue, http.StatusNotFound)
 		return
 	}
 	p := deadPage{Namespace: namespace}

@@ -42,7 +42,7 @@ const cookieName = "distlock_ui"
 func (s *Server) guarded(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
+		http.Error(w, "The request came from another site. Nothing was done.", http.StatusForbidden)
 	}))
 	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 { // a stream has no body and needs no deadline
@@ -77,18 +77,16 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		switch {
 		case s.cfg.Loopback && !onLoopback(r.Host):
-			s.refuse(w, http.StatusMisdirectedRequest, "This page accepts only localhost, 127.0.0.1 "+
-				"and [::1] as Host. A proxy in front of it must send one of these.")
+			http.Error(w, "This page accepts only localhost, 127.0.0.1 and [::1] as Host. A proxy in "+
+				"front of it must send one of these.", http.StatusMisdirectedRequest)
 		case r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
 			r.Header.Get("Sec-Fetch-Mode") != "navigate":
-			s.refuse(w, http.StatusForbidden, "The request came from another site. Nothing was done.")
+			http.Error(w, "The request came from another site. Nothing was done.", http.StatusForbidden)
 		default:
 			inner.ServeHTTP(w, r)
 		}
 	})
 }
-
-func (s *Server) refuse(w http.ResponseWriter, code int, text string) { http.Error(w, text, code) }
 
 // onLoopback reports whether a Host header names the loopback of this machine.
 func onLoopback(host string) bool {
@@ -280,7 +278,7 @@ func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout)
 		defer func() { <-s.wrong }()
 	default:
 		w.Header().Set("Retry-After", "2")
-		s.refuse(w, http.StatusTooManyRequests, "Too many wrong tokens. Try again later.")
+		http.Error(w, "Too many wrong tokens. Try again later.", http.StatusTooManyRequests)
 		return
 	}
 	if clock.Sleep(s.clock, wrongPause, r.Context().Done()) {

@@ -42,20 +42,29 @@ type listing struct {
 // keepVoid is the time for which the message about a database without locks is cached.
 const keepVoid = 10 * time.Second
 
+// A state is the result of the latest round of reads, which all pages share.
+type state = reading[*listing]
+
 // A round reads the locks, the loops and the number of dead rows. If there is no lock, it also
 // reads the message about a database without locks.
 func (s *Server) read(ctx context.Context) (*listing, error) {
 	l, err := read(ctx, s.cfg.Inspector)
-	if err == nil && len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
-		l.void = s.void.get(ctx).value
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && s.cfg.Client != nil {
-		l.loops = s.loops.get(ctx) // the page of locks counts failing loops and dead rows
+	if len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
+		l.void = s.void.get(ctx, s, s.cfg.Void).value
+	}
+	if s.cfg.Client != nil { // the page of locks counts failing loops and dead rows
+		l.loops = s.loops.get(ctx, s, s.readLoops)
 		if queues := namespacesOf(l.locks); len(queues) > 0 {
-			l.dead = s.dead.get(ctx, queues)
+			l.dead = s.dead.get(ctx, s, func(ctx context.Context) (int64, error) {
+				return s.readDead(ctx, queues)
+			})
 		}
 	}
-	return l, err
+	s.record.compare(l, s.clock.Now().Wall)
+	return l, nil
 }
 
 // read reads the holders and waiters of all locks. It sends two commands, and another command for

@@ -52,7 +52,12 @@ type loopList struct {
 	Listed  int // the number of kept rows, at most Total
 }
 
-func showLoops(r *http.Request, all loopSummary) any {
+func (s *Server) showLoops(r *http.Request, _ state) content {
+	return contentOf(s.loops.get(r.Context(), s, s.readLoops),
+		func(all loopSummary) any { return listLoops(r, all) })
+}
+
+func listLoops(r *http.Request, all loopSummary) loopList {
 	l := loopList{Total: all.total, Listed: len(all.rows)}
 	show := r.URL.Query().Get("show")
 	for _, row := range all.rows {
@@ -185,12 +190,12 @@ type queueSummary struct {
 }
 
 // readQueues counts the rows of at most maxQueues queues. A queue has lock documents with names
-// such as claim:DATABASE.COLLECTION:QUEUE:SLOT.
+// such as claim:DATABASE.COLLECTION:QUEUE:SLOT. The queue with the most dead rows comes first.
 func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
 	}
-	now, _ := s.poller.now()
+	now := s.locks.get(ctx, s, s.read)
 	if now.at.IsZero() || now.problem != "" {
 		return found, errors.New("the locks of the workers could not be read")
 	}
@@ -231,14 +236,12 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 		}
 		found.Rows = append(found.Rows, *row)
 	}
+	slices.SortStableFunc(found.Rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
 	return found, nil
 }
 
-// showQueues sorts the queues by their number of dead rows, the largest first.
-func showQueues(_ *http.Request, all queueSummary) any {
-	all.Rows = slices.Clone(all.Rows)
-	slices.SortStableFunc(all.Rows, func(a, b queueRow) int { return cmp.Compare(b.Dead, a.Dead) })
-	return all
+func (s *Server) showQueues(r *http.Request, _ state) content {
+	return contentOf(s.queues.get(r.Context(), s, s.readQueues), identity)
 }
 
 // A Member is a MongoDB server, with the offset of its clock from the clock of this machine.
@@ -273,10 +276,11 @@ type serverPage struct {
 
 // showServer shows the members, and figures about the page itself. The figures are known even if
 // the server does not answer.
-func (s *Server) showServer(r *http.Request, now *state) content {
-	return content{Known: true, Data: serverPage{Members: contentOf(s.members.get(r.Context()),
-		identity), Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,
-		Locks: contentOf(now.reading, func(l *listing) any { return len(l.locks) })}}
+func (s *Server) showServer(r *http.Request, now state) content {
+	members := s.members.get(r.Context(), s, s.readMembers)
+	return content{Known: true, Data: serverPage{Members: contentOf(members, identity),
+		Took: now.took, Rounds: now.seq, Viewers: len(s.streams), Interval: s.cfg.Interval,
+		Locks: contentOf(now, func(l *listing) any { return len(l.locks) })}}
 }
 
 // hello is the server's reply to the command isMaster.

@@ -127,7 +127,7 @@ func (l *processList) figures(r *http.Request, whole bool) {
 // addPings adds the processes that ping but neither hold a lock nor wait for one. It also sets the
 // clock offset of each process. It reports whether the result is complete.
 func (s *Server) addPings(r *http.Request, known map[string]*process, l *processList) bool {
-	read := s.pings.get(r.Context())
+	read := s.pings.get(r.Context(), s, s.readPings)
 	if read.problem != "" {
 		l.Note = "Processes that neither hold nor wait are not shown: " + read.problem
 		return false

@@ -214,37 +214,11 @@ const (
 	keepHistory    = 3 * time.Second
 	maxHistory     = 2_000 // the newest entries of all locks
 	maxLockHistory = 500   // entries of one lock
-	maxHistories   = 64    // histories that are kept
 )
 
 type storedEvents struct {
 	events []event // oldest first
 	cut    bool    // the history has more
-}
-
-type historyCache struct {
-	s  *Server
-	mu sync.Mutex // guards the map by
-	by map[string]*cell[storedEvents]
-}
-
-// The result is the stored history of a lock, or of all locks if the name is empty. All viewers
-// share the result.
-func (p *historyCache) of(ctx context.Context, name string) reading[storedEvents] {
-	p.mu.Lock()
-	c := p.by[name]
-	if c == nil {
-		if len(p.by) >= maxHistories {
-			clear(p.by)
-		}
-		c = &cell[storedEvents]{clock: p.s.clock, keep: keepHistory, format: p.s.problem,
-			read: func(ctx context.Context) (storedEvents, error) {
-				return p.s.readHistory(ctx, name)
-			}}
-		p.by[name] = c
-	}
-	p.mu.Unlock()
-	return c.get(ctx)
 }
 
 func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, error) {
@@ -269,8 +243,13 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 // result describes to an operator where the events come from. The third result is false if the
 // stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
-	observed, since := s.poller.record.of(name)
-	read := s.histories.of(ctx, name)
+	observed, since := s.record.of(name)
+	history := s.histories.get(name, func() *cell[storedEvents] {
+		return &cell[storedEvents]{keep: keepHistory}
+	})
+	read := history.get(ctx, s, func(ctx context.Context) (storedEvents, error) {
+		return s.readHistory(ctx, name)
+	})
 	stored := read.value
 	switch {
 	case read.problem != "" && len(stored.events) == 0:

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -69,16 +70,22 @@ type Config struct {
 type Server struct {
 	cfg       Config
 	clock     clock.Clock
-	poller    *poller
+	locks     cell[*listing]
+	record    record
 	loops     cell[loopSummary]
 	queues    cell[queueSummary]
 	members   cell[[]Member]
 	pings     cell[pingList]
 	void      cell[string]
-	dead      deadCounter
-	histories historyCache
+	dead      cell[int64]
+	histories bounded[string, *cell[storedEvents]] // by lock
 	palette   palette
 	templates *template.Template
+
+	mu     sync.Mutex      // guards the cells, and the start of reads against Close
+	ctx    context.Context // of the reads
+	cancel context.CancelFunc
+	reads  sync.WaitGroup
 
 	key     []byte // the key of tickets and cookies, new for every start
 	streams chan struct{}
@@ -102,30 +109,28 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Redact = func(s string) string { return s }
 	}
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
-		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong)}
-	s.poller = newPoller(ctx, cfg.Interval, func(ctx context.Context) (*listing, error) {
-		return s.read(ctx)
-	}, s.problem)
-	s.loops = cell[loopSummary]{clock: s.clock, keep: keepLoops, read: s.readLoops, format: s.problem}
-	s.queues = cell[queueSummary]{clock: s.clock, keep: keepQueues, read: s.readQueues, format: s.problem}
-	s.members = cell[[]Member]{clock: s.clock, keep: keepMembers, read: s.readMembers, format: s.problem}
-	s.pings = cell[pingList]{clock: s.clock, keep: keepPings, read: s.readPings, format: s.problem}
-	s.dead.clock, s.dead.count, s.dead.format = s.clock, s.readDead, s.problem
-	s.void = cell[string]{clock: s.clock, keep: keepVoid, read: cfg.Void, format: s.problem}
+		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong),
+		locks: cell[*listing]{keep: cfg.Interval, share: busyShare, limit: roundLimit},
+		dead:  cell[int64]{keep: keepDead, share: busyShare, wait: countWait},
+		loops: cell[loopSummary]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
+		members: cell[[]Member]{keep: keepMembers}, pings: cell[pingList]{keep: keepPings},
+		void: cell[string]{keep: keepVoid}}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	all, err := templates.Clone()
 	if err != nil {
 		return nil, err
 	}
 	s.templates = all.Funcs(template.FuncMap{"color": s.palette.color})
-	s.histories = historyCache{s: s, by: map[string]*cell[storedEvents]{}}
 	s.handler = s.guarded(s.routes())
 	return s, nil
 }
 
 // Close stops the reads of the Server, and waits until they have ended.
 func (s *Server) Close() {
-	s.poller.close()
-	s.dead.close()
+	s.mu.Lock()
+	s.cancel() // with mu held, so that no cell starts a further read
+	s.mu.Unlock()
+	s.reads.Wait()
 }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }

@@ -59,26 +59,17 @@ func procName(id string) string { return words.Middle(words.Shown(words.Short(id
 type view struct {
 	path, title, name string
 	key               string // the shortcut; empty for a view outside the navigation
-	show              func(*Server, *http.Request, *state) content
+	show              func(*Server, *http.Request, state) content
 }
 
 // ofLocks returns a function that displays the latest listing in a view. The given function formats
 // the listing.
 func ofLocks(
-	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, *state) content {
-	return func(s *Server, r *http.Request, now *state) content {
-		c := contentOf(now.reading, func(l *listing) any { return show(s, r, l) })
+	show func(*Server, *http.Request, *listing) any) func(*Server, *http.Request, state) content {
+	return func(s *Server, r *http.Request, now state) content {
+		c := contentOf(now, func(l *listing) any { return show(s, r, l) })
 		c.Problem = "" // every page shows the problem at the top
 		return c
-	}
-}
-
-// ofCell returns a function that displays the value of a cell in a view. The given functions select
-// the cell and format the value.
-func ofCell[T any](of func(*Server) *cell[T],
-	show func(*http.Request, T) any) func(*Server, *http.Request, *state) content {
-	return func(s *Server, r *http.Request, _ *state) content {
-		return contentOf(of(s).get(r.Context()), func(value T) any { return show(r, value) })
 	}
 }
 
@@ -90,10 +81,8 @@ func init() { // init prevents an initialization cycle
 		{"/timeline", "Timeline", "timeline", "2", ofLocks((*Server).showTimeline)},
 		{"/processes", "Processes", "processes", "3", ofLocks((*Server).showProcesses)},
 		{"/elections", "Elections", "elections", "4", ofLocks((*Server).showElections)},
-		{"/loops", "Loops", "loops", "5",
-			ofCell(func(s *Server) *cell[loopSummary] { return &s.loops }, showLoops)},
-		{"/queues", "Queues", "queues", "6",
-			ofCell(func(s *Server) *cell[queueSummary] { return &s.queues }, showQueues)},
+		{"/loops", "Loops", "loops", "5", (*Server).showLoops},
+		{"/queues", "Queues", "queues", "6", (*Server).showQueues},
 		{"/server", "Server", "server", "7", (*Server).showServer},
 		{"/lock", "Lock", "lock", "", ofLocks((*Server).showLock)},
 	}
@@ -111,7 +100,6 @@ type layout struct {
 	Void              string // the message for a database without locks
 	Seq               int
 	At                time.Time
-	Interval          time.Duration
 	Bad               []*distlock.MalformedError
 	Content           content
 }
@@ -121,11 +109,11 @@ type navigation struct {
 	On               bool
 }
 
-func (s *Server) layout(r *http.Request, v view, now *state) layout {
+func (s *Server) layout(r *http.Request, v view, now state) layout {
 	l := layout{Title: v.title, Name: v.name, Path: r.URL.RequestURI(), Hosts: s.cfg.Hosts,
 		Database: s.cfg.Database, AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq,
-		At: now.at, Interval: s.cfg.Interval}
-	contentOf(now.reading, func(found *listing) any {
+		At: now.at}
+	contentOf(now, func(found *listing) any {
 		l.Partial, l.Bad, l.Void = found.partial, found.bad, found.void
 		return nil
 	})
@@ -153,9 +141,7 @@ func (s *Server) page(v view) http.HandlerFunc {
 			s.stream(w, r, v)
 			return
 		}
-		s.poller.refresh()
-		now, _ := s.poller.now()
-		s.write(w, http.StatusOK, "page", s.layout(r, v, now))
+		s.write(w, http.StatusOK, "page", s.layout(r, v, s.locks.get(r.Context(), s, s.read)))
 	}
 }
 

@@ -11,15 +11,15 @@ import (
 )
 
 // The page shows the present number of dead rows, even if the last request was long ago.
-func TestDeadCounter_SeldomRequested_IsRecent(t *testing.T) {
+func TestCell_OldValue_IsWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		s := &Server{clock: clock.System(), ctx: t.Context()}
+		c := cell[int64]{keep: keepDead, share: busyShare, wait: countWait}
 		dead := int64(0)
-		c := &deadCounter{clock: clock.System(), format: error.Error,
-			count: func(context.Context, []string) (int64, error) { return dead, nil }}
-		defer c.close()
 		for range 3 {
-			assert.Equal(t, c.get(t.Context(), nil).value, dead, "%d dead rows, want %d")
+			got := c.get(t.Context(), s, func(context.Context) (int64, error) { return dead, nil })
+			assert.Equal(t, got.value, dead, "%d dead rows, want %d")
 			dead += 7
 			time.Sleep(time.Hour)
 		}
