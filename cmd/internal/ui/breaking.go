@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,12 @@ import (
 // breakLimit is the time limit of the commands that break a lock. They continue even if the browser
 // disconnects.
 const breakLimit = 10 * time.Second
+
+const (
+	staleForm = "The form is not from this program, or is older than ten minutes. " +
+		"Nothing was changed."
+	lockChanged = "The lock has changed: that holder no longer holds it. Nothing was changed."
+)
 
 // A breakPage asks the user to confirm that a lock is broken, or shows the result.
 type breakPage struct {
@@ -79,65 +86,56 @@ func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
 			return p
 		}
 	}
-	p.Problem = "The lock has changed: that holder no longer holds it. Nothing was changed."
+	p.Problem = lockChanged
 	return p
 }
 
-// askBreak serves the first step of a break. It shows the holder and requests the confirmation.
-func (s *Server) askBreak(w http.ResponseWriter, r *http.Request) {
-	b, err := parseTarget(r.URL.Query())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	p := s.breakPageOf(r.Context(), b)
-	code := http.StatusOK
-	if p.Problem != "" {
-		code = http.StatusConflict
-	}
-	s.writeBreak(w, r, code, p)
-}
-
-// doBreak serves the second step of a break. It breaks the lock.
-func (s *Server) doBreak(w http.ResponseWriter, r *http.Request) {
+// serveBreak serves the two steps of a break. The first step shows the holder and requests the
+// confirmation. The second step, which submits a form, breaks the lock.
+func (s *Server) serveBreak(w http.ResponseWriter, r *http.Request) {
 	b, err := parseTarget(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	var code int
+	var p breakPage
+	if r.Method == http.MethodPost {
+		code, p = s.doBreak(r, b)
+	} else if code, p = http.StatusOK, s.breakPageOf(r.Context(), b); p.Problem != "" {
+		code = http.StatusConflict
+	}
+	s.writeStatic(w, r, code, view{title: "Break " + words.Named(p.Name), name: "break"}, p)
+}
+
+func (s *Server) doBreak(r *http.Request, b breakTarget) (code int, p breakPage) {
 	if !s.validTicket(r.PostForm.Get("ticket"), b.texts()...) {
-		p := s.breakPageOf(r.Context(), b)
-		if p.Problem == "" {
-			p.Problem = "The form is not from this program, or is older than ten minutes. " +
-				"Nothing was changed."
-		}
-		s.writeBreak(w, r, http.StatusForbidden, p)
-		return
+		p = s.breakPageOf(r.Context(), b)
+		p.Problem = cmp.Or(p.Problem, staleForm)
+		return http.StatusForbidden, p
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	why := r.PostForm.Get("why")
 	now, err := s.breaker(r).Break(ctx, b.name, b.fence, why, b.session)
 	if err != nil {
-		code, p := s.failed(ctx, b, why, err)
-		s.writeBreak(w, r, code, p)
-		return
+		return s.failed(ctx, b, why, err)
 	}
 	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
 		Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("the page broke a lock")
-	s.writeBreak(w, r, http.StatusOK, breakResult(b, now))
+	return http.StatusOK, breakResult(b, now)
 }
 
-func (s *Server) failed(ctx context.Context, b breakTarget, why string, err error) (int, breakPage) {
+func (s *Server) failed(ctx context.Context, b breakTarget, why string, err error) (
+	code int, p breakPage) {
 	switch {
 	case errors.Is(err, distlock.ErrFenceMismatch):
-		return http.StatusConflict, breakPage{Name: b.name,
-			Problem: "The lock has changed: that holder no longer holds it. Nothing was changed."}
+		return http.StatusConflict, breakPage{Name: b.name, Problem: lockChanged}
 	case errors.Is(err, distlock.ErrOutcomeUnknown):
 		return http.StatusBadGateway, breakPage{Name: b.name,
 			Problem: "The lock may or may not be broken now. Check the lock again: " + s.problem(err)}
 	}
-	p := s.breakPageOf(ctx, b)
+	p = s.breakPageOf(ctx, b)
 	p.Why = why
 	p.Problem = "Nothing was changed: " + s.problem(err)
 	if errors.Is(err, distlock.ErrBadOption) {
@@ -160,10 +158,6 @@ func breakResult(b breakTarget, now []distlock.LockInfo) breakPage {
 		p.Done, p.Granted = "The lock was granted to the next waiter.", now
 	}
 	return p
-}
-
-func (s *Server) writeBreak(w http.ResponseWriter, r *http.Request, code int, p breakPage) {
-	s.writeStatic(w, r, code, view{title: "Break " + words.Named(p.Name), name: "break"}, p)
 }
 
 func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v view, data any) {

@@ -69,71 +69,64 @@ func deadHref(namespace string) string {
 	return "/dead?" + url.Values{"queue": {namespace}}.Encode()
 }
 
-// queueOf returns the collection of the requested queue. It returns nil if no lock document belongs
-// to the queue. A request can therefore reach only collections of queues.
-func (s *Server) queueOf(r *http.Request) (namespace string, rows *mongo.Collection) {
-	namespace = r.URL.Query().Get("queue")
-	database, collection, ok := strings.Cut(namespace, ".")
-	now := s.locks.get(r.Context(), s, s.read)
-	if !ok || collection == "" || now.at.IsZero() || s.cfg.Client == nil {
-		return namespace, nil
-	}
-	for _, k := range now.value.locks {
-		if strings.HasPrefix(k.Name, "claim:"+namespace+":") {
-			return namespace, s.cfg.Client.Database(database).Collection(collection)
-		}
-	}
-	return namespace, nil
+// collection returns the collection of a namespace, which has the format DATABASE.COLLECTION.
+func (s *Server) collection(namespace string) *mongo.Collection {
+	database, collection, _ := strings.Cut(namespace, ".")
+	return s.cfg.Client.Database(database).Collection(collection)
 }
 
-const noQueue = "There is no queue of that name: no worker has claimed rows there."
-
-func (s *Server) showDead(w http.ResponseWriter, r *http.Request) {
-	namespace, rows := s.queueOf(r)
-	if rows == nil {
-		http.Error(w, noQueue, http.StatusNotFound)
+// serveDead lists the dead rows of a queue. For a submitted form, it first changes rows or asks the
+// user to confirm the change. A request can reach only a collection to which the lock document of a
+// queue belongs.
+func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
+	p := deadPage{Namespace: r.URL.Query().Get("queue"), AllowChange: s.cfg.AllowBreak}
+	now := s.locks.get(r.Context(), s, s.read)
+	if s.cfg.Client == nil || now.at.IsZero() ||
+		!slices.Contains(namespacesOf(now.value.locks), p.Namespace) {
+		http.Error(w, "There is no queue of that name: no worker has claimed rows there.",
+			http.StatusNotFound)
 		return
 	}
-	s.writeDead(w, r, http.StatusOK, rows, deadPage{Namespace: namespace})
+	code := http.StatusOK
+	if r.Method == http.MethodPost {
+		code = s.doDead(r, &p)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
+	defer cancel()
+	s.listDead(ctx, r, &p)
+	s.writeStatic(w, r, code, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead"}, p)
 }
 
 // doDead performs an action on dead rows if the form has a valid ticket. If the form has no ticket,
-// doDead asks the user to confirm the action.
-func (s *Server) doDead(w http.ResponseWriter, r *http.Request) {
-	namespace, rows := s.queueOf(r)
-	if rows == nil {
-		http.Error(w, noQueue, http.StatusNotFound)
-		return
-	}
-	p := deadPage{Namespace: namespace}
+// doDead asks the user to confirm the action. The result is the status of the reply.
+func (s *Server) doDead(r *http.Request, p *deadPage) int {
 	act, ids, ticket := r.PostForm.Get("act"), r.PostForm["id"], r.PostForm.Get("ticket")
 	if act == retryAll {
 		ids = nil
 	}
-	texts := append([]string{"dead", namespace, act}, ids...)
-	code := http.StatusOK
+	texts := append([]string{"dead", p.Namespace, act}, ids...)
 	raws, err := parseIDs(ids)
 	switch {
 	case err != nil:
-		code, p.Problem = http.StatusBadRequest, "Invalid _id: "+err.Error()+". Nothing was changed."
+		p.Problem = "Invalid _id: " + err.Error() + ". Nothing was changed."
+		return http.StatusBadRequest
 	case act != retryAll && (act != retryRows && act != discardRows || len(ids) == 0):
-		code, p.Problem = http.StatusBadRequest, "No row is selected. Nothing was changed."
+		p.Problem = "No row is selected. Nothing was changed."
+		return http.StatusBadRequest
 	case ticket == "":
 		p.Ask = &confirmation{Act: act, IDs: ids, N: int64(len(ids)), Ticket: s.ticket(texts...)}
+		return http.StatusOK
 	case !s.validTicket(ticket, texts...):
-		code, p.Problem = http.StatusForbidden, "The form is not from this program, or is older than "+
-			"ten minutes. Nothing was changed."
-	default:
-		code = s.changeDead(r, rows, act, raws, &p)
+		p.Problem = staleForm
+		return http.StatusForbidden
 	}
-	s.writeDead(w, r, code, rows, p)
+	return s.changeDead(r, act, raws, p)
 }
 
-func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string, ids []any,
-	p *deadPage) int {
+func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
-	n, err := changeRows(ctx, rows, act, ids)
+	n, err := changeRows(ctx, adminOf(s.collection(p.Namespace)), act, ids)
 	if n > 0 || err != nil { // after an error the server may have changed rows
 		event := s.cfg.Logger.Warn()
 		if err != nil {
@@ -143,21 +136,24 @@ func (s *Server) changeDead(r *http.Request, rows *mongo.Collection, act string,
 			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
 			Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("the page changed dead rows")
 	}
+	rows := "The rows"
 	if n > 0 {
-		p.Done = fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
+		rows, p.Done = "The other rows", fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
 	}
 	switch {
 	case err != nil:
-		p.Problem = "The rows may or may not have changed: " + s.problem(err)
-		if n > 0 {
-			p.Problem = "The other rows may or may not have changed: " + s.problem(err)
-		}
+		p.Problem = rows + " may or may not have changed: " + s.problem(err)
 		return http.StatusBadGateway
 	case n == 0:
 		p.Problem = "The selected rows are no longer dead. Nothing was changed."
 		return http.StatusConflict
 	}
 	return http.StatusOK
+}
+
+func adminOf(rows *mongo.Collection) *claim.Admin {
+	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config is valid
+	return admin
 }
 
 func parseIDs(texts []string) (ids []any, err error) {
@@ -171,14 +167,11 @@ func parseIDs(texts []string) (ids []any, err error) {
 	return ids, nil
 }
 
-func changeRows(ctx context.Context, rows *mongo.Collection, act string, ids []any) (int, error) {
-	admin, err := claim.NewAdmin(rows, claim.Config{})
-	switch {
-	case err != nil:
-		return 0, err
-	case act == retryAll:
+func changeRows(ctx context.Context, admin *claim.Admin, act string, ids []any) (int, error) {
+	switch act {
+	case retryAll:
 		return admin.RetryAll(ctx)
-	case act == discardRows:
+	case discardRows:
 		return admin.Delete(ctx, claim.StateDead, ids...)
 	}
 	return admin.Retry(ctx, ids...)
@@ -189,16 +182,12 @@ func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
 		options.Count().SetLimit(maxCounted))
 }
 
-func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, rows *mongo.Collection,
-	p deadPage) {
-	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
-	defer cancel()
-	p.AllowChange = s.cfg.AllowBreak
+func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) {
+	rows := s.collection(p.Namespace)
 	first, _ := strconv.Atoi(r.URL.Query().Get("from"))
 	p.First = max(0, min(first, maxCounted))
-	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config is valid
 	at := -1
-	for row, err := range admin.List(ctx, claim.StateDead) {
+	for row, err := range adminOf(rows).List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
 			break
@@ -227,13 +216,11 @@ func (s *Server) writeDead(w http.ResponseWriter, r *http.Request, code int, row
 	if p.Ask != nil && p.Ask.Act == retryAll {
 		p.Ask.N = p.Total
 	}
-	s.writeStatic(w, r, code, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead"}, p)
 }
 
 func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err error) {
-	for _, namespace := range queues {
-		database, collection, _ := strings.Cut(namespace, ".")
-		n, err := countDead(ctx, s.cfg.Client.Database(database).Collection(collection))
+	for _, namespace := range queues[:min(len(queues), maxQueues)] {
+		n, err := countDead(ctx, s.collection(namespace))
 		if err != nil {
 			return 0, err
 		}
@@ -242,15 +229,13 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 	return sum, nil
 }
 
-// namespacesOf returns the collections of the queues that have a lock document, at most maxQueues
-// of them.
+// namespacesOf returns the collections of the queues that have a lock document. The locks must be
+// sorted by their names.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
-		database, collection, is := words.Queue(k.Name)
-		namespace := database + "." + collection
-		if is && !slices.Contains(all, namespace) && len(all) < maxQueues {
-			all = append(all, namespace)
+		if database, collection, is := words.Queue(k.Name); is {
+			all = append(all, database+"."+collection)
 		}
 	}
-	return all
+	return slices.Compact(all)
 }

@@ -220,18 +220,12 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 	}
 	found.Total = len(rows)
 	for _, row := range rows[:min(len(rows), maxQueues)] {
-		database, collection, ok := strings.Cut(row.Namespace, ".")
-		if ok {
-			var admin *claim.Admin
-			admin, err = claim.NewAdmin(s.cfg.Client.Database(database).Collection(collection),
-				claim.Config{Due: row.due})
-			if err == nil {
-				row.Counts, err = admin.Count(ctx)
-			}
-		} else {
-			err = errors.New("the lock's name has no DATABASE.COLLECTION")
-		}
-		if err != nil {
+		if !strings.Contains(row.Namespace, ".") {
+			row.Problem = "the lock's name has no DATABASE.COLLECTION"
+		} else if admin, err := claim.NewAdmin(s.collection(row.Namespace),
+			claim.Config{Due: row.due}); err != nil {
+			row.Problem = s.problem(err)
+		} else if row.Counts, err = admin.Count(ctx); err != nil {
 			row.Problem = s.problem(err)
 		}
 		found.Rows = append(found.Rows, *row)

@@ -2,9 +2,8 @@ package ui
 
 import (
 	"hash/fnv"
+	"slices"
 	"sync"
-
-	"mongodlm/distlock"
 )
 
 // colors is the number of colors. The style sheet has the same number.
@@ -16,63 +15,36 @@ const maxColored = 5_000
 // A palette assigns colors to processes. A process keeps its color until it appears next to another
 // process with the same color in a queue or in a lock's timeline.
 type palette struct {
-	mu        sync.Mutex // guards the rest
-	of        map[string]int
-	neighbors map[string]map[string]bool
+	mu sync.Mutex // guards of
+	of map[string]int
 }
 
-func (p *palette) color(process string) int {
+// color returns the color of a process. It changes the color if another of the given processes,
+// which appear next to it, has the same color.
+func (p *palette) color(process string, others ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.get(process)
-}
-
-// get returns the color of a process. The caller holds mu.
-func (p *palette) get(process string) int {
-	if c, known := p.of[process]; known {
-		return c
-	}
 	if p.of == nil || len(p.of) >= maxColored {
-		p.of, p.neighbors = map[string]int{}, map[string]map[string]bool{}
+		p.of = map[string]int{}
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(process)) // never fails
-	c := int(h.Sum32() % colors)
+	c := p.get(process)
+	taken := func(other string) bool { return other != process && p.get(other) == c }
+	for slices.ContainsFunc(others, taken) { // there are more colors than others
+		c = (c + 1) % colors
+	}
 	p.of[process] = c
 	return c
 }
 
-// separate gives two adjacent processes different colors.
-func (p *palette) separate(one, other string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if one == other || one == "" || other == "" {
-		return
+// get returns the color of a process. The caller holds mu.
+func (p *palette) get(process string) int {
+	c, known := p.of[process]
+	if !known {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(process)) // never fails
+		c = int(h.Sum32() % colors)
 	}
-	taken, mine := p.get(one), p.get(other)
-	for _, pair := range [][2]string{{one, other}, {other, one}} {
-		if p.neighbors[pair[0]] == nil {
-			p.neighbors[pair[0]] = map[string]bool{}
-		}
-		if len(p.neighbors[pair[0]]) < colors {
-			p.neighbors[pair[0]][pair[1]] = true
-		}
-	}
-	if taken != mine {
-		return
-	}
-	used := map[int]bool{}
-	for n := range p.neighbors[other] {
-		used[p.get(n)] = true
-	}
-	next := (mine + 1) % colors
-	for c := next; c != mine; c = (c + 1) % colors {
-		if !used[c] {
-			next = c
-			break
-		}
-	}
-	p.of[other] = next
+	return c
 }
 
 // distinctWaiters is the number of waiters whose colors must differ from the color of the first
@@ -85,12 +57,12 @@ func (p *palette) ofLock(k *lock) {
 	if !k.Held() {
 		return
 	}
-	var last distlock.LockInfo
-	for i, one := range append(k.Holders[:len(k.Holders):len(k.Holders)], k.Queue...) {
-		p.separate(last.Process, one.Process)
-		if at := i - len(k.Holders); at >= 0 && at < distinctWaiters {
-			p.separate(k.Holders[0].Process, one.Process)
+	all := slices.Concat(k.Holders, k.Queue)
+	for i, one := range all[1:] {
+		others := []string{all[i].Process}
+		if waiter := i + 1 - len(k.Holders); waiter >= 0 && waiter < distinctWaiters {
+			others = append(others, all[0].Process)
 		}
-		last = one
+		p.color(one.Process, others...)
 	}
 }

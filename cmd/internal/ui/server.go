@@ -145,10 +145,10 @@ func (s *Server) routes() http.Handler {
 	for _, v := range views {
 		mux.HandleFunc("GET "+v.path, s.page(v))
 	}
-	mux.HandleFunc("GET /break", s.allowChanges(s.askBreak))
-	mux.HandleFunc("POST /break", s.allowChanges(s.doBreak))
-	mux.HandleFunc("GET /dead", s.showDead)
-	mux.HandleFunc("POST /dead", s.allowChanges(s.doDead))
+	mux.HandleFunc("GET /break", s.allowChanges(s.serveBreak))
+	mux.HandleFunc("POST /break", s.allowChanges(s.serveBreak))
+	mux.HandleFunc("GET /dead", s.serveDead)
+	mux.HandleFunc("POST /dead", s.allowChanges(s.serveDead))
 	files := http.FileServerFS(static)
 	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
 		// Without this check, the file server lists the files of a folder.

@@ -127,12 +127,12 @@ func (b *band) setColors(p *palette) {
 	}
 	slices.SortStableFunc(order, func(x, y *bar) int { return x.of.from.Compare(y.of.from) })
 	for n := 1; n < len(order); n++ {
-		p.separate(order[n-1].of.process, order[n].of.process)
+		p.color(order[n].of.process, order[n-1].of.process)
 	}
 	for n, one := range order {
 		one.Color = p.color(one.of.process)
 		if n > 0 && one.Color == order[n-1].Color && one.of.process != order[n-1].of.process {
-			one.Color = (one.Color + 1) % colors // more neighbours than colors
+			one.Color = (one.Color + 1) % colors // the process got this color after it was compared
 		}
 	}
 }
