@@ -135,24 +135,12 @@ var (
 )
 
 // ConfigServer returns a collector of the metrics of an embedded config server.
-func ConfigServer(s interface{ Stats() configserver.Stats }) prom.Collector { return server{s} }
-
-type server struct {
-	source interface{ Stats() configserver.Stats }
-}
-
-// Describe implements [prom.Collector].
-func (server) Describe(to chan<- *prom.Desc) {
-	to <- clientsDesc
-	to <- refusedDesc
-	to <- commandsDesc
-}
-
-// Collect implements [prom.Collector].
-func (c server) Collect(to chan<- prom.Metric) {
-	s := c.source.Stats()
-	to <- prom.MustNewConstMetric(clientsDesc, prom.GaugeValue, float64(s.Clients))
-	to <- prom.MustNewConstMetric(refusedDesc, prom.CounterValue, float64(s.Refused))
-	to <- prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Reads), "read")
-	to <- prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Writes), "write")
+func ConfigServer(from interface{ Stats() configserver.Stats }) prom.Collector {
+	return prom.CollectorFunc(func(to chan<- prom.Metric) {
+		s := from.Stats()
+		to <- prom.MustNewConstMetric(clientsDesc, prom.GaugeValue, float64(s.Clients))
+		to <- prom.MustNewConstMetric(refusedDesc, prom.CounterValue, float64(s.Refused))
+		to <- prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Reads), "read")
+		to <- prom.MustNewConstMetric(commandsDesc, prom.CounterValue, float64(s.Writes), "write")
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -88,16 +87,15 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// onLoopback reports whether a Host header names the loopback of this machine.
-func onLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+// onLoopback reports whether the host of an address is the loopback of this machine. The address may
+// lack a port.
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = strings.Trim(address, "[]")
 	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && addr.Unmap().IsLoopback()
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
 }
 
 // sign returns a signature of the texts with the key of this Server.
@@ -147,12 +145,7 @@ func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
 	}
-	f, err := os.Open(a.TokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("--token-file: %w", err)
-	}
-	defer func() { _ = f.Close() }() // Close cannot lose data of a read
-	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
+	text, err := os.ReadFile(a.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -68,12 +67,8 @@ func (a Access) Check(allowBreak bool) error {
 
 // Local reports whether only this machine can reach the page.
 func (a Access) Local() bool {
-	host, _, _ := net.SplitHostPort(a.Addr) // an invalid address is not loopback
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.IsLoopback()
+	_, _, err := net.SplitHostPort(a.Addr) // an invalid address is not loopback
+	return err == nil && onLoopback(a.Addr)
 }
 
 // network returns the network of the address. The address 0.0.0.0 means all IPv4 addresses, without
@@ -125,15 +120,26 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	if cfg.Tokens, err = access.tokens(); err != nil {
 		return err
 	}
-	scheme, config := "http", (*tls.Config)(nil)
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with ctx
+	}
+	scheme, serve := "http", server.Serve
 	if cfg.Secure {
 		pair, err := tls.LoadX509KeyPair(access.CertFile, access.KeyFile)
 		if err != nil {
 			return fmt.Errorf("--tls-cert and --tls-key: %w", err)
 		}
-		scheme, config = "https", &tls.Config{Certificates: []tls.Certificate{pair},
-			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair},
+			MinVersion: tls.VersionTLS12}
+		scheme, serve = "https", func(on net.Listener) error { return server.ServeTLS(on, "", "") }
 	}
+	page, err := New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	server.Handler = page
 	listener, err := new(net.ListenConfig).Listen(ctx, access.network(), access.Addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%s: %s is in use by another program: give another port, or port 0 for a "+
@@ -142,26 +148,9 @@ func Run(ctx context.Context, access Access, cfg Config, ready func(url string))
 	if err != nil {
 		return fmt.Errorf("%s: %w", access.AddrFlag, err)
 	}
-	if config != nil {
-		listener = tls.NewListener(listener, config)
-	}
-	return serve(ctx, listener, cfg, func() { ready(scheme + "://" + listener.Addr().String() + "/") })
-}
-
-func serve(ctx context.Context, on net.Listener, cfg Config, ready func()) error {
-	page, err := New(ctx, cfg)
-	if err != nil {
-		return errors.Join(err, on.Close())
-	}
-	defer page.Close()
-	server := &http.Server{
-		Handler: page, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 32 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx }, // streams end with ctx
-	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(on) }() // ends with Close
-	ready()
+	go func() { ended <- serve(listener) }() // ends with Close
+	ready(scheme + "://" + listener.Addr().String() + "/")
 	select {
 	case err = <-ended:
 	case <-ctx.Done():

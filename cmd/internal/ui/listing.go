@@ -28,6 +28,14 @@ type lock struct {
 // Held reports whether a process holds the lock.
 func (l *lock) Held() bool { return l.Holders[0].Held }
 
+// Leader returns the leader of an election, or nil without a leader.
+func (l *lock) Leader() *distlock.LockInfo {
+	if !l.Held() {
+		return nil
+	}
+	return &l.Holders[0]
+}
+
 type listing struct {
 	locks   []*lock
 	named   map[string]*lock

@@ -150,25 +150,16 @@ var errNoClient = errors.New("this store is not MongoDB")
 
 const electionLabel = "election"
 
-// An electionRow is an election: a lock with candidates.
-type electionRow struct {
-	*lock
-	Leader *distlock.LockInfo // nil without a leader
-}
-
+// Elections are locks with candidates.
 func (s *Server) showElections(_ *http.Request, now *listing) any {
-	var rows []electionRow
+	var rows []*lock
 	for _, k := range now.locks {
 		isElection := func(i distlock.LockInfo) bool { return words.Role(i) == electionLabel }
 		if !slices.ContainsFunc(k.Holders, isElection) && !slices.ContainsFunc(k.Queue, isElection) {
 			continue
 		}
 		s.palette.ofLock(k)
-		row := electionRow{lock: k}
-		if k.Held() {
-			row.Leader = &k.Holders[0]
-		}
-		rows = append(rows, row)
+		rows = append(rows, k)
 	}
 	return rows
 }

@@ -25,7 +25,7 @@ const maxGap = 15 * time.Second
 // An event is a change of a lock, from the stored history or from the difference between two
 // rounds. Its time is the time of the server, or of this machine if the time of the server is
 // unknown. For a break, Process is the process that broke the lock, or empty if unknown.
-type event struct{ history.Entry }
+type event history.Entry
 
 const (
 	begins = "begins"
@@ -46,7 +46,7 @@ func (e event) what() string {
 
 // Sentence describes the event in one sentence.
 func (e event) Sentence() string {
-	return words.Happened(e.Entry).Sentence(
+	return words.Happened(history.Entry(e)).Sentence(
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
@@ -80,9 +80,21 @@ func (e event) holding() holdingKey {
 type record struct {
 	mu     sync.Mutex // guards the rest
 	since  time.Time
-	last   time.Time // the time of the latest round
-	events []event   // oldest first
-	held   map[string]map[bson.ObjectID]distlock.LockInfo
+	last   time.Time        // the time of the latest round
+	locks  map[string]*lock // of the latest round
+	events []event          // oldest first
+}
+
+// holdersBySession returns the holders of a lock. It returns nil for a free lock, and for nil.
+func (l *lock) holdersBySession() map[bson.ObjectID]distlock.LockInfo {
+	if l == nil || !l.Held() {
+		return nil
+	}
+	holders := map[bson.ObjectID]distlock.LockInfo{}
+	for _, h := range l.Holders {
+		holders[h.Session] = h
+	}
+	return holders
 }
 
 // compare records the changes since the previous round. If the listing contains no time of the
@@ -90,63 +102,43 @@ type record struct {
 func (r *record) compare(l *listing, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !l.now.IsZero() {
-		now = l.now
-	}
-	if r.since.IsZero() {
-		r.since = now
-	}
-	held := map[string]map[bson.ObjectID]distlock.LockInfo{}
+	now = cmp.Or(l.now, now)
+	r.since = cmp.Or(r.since, now)
 	for _, k := range l.locks {
-		before := r.held[k.Name]
-		if !k.Held() && len(before) == 0 {
-			continue
-		}
-		holders := map[bson.ObjectID]distlock.LockInfo{}
-		for _, h := range k.Holders {
-			if h.Held {
-				holders[h.Session] = h
-			}
-		}
-		ended := false // a takeover was recorded, with the new holder
+		before, holders := r.locks[k.Name].holdersBySession(), k.holdersBySession()
+		takenOver := false // the event of the takeover also begins the new holding
 		for session, was := range before {
-			if _, still := holders[session]; !still {
-				e := endEvent(k, was, now)
-				if now.Sub(r.last) > maxGap && e.At.Equal(now) {
-					e.At, e.Cause = r.last, "no round ran when it ended; it was held at "+words.Instant(r.last)
-					e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
-				}
-				ended = ended || e.Kind == words.TakenOver
-				r.add(e)
+			if _, still := holders[session]; still {
+				continue
 			}
+			e := endEvent(k, was, now)
+			if now.Sub(r.last) > maxGap && e.At.Equal(now) {
+				e.At, e.Cause = r.last, "no round ran when it ended; it was held at "+words.Instant(r.last)
+				e.HeldMS = max(0, e.At.Sub(was.Since).Milliseconds())
+			}
+			takenOver = takenOver || e.Kind == words.TakenOver
+			r.add(e)
 		}
 		for _, h := range k.Holders {
 			was, had := before[h.Session]
 			switch {
-			case !h.Held || ended && !had:
-			case !had:
-				at := h.Since
-				if at.IsZero() {
-					at = now
-				}
-				r.add(event{history.Entry{At: at, Name: k.Name, Kind: words.Acquired, Process: h.Process,
-					Session: h.Session, Fence: h.Fence, Why: h.Why}})
-			case was.Fence != h.Fence:
+			case !h.Held:
+			case !had && !takenOver:
+				r.add(event{At: cmp.Or(h.Since, now), Name: k.Name, Kind: words.Acquired,
+					Process: h.Process, Session: h.Session, Fence: h.Fence, Why: h.Why})
+			case had && was.Fence != h.Fence:
 				r.updateFence(k.Name, h)
 			}
 		}
-		if len(holders) > 0 {
-			held[k.Name] = holders
-		}
 	}
-	r.held, r.last = held, now
+	r.locks, r.last = l.named, now
 }
 
 // endEvent returns the event for the end of a holding of lock k. The second argument is the holder
 // in the previous round.
 func endEvent(k *lock, was distlock.LockInfo, now time.Time) event {
-	e := event{history.Entry{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
-		Session: was.Session, Fence: was.Fence, Why: was.Why}}
+	e := event{At: now, Name: k.Name, Kind: words.Released, Process: was.Process,
+		Session: was.Session, Fence: was.Fence, Why: was.Why}
 	next := k.Holders[0]
 	switch why, forced := strings.CutPrefix(next.Why, "broken: "); {
 	case !next.Held && forced:
@@ -194,19 +186,12 @@ func (r *record) updateFence(lock string, h distlock.LockInfo) {
 	}
 }
 
-// The results are the recorded changes of a lock, the oldest first, and the time when the record
-// begins. An empty name selects all locks.
+// The results are the recorded changes of a lock, and the time when the record begins. An empty name selects all locks.
 func (r *record) of(name string) ([]event, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var found []event
-	for _, e := range r.events {
-		if name == "" || e.Name == name {
-			found = append(found, e)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b event) int { return a.At.Compare(b.At) })
-	return found, r.since
+	other := func(e event) bool { return name != "" && e.Name != name }
+	return slices.DeleteFunc(slices.Clone(r.events), other), r.since
 }
 
 // Limits on reads of the stored history, and the time for which a history is cached.
@@ -233,7 +218,7 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 	entries, malformed, err := s.cfg.Past(ctx, q)
 	found := storedEvents{cut: len(entries)+len(malformed) >= q.Limit}
 	for _, e := range slices.Backward(entries) {
-		found.events = append(found.events, event{e})
+		found.events = append(found.events, event(e))
 	}
 	return found, err
 }
@@ -244,20 +229,13 @@ func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, er
 // stored history could not be read.
 func (s *Server) events(ctx context.Context, name string) (_ []event, source string, whole bool) {
 	observed, since := s.record.of(name)
-	history := s.histories.get(name, func() *cell[storedEvents] {
+	kept := s.histories.get(name, func() *cell[storedEvents] {
 		return &cell[storedEvents]{keep: keepHistory}
 	})
-	read := history.get(ctx, s, func(ctx context.Context) (storedEvents, error) {
+	read := kept.get(ctx, s, func(ctx context.Context) (storedEvents, error) {
 		return s.readHistory(ctx, name)
 	})
 	stored := read.value
-	switch {
-	case read.problem != "" && len(stored.events) == 0:
-		return observed, "The stored history cannot be read (" + read.problem + "). " +
-			observedSince(since), false
-	case len(stored.events) == 0:
-		return observed, "The stored history has no entries. " + observedSince(since), true
-	}
 	type key struct {
 		holdingKey
 		what string
@@ -278,14 +256,19 @@ func (s *Server) events(ctx context.Context, name string) (_ []event, source str
 		}
 	}
 	slices.SortStableFunc(all, func(a, b event) int { return a.At.Compare(b.At) })
-	source = "From the stored history and the observations of this page."
-	if stored.cut {
-		source = fmt.Sprintf("The newest %d entries of the stored history, since %s, and the "+
-			"observations of this page.", len(stored.events), words.Instant(stored.events[0].At))
-	}
-	if read.problem != "" {
+	switch {
+	case read.problem != "" && len(stored.events) == 0:
+		source = "The stored history cannot be read (" + read.problem + "). " + observedSince(since)
+	case read.problem != "":
 		source = "The stored history cannot be read (" + read.problem + "); it is as of " +
 			words.Instant(read.at) + ". " + observedSince(since)
+	case len(stored.events) == 0:
+		source = "The stored history has no entries. " + observedSince(since)
+	case stored.cut:
+		source = fmt.Sprintf("The newest %d entries of the stored history, since %s, and the "+
+			"observations of this page.", len(stored.events), words.Instant(stored.events[0].At))
+	default:
+		source = "From the stored history and the observations of this page."
 	}
 	return all, source, read.problem == ""
 }
