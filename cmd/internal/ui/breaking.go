@@ -122,7 +122,7 @@ func (s *Server) doBreak(r *http.Request, b breakTarget) (code int, p breakPage)
 		return s.failed(ctx, b, why, err)
 	}
 	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
-		Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("the page broke a lock")
+		Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page broke a lock")
 	return http.StatusOK, breakResult(b, now)
 }
 

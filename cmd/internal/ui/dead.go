@@ -134,7 +134,7 @@ func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage)
 		}
 		event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
 			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
-			Str("from", r.RemoteAddr).Str("by", tokenOwner(r)).Msg("the page changed dead rows")
+			Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page changed dead rows")
 	}
 	rows := "The rows"
 	if n > 0 {

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -49,10 +48,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		owner, known := s.authenticate(r)
+		_, known := s.authenticate(r)
 		switch {
 		case known || strings.HasPrefix(r.URL.Path, "/static/"):
-			next.ServeHTTP(w, r.WithContext(withTokenOwner(r.Context(), owner)))
+			next.ServeHTTP(w, r)
 		case r.URL.Path == "/login" && r.Method == http.MethodPost:
 			s.login(w, r)
 		case r.Header.Get("Authorization") != "":
@@ -161,9 +160,9 @@ func parseTokens(text string) (Tokens, error) {
 		return Tokens{text: ""}, checkToken("", text)
 	}
 	all := Tokens{}
-	n := 0
-	for line := range strings.Lines(text) {
-		if n++; strings.TrimSpace(line) == "" {
+	for i, line := range strings.Split(text, "\n") {
+		n := i + 1
+		if strings.TrimSpace(line) == "" {
 			continue
 		}
 		of := ownToken.FindStringSubmatch(strings.TrimSpace(line))
@@ -249,8 +248,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 // local returns the path and query of an address on this server. For any other address it returns
 // "/", so that a login cannot redirect to another host.
 func local(to string) string {
-	if u, err := url.ParseRequestURI(to); err == nil && u.Host == "" && u.Scheme == "" &&
-		strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.Contains(to, "\\") {
+	if u, err := url.ParseRequestURI(to); err == nil && strings.HasPrefix(to, "/") &&
+		!strings.HasPrefix(to, "//") && !strings.Contains(to, "\\") {
 		return u.RequestURI()
 	}
 	return "/"
@@ -285,21 +284,15 @@ func equal(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-type ownerKey struct{}
-
-func withTokenOwner(ctx context.Context, owner string) context.Context {
-	return context.WithValue(ctx, ownerKey{}, owner)
-}
-
 // tokenOwner returns the owner of the request's token. It is empty without a token.
-func tokenOwner(r *http.Request) string {
-	owner, _ := r.Context().Value(ownerKey{}).(string)
+func (s *Server) tokenOwner(r *http.Request) string {
+	owner, _ := s.authenticate(r)
 	return owner
 }
 
 // breaker returns the Inspector that breaks locks in the name of the token's owner.
 func (s *Server) breaker(r *http.Request) *distlock.Inspector {
-	if owner := tokenOwner(r); owner != "" && s.cfg.InspectorOf != nil {
+	if owner := s.tokenOwner(r); owner != "" && s.cfg.InspectorOf != nil {
 		return s.cfg.InspectorOf(owner)
 	}
 	return s.cfg.Inspector

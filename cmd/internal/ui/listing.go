@@ -3,9 +3,10 @@ package ui
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
 	"time"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 )
 
@@ -79,74 +80,62 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 // each further batch of a reply.
 func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	l := &listing{named: map[string]*lock{}}
-	rows := 0
-	for row, err := range from.Locks(ctx) {
-		if err := l.addMalformed(err); err != nil {
-			return nil, err
-		}
-		if err != nil {
-			continue
-		}
+	err := l.addRows(from.Locks(ctx), func(row distlock.LockInfo) bool {
 		known := l.named[row.Name]
-		if rows++; rows > maxRows || known == nil && len(l.locks) == maxLocks {
-			l.partial = true
-			break
-		}
 		if known == nil {
+			if len(l.locks) == maxLocks {
+				return false
+			}
 			known = &lock{Name: row.Name}
 			l.named[row.Name] = known
 			l.locks = append(l.locks, known)
 		}
 		known.Holders = append(known.Holders, row)
-		l.update(row)
+		return true
+	})
+	if err != nil {
+		return nil, err
 	}
-	rows = 0
-	for row, err := range from.Waiters(ctx) {
-		if err := l.addMalformed(err); err != nil {
-			return nil, err
-		}
-		if err != nil {
-			continue
-		}
-		if rows++; rows > maxRows {
-			l.partial = true
-			break
-		}
+	return l, l.addRows(from.Waiters(ctx), func(row distlock.LockInfo) bool {
 		if known := l.named[row.Name]; known != nil { // otherwise the lock is omitted, or new
 			known.Queue = append(known.Queue, row)
 		}
-		l.update(row)
-	}
-	return l, nil
+		return true
+	})
 }
 
-// addMalformed records err and returns nil if err is a *MalformedError. Otherwise it returns err.
-func (l *listing) addMalformed(err error) error {
-	var bad *distlock.MalformedError
-	if !errors.As(err, &bad) {
-		return err
-	}
-	for _, known := range l.bad {
-		if *known == *bad {
+// addRows adds at most maxRows rows with the given function, which returns false if there is no
+// room. It records malformed documents and pings, and derives the time of the server from the rows.
+func (l *listing) addRows(all iter.Seq2[distlock.LockInfo, error],
+	add func(distlock.LockInfo) bool) error {
+	n := 0
+	for row, err := range all {
+		var bad *distlock.MalformedError
+		if errors.As(err, &bad) {
+			l.addMalformed(bad)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n++; n > maxRows || !add(row) {
+			l.partial = true
 			return nil
 		}
-	}
-	if len(l.bad) < maxBad {
-		l.bad = append(l.bad, bad)
+		if row.BadPing != nil {
+			l.addMalformed(row.BadPing)
+		}
+		if now := row.Since.Add(row.Age); !row.Since.IsZero() && row.Age > 0 && now.After(l.now) {
+			l.now = now
+		}
 	}
 	return nil
 }
 
-// update adds a malformed ping of the row to the listing, and derives the time of the server from
-// the row.
-func (l *listing) update(row distlock.LockInfo) {
-	if row.BadPing != nil {
-		_ = l.addMalformed(row.BadPing) // the error is a MalformedError
-	}
-	if !row.Since.IsZero() && row.Age > 0 {
-		if now := row.Since.Add(row.Age); now.After(l.now) {
-			l.now = now
-		}
+func (l *listing) addMalformed(bad *distlock.MalformedError) {
+	known := func(k *distlock.MalformedError) bool { return *k == *bad }
+	if len(l.bad) < maxBad && !slices.ContainsFunc(l.bad, known) {
+		l.bad = append(l.bad, bad)
 	}
 }
 
@@ -162,5 +151,3 @@ func (l *listing) each(visit func(distlock.LockInfo)) {
 		}
 	}
 }
-
-func short(s string) string { return catalog.Printable(s, 120) }

@@ -3,7 +3,6 @@ package ui
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -209,29 +208,10 @@ type lockPage struct {
 	Problem    string // the reason why the lock's existence is unknown
 	AllowBreak bool
 	Timeline   timeline
-	Events     []eventRow
+	Events     []event
 	More       bool
 	Source     string
 	Quiet      bool // everything was read, and no events exist
-}
-
-type eventRow struct {
-	event
-	Key, When, Class string
-}
-
-func eventRowOf(e event) eventRow {
-	row := eventRow{event: e, When: e.At.UTC().Format("2006-01-02 15:04:05.0")}
-	row.Key = fmt.Sprint(e.At.UnixNano(), e.Kind, e.Fence, e.Process)
-	switch e.Kind {
-	case words.TakenOver:
-		row.Class = "late"
-	case words.Lost, words.Broken, words.Dropped, words.Evicted:
-		row.Class = "bad"
-	case words.Acquired, words.Granted:
-		row.Class = "line"
-	}
-	return row
 }
 
 type holder struct {
@@ -276,13 +256,12 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	p.Timeline = s.timeline(r, now, holdings(events, few, p.Name), true)
 	slices.Reverse(events)
 	for i, e := range events {
-		row := eventRowOf(e)
-		unusual := row.Class == "bad" || row.Class == "late"
+		unusual := e.Class() == "bad" || e.Class() == "late"
 		if i >= maxEvents && (!unusual || len(p.Events) >= 2*maxEvents) {
 			p.More = true
 			continue
 		}
-		p.Events = append(p.Events, row)
+		p.Events = append(p.Events, e)
 	}
 	return p
 }

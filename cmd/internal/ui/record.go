@@ -50,6 +50,22 @@ func (e event) Sentence() string {
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
+// Key identifies the event on a page.
+func (e event) Key() string { return fmt.Sprint(e.At.UnixNano(), e.Kind, e.Fence, e.Process) }
+
+// Class returns the CSS class of the event.
+func (e event) Class() string {
+	switch e.Kind {
+	case words.TakenOver:
+		return "late"
+	case words.Lost, words.Broken, words.Dropped, words.Evicted:
+		return "bad"
+	case words.Acquired, words.Granted:
+		return "line"
+	}
+	return ""
+}
+
 // A holdingKey identifies a holding of a lock by its session. The fence cannot identify a holding,
 // because it can change during the first holding of a lock, and the event of a late release may
 // have no fence.

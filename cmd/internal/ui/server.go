@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"io/fs"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
@@ -137,7 +137,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // problem formats an error for the page, without secrets.
 func (s *Server) problem(err error) string {
-	return short500(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "))
+	return catalog.Printable(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "), 500)
 }
 
 func (s *Server) routes() http.Handler {
@@ -149,14 +149,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /break", s.allowChanges(s.serveBreak))
 	mux.HandleFunc("GET /dead", s.serveDead)
 	mux.HandleFunc("POST /dead", s.allowChanges(s.serveDead))
-	files := http.FileServerFS(static)
-	mux.HandleFunc("GET /static/{file}", func(w http.ResponseWriter, r *http.Request) {
-		// Without this check, the file server lists the files of a folder.
-		if is, err := fs.Stat(static, "static/"+r.PathValue("file")); err != nil || is.IsDir() {
-			http.NotFound(w, r)
-			return
-		}
-		files.ServeHTTP(w, r)
-	})
+	// The file server would list the files of a folder, so each file has a pattern.
+	for _, file := range []string{"app.js", "icon.svg", "style.css"} {
+		mux.Handle("GET /static/"+file, http.FileServerFS(static))
+	}
 	return mux
 }

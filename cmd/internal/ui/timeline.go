@@ -227,7 +227,7 @@ func (h *holding) bar(w window, end time.Time) bar {
 	b.Tip = fmt.Sprintf("%s, %s\n%s to %s, %s, fence %d", words.Label(h.lock), words.Shown(h.process,
 		120), h.from.UTC().Format("15:04:05.0"), until, words.Age(max(0, end.Sub(h.from))), h.fence)
 	if h.why != "" {
-		b.Tip += "\nwhy: " + short(h.why)
+		b.Tip += "\nwhy: " + words.Shown(h.why, 120)
 	}
 	for _, kind := range []string{h.begun, h.ended} {
 		if kind != "" {

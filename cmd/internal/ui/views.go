@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"mongodlm/catalog"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
@@ -35,7 +34,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"text":  func(s string) string { return words.Shown(s, 300) },
 	"long":  func(s string) bool { return len([]rune(s)) > 160 },
 	"cell":  func(s string) string { return words.Shown(s, 120) },
-	"proc":  func(s string) string { return words.Middle(words.Shown(words.Short(s), 200), 36) },
+	"proc":  procName,
 	"whole": func(s string) string { return words.Shown(s, 2_000) },
 	"brief": func(s string) string { return words.Middle(words.Label(s), 80) },
 	"plus":  func(a, b int) int { return a + b },
@@ -196,8 +195,6 @@ func several(n int, word string) string {
 	}
 	return strconv.Itoa(n) + " " + word
 }
-
-func short500(s string) string { return catalog.Printable(s, 500) }
 
 // A pulse is a bar that shows the age of a ping, relative to the takeover time.
 type pulse struct {
