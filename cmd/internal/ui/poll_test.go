@@ -2,7 +2,6 @@ package ui_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -55,21 +54,6 @@ func TestPoll_HundredBrowsers_OneRoundAnInterval_NoneWithoutAViewer(t *testing.T
 	})
 }
 
-// All requests of an interval share one round of commands.
-func TestPage_AskedForOftenInAnInterval_OneRound(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		for range 20 {
-			for _, path := range []string{"/", "/processes", "/elections"} {
-				w.get(path)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if n := w.store.Total(); n != 2 {
-			t.Errorf("%d commands for 60 pages in a fifth of a second, want the two of one round", n)
-		}
-	})
-}
-
 // A browser that does not read delays no other browser, and the page keeps no data for it. When the
 // browser reads again, it gets the present data.
 func TestStream_SlowBrowser_OthersGoOn_ItGetsTheLatest(t *testing.T) {
@@ -103,35 +87,6 @@ func TestStream_TooMany_Refused(t *testing.T) {
 		rec := w.request(http.MethodGet, "/",
 			func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") })
 		assert.Equal(t, rec.Code, http.StatusServiceUnavailable, "page 201: %d, want %d")
-	})
-}
-
-// If the server does not answer, the page reports that, shows no secret, keeps its data, and
-// recovers by itself.
-func TestPoll_ServerGoesAway_SaysSo_ComesBack(t *testing.T) {
-	const secret = "hunter2"
-	redact := func(c *ui.Config) {
-		c.Redact = func(s string) string { return strings.ReplaceAll(s, secret, "xxx") }
-	}
-	inBubble(t, redact, func(t *testing.T, w *world) {
-		w.hold(w.process(), "job")
-		b := w.open("/", nil)
-		time.Sleep(3 * time.Second)
-		_, text := b.received()
-		want(t, text, "job")
-		lack(t, text, "have failed since")
-		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
-			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
-		})
-		time.Sleep(5 * time.Second)
-		_, text = b.received()
-		want(t, text, "have failed since", "job", "xxx@h&lt;b&gt;")
-		lack(t, text, secret)
-		w.store.Set(nil)
-		time.Sleep(2 * time.Second)
-		_, text = b.received()
-		want(t, text, "job")
-		lack(t, text, "have failed since")
 	})
 }
 

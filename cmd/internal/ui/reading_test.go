@@ -2,6 +2,7 @@ package ui_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"regexp"
 	"runtime"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"mongodlm/cmd/internal/ui"
-	"mongodlm/distlock"
 	"mongodlm/internal/test/fault"
 )
 
@@ -48,39 +48,44 @@ func TestPage_NothingReadSoFar_SaysNoFigureAndNoNone(t *testing.T) {
 	})
 }
 
-// If the server does not answer, each page shows the earlier data with its time. After the outage,
-// the page shows present data again.
+// If the server does not answer, each page and each stream reports that without secrets, and shows
+// the earlier data with its time. After the outage, they show present data again.
 func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
+	const secret = "hunter2"
+	redact := func(c *ui.Config) {
+		c.Redact = func(s string) string { return strings.ReplaceAll(s, secret, "xxx") }
+	}
+	inBubble(t, redact, func(t *testing.T, w *world) {
 		w.hold(w.process(), "job")
 		ofLocks := []string{"/", "/timeline", "/processes", "/elections", "/lock?name=job",
 			"/lock?name=other"}
-		for _, path := range ofLocks {
-			lack(t, w.get(path), "as of ")
+		each := func(check func(page string)) {
+			t.Helper()
+			for _, path := range ofLocks {
+				check(w.get(path))
+				b := w.open(path, nil)
+				time.Sleep(time.Second)
+				_, event := b.received()
+				b.leave()
+				check(event)
+			}
 		}
+		present := func(page string) { lack(t, page, "as of ", `class="old"`, "have failed since") }
+		each(present)
+		time.Sleep(time.Minute)
+		w.get("/")
 		read := time.Now().UTC().Format("15:04:05")
-		w.away()
+		w.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
+			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
+		})
 		time.Sleep(30 * time.Second)
-		for _, path := range ofLocks {
-			want(t, w.get(path), "as of "+read+" UTC, 30s ago", `<div class="old">`)
-		}
+		each(func(page string) {
+			want(t, page, "have failed since", "xxx@h&lt;b&gt;", "as of "+read+" UTC, ", `<div class="old">`)
+			lack(t, page, secret)
+		})
 		w.store.Set(nil)
 		time.Sleep(5 * time.Second)
-		for _, path := range ofLocks {
-			lack(t, w.get(path), "as of ", `class="old"`)
-		}
-	})
-}
-
-// If the history cannot be read, the page does not show it as empty.
-func TestPage_HistoryCannotBeRead_DoesNotSayThatNothingHappened(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		want(t, w.get("/lock?name=job"), "Nothing has happened yet")
-		time.Sleep(time.Minute)
-		w.history.fail(distlock.ErrUnavailable)
-		page := w.get("/lock?name=job")
-		want(t, page, "The stored history cannot be read")
-		lack(t, page, "Nothing has happened yet")
+		each(present)
 	})
 }
 
