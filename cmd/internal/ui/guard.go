@@ -38,11 +38,16 @@ const cookieName = "distlock_ui"
 // guarded checks the host, the origin and the token of each request, and sets the security headers.
 // It passes accepted requests to the next handler. Static files need no token.
 func (s *Server) guarded(next http.Handler) http.Handler {
-	same := http.NewCrossOriginProtection()
-	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, "The request came from another site. Nothing was done.", http.StatusForbidden)
-	}))
-	inner := same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var same http.CrossOriginProtection
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
 		if r.ContentLength != 0 { // a stream has no body and needs no deadline
 			// The error is ignored, because response writers of tests support no deadline.
 			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
@@ -50,6 +55,12 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		_, known := s.authenticate(r)
 		switch {
+		case s.cfg.Loopback && !onLoopback(r.Host):
+			http.Error(w, "This page accepts only localhost, 127.0.0.1 and [::1] as Host. A proxy in "+
+				"front of it must send one of these.", http.StatusMisdirectedRequest)
+		case same.Check(r) != nil, r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
+			r.Header.Get("Sec-Fetch-Mode") != "navigate":
+			http.Error(w, "The request came from another site. Nothing was done.", http.StatusForbidden)
 		case known || strings.HasPrefix(r.URL.Path, "/static/"):
 			next.ServeHTTP(w, r)
 		case r.URL.Path == "/login" && r.Method == http.MethodPost:
@@ -62,26 +73,6 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 				asked = r.URL.RequestURI()
 			}
 			s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token", Path: asked})
-		}
-	}))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		switch {
-		case s.cfg.Loopback && !onLoopback(r.Host):
-			http.Error(w, "This page accepts only localhost, 127.0.0.1 and [::1] as Host. A proxy in "+
-				"front of it must send one of these.", http.StatusMisdirectedRequest)
-		case r.Header.Get("Sec-Fetch-Site") == "cross-site" &&
-			r.Header.Get("Sec-Fetch-Mode") != "navigate":
-			http.Error(w, "The request came from another site. Nothing was done.", http.StatusForbidden)
-		default:
-			inner.ServeHTTP(w, r)
 		}
 	})
 }
