@@ -58,7 +58,7 @@ func TestForesee_Rules(t *testing.T) {
 			}
 			return float64(*ms) / 1000
 		}
-		if o.Rule != c.rule || seconds(o.LostInMS) != c.lost && name != "no ping" ||
+		if o.Rule != c.rule || seconds(o.LostInMS) != c.lost ||
 			seconds(o.EarliestMS) != c.earliest || seconds(o.LatestMS) != c.latest {
 			t.Errorf("%s: rule %s, lost in %v, taken in %v to %v s; want %s, %v, %v to %v", name, o.Rule,
 				seconds(o.LostInMS), seconds(o.EarliestMS), seconds(o.LatestMS), c.rule, c.lost, c.earliest,

@@ -2,21 +2,17 @@ package ui_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"mongodlm/catalog/memcatalog"
 	"mongodlm/cmd/internal/ui"
@@ -150,20 +146,18 @@ func TestRun_TLSAndToken(t *testing.T) {
 	}
 }
 
-// certificate makes a self-signed certificate for 127.0.0.1.
+// certificate returns the self-signed certificate of package httptest for 127.0.0.1.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	key := assert.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0,
-			1)}, IsCA: true, BasicConstraintsValid: true}
-	der := assert.Value(x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key))(t)
-	made := assert.Value(x509.ParseCertificate(der))(t)
-	private := assert.Value(x509.MarshalPKCS8PrivateKey(key))(t)
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	server.Close()
 	pool = x509.NewCertPool()
-	pool.AddCert(made)
-	return file(t, "cert.pem",
-			string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
-		file(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))),
-		pool
+	pool.AddCert(server.Certificate())
+	encoded := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	pair := server.TLS.Certificates[0]
+	private := assert.Value(x509.MarshalPKCS8PrivateKey(pair.PrivateKey))(t)
+	return file(t, "cert.pem", encoded("CERTIFICATE", pair.Certificate[0])),
+		file(t, "key.pem", encoded("PRIVATE KEY", private)), pool
 }

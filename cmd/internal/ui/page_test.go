@@ -251,17 +251,22 @@ func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	})
 }
 
-// The page shows a dead holder as silent, and marks the takeover of its lock. The page knows the
-// takeover from the stored history or, without a history, from the changes that it observed.
-func TestPage_Takeover_Shown(t *testing.T) {
-	for name, written := range map[string]bool{"written": true, "seen": false} {
-		t.Run(name, func(t *testing.T) { takeover(t, written) })
+func withAndWithoutHistory(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	for name, unwritten := range map[string]bool{"written": false, "seen": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, w *world) {
+				w.unwritten = unwritten
+				test(t, w)
+			})
+		})
 	}
 }
 
-func takeover(t *testing.T, written bool) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.unwritten = !written
+// The page shows a dead holder as silent, and marks the takeover of its lock. The page knows the
+// takeover from the stored history or, without a history, from the changes that it observed.
+func TestPage_Takeover_Shown(t *testing.T) {
+	withAndWithoutHistory(t, func(t *testing.T, w *world) {
 		dead := "host:1:2:dead"
 		_ = w.mem.Put(catalog.PingsCollection, ping(dead, 0))
 		_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(1),
@@ -275,10 +280,10 @@ func takeover(t *testing.T, written bool) {
 		page := w.get("/lock?name=job&span=5m")
 		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence",
 			" took it over from host:1: ")
-		if written {
+		if !w.unwritten {
 			want(t, page, "<bdi>host:1 was evicted by ", ": silent for ")
 		}
-		if written != strings.Contains(page, "From the stored history") {
+		if w.unwritten == strings.Contains(page, "From the stored history") {
 			t.Errorf("it is not said where that comes from:\n%s", main(page))
 		}
 		want(t, w.get("/timeline"), "job", `class="bar`)
@@ -321,17 +326,7 @@ func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
 // the lock before this change, it still shows one acquisition, with the final fence. This holds
 // with and without a stored history.
 func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
-	for _, unwritten := range []bool{false, true} {
-		t.Run(fmt.Sprintf("unwritten %v", unwritten), func(t *testing.T) {
-			readBeforeItsFenceWasRaised(t, unwritten)
-		})
-	}
-}
-
-func readBeforeItsFenceWasRaised(t *testing.T, unwritten bool) {
-	t.Helper()
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.unwritten = unwritten
+	withAndWithoutHistory(t, func(t *testing.T, w *world) {
 		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.SeedFence {
 				time.Sleep(3 * time.Second)
