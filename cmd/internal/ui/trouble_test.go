@@ -118,6 +118,7 @@ func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 		want(t, w.get("/lock?name=odd"), "must be a whole number")
 		want(t, w.get("/?show=silent"), "name=bad", "name=gone", "Dead or silent</span><strong>2",
 			"remove its ping document")
+		want(t, w.get("/"), `href="#malformed" class="bad"><span>Malformed</span><strong>2<`)
 		want(t, w.get("/processes"), "Dead with locks</span><strong>2", ">60<", "waits in 60 places")
 		lack(t, w.get("/processes"), ">leader<")
 	})
@@ -151,7 +152,11 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	want(t, page(), "Processes <span class=\"count\">3<", "All</span><strong>3<",
 		"Dead without locks</span><strong>3<")
 	insert(497, "alive", 0)
-	want(t, page(), "All</span><strong>500<", "Dead without locks</span><strong>3<")
+	text := page()
+	want(t, text, "All</span><strong>500<", "Dead without locks</span><strong>3<")
+	if strings.Index(text, "q=dead") < strings.LastIndex(text, "q=alive") {
+		t.Error("a dead process without locks is not last")
+	}
 	insert(1, "another", 0)
 	unknown := []string{"<h1>Processes</h1>", "All</span><strong>-<",
 		"Dead with locks</span><strong>0<",
