@@ -27,8 +27,7 @@ type lockList struct {
 	Query, Show, Sort string
 	Figures           []figure
 	Rows              []lockRow
-	Shown, Found      int
-	First             int
+	First, Found      int
 	Prev, Next        string
 	Filters, Sorts    []choice
 	Empty             string
@@ -134,7 +133,6 @@ func (l *lockList) paginate(r *http.Request, found []lockRow) {
 	page = max(0, min(page, (l.Found-1)/per))
 	l.First = page * per
 	l.Rows = found[min(l.First, len(found)):min(l.First+per, len(found))]
-	l.Shown = len(l.Rows)
 	if page > 0 {
 		l.Prev = urlWith(r, "page", strconv.Itoa(page-1))
 	}

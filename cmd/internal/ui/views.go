@@ -270,8 +270,8 @@ func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProce
 	}
 	t.Earlier = urlWith(r, "until", strconv.FormatInt(end.Add(-d/2).Unix(), 10))
 	if !live {
-		t.Later, t.Live = urlWith(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10)), urlWith(r, "until",
-			"")
+		t.Later = urlWith(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10))
+		t.Live = urlWith(r, "until", "")
 	}
 	if at > 0 {
 		t.Closer = urlWith(r, "span", spans[at-1].Word)
