@@ -70,8 +70,8 @@ type Loop struct {
 // distlock.ErrClosed; [ErrStale]; a *MalformedError if the record cannot be parsed; a
 // *distlock.PrivilegeError; the error of a failed release.
 func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
-	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, drain: l.Drain,
-		zone: l.Zone}
+	r := &runner{store: l.Store, name: l.Name, kind: KindLoop, why: l.Why, turn: l.Turn,
+		drain: l.Drain, zone: l.Zone}
 	if err := r.check(ctx, m); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 		}
 	}
 	if t.open {
-		return 0, l.end(r, t)
+		return 0, r.end(t)
 	}
 	now := r.clock.Now().Mono
 	if t.due > now && !t.rec.asked() {
@@ -133,28 +133,15 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 		return 0, err
 	}
 	t.due = t.read.Mono + l.Every + l.jitter(r.clock)
-	began, err := r.work(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
-	if !began {
-		return 0, nil
-	}
-	t.rounds++
-	now = r.clock.Now().Mono
-	if err != nil {
-		r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
-		t.due = now + l.pause(t.rec.Failures) + l.jitter(r.clock)
-	}
-	t.ending, t.open = ending(t.rec, err, r.now(t).Add(t.due-now), now-t.read.Mono), true
-	return 0, l.end(r, t)
-}
-
-// end records the end of the last round. If an earlier try has recorded this end, end does nothing.
-func (l *Loop) end(r *runner, t *tenure) (err error) {
-	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
-		err = r.change(t, t.ending, "ended")
-	}
-	t.open = err != nil
-	t.over = !t.open && t.rounds == l.Turn
-	return err
+	do := func(ctx context.Context) error { return l.Do(ctx, t.guard) }
+	return 0, r.round(ctx, t, do, func(err error) time.Time {
+		now := r.clock.Now().Mono
+		if err != nil {
+			r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
+			t.due = now + l.pause(t.rec.Failures) + l.jitter(r.clock)
+		}
+		return r.now(t).Add(t.due - now)
+	})
 }
 
 // first returns the due time of a new holder's first round. This is usually Next in the record. If

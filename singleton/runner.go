@@ -44,6 +44,7 @@ type runner struct {
 	name    string
 	kind    Kind
 	why     string
+	turn    int // see Loop.Turn; zero for a schedule
 	drain   time.Duration
 	zone    *time.Location
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
@@ -88,14 +89,12 @@ type tenure struct {
 	read    clock.Reading
 	told    string // the last logged reason why no round begins
 	open    bool   // the end of the last round is not recorded yet
+	ending  bson.D // the fields that record the end of the last round
+	rounds  int    // the number of rounds in this tenure
 	over    bool   // Turn rounds have run
-
-	ran *outcome // the last slot of this tenure; nil for a loop
 
 	planned bool          // loop: due is set; schedule: it is compared with the record
 	due     time.Duration // loop: when the next round is due, by the process's monotonic clock
-	ending  bson.D        // loop: the fields that record the end of the last round
-	rounds  int           // loop: the number of rounds in this tenure
 }
 
 // run acquires the lock repeatedly, until ctx ends or an error is permanent.
@@ -292,6 +291,30 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	}
 	r.stopped = why
 	return ok, nil
+}
+
+// round runs a round whose beginning is recorded, and then records its end. The function next gets
+// the error of the round, and returns the due time of the next round.
+func (r *runner) round(ctx context.Context, t *tenure, do func(context.Context) error,
+	next func(error) time.Time) error {
+	began, err := r.work(ctx, t, do)
+	if !began {
+		return nil
+	}
+	t.rounds++
+	took := r.clock.Now().Mono - t.read.Mono
+	t.ending, t.open = ending(t.rec, err, next(err), took), true
+	return r.end(t)
+}
+
+// end records the end of the last round. If an earlier try has recorded this end, end does nothing.
+func (r *runner) end(t *tenure) (err error) {
+	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
+		err = r.change(t, t.ending, "ended")
+	}
+	t.open = err != nil
+	t.over = !t.open && t.rounds == r.turn
+	return err
 }
 
 // work calls the given function, which runs a round. The context of the round ends if the lock is

@@ -136,14 +136,6 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	return r.run(ctx)
 }
 
-// An outcome is the result of a slot that this process ran.
-type outcome struct {
-	slot    time.Time
-	attempt int64
-	err     error
-	took    time.Duration
-}
-
 // pass runs a slot if one is due, and returns the time until the next pass.
 func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	if !t.entered || r.clock.Now().Mono-t.read.Mono >= resync {
@@ -151,13 +143,14 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 			return 0, err
 		}
 	}
-	if t.rec.Slot.IsZero() {
+	switch {
+	case t.open:
+		return 0, r.end(t)
+	case t.rec.Slot.IsZero():
 		return 0, s.countFromNow(r, t)
-	}
-	if t.rec.State == Running {
+	case t.rec.State == Running:
 		return s.unfinished(ctx, r, t)
 	}
-	t.open = false
 	if !t.planned { // the record may be from another schedule
 		t.planned = true
 		next := s.Schedule.Next(t.rec.Slot.In(r.zone))
@@ -204,12 +197,9 @@ func (s *Slots) most() int {
 // unfinished handles a slot that has begun but has no recorded end.
 func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	rec := t.rec
-	mine := rec.runFence == t.guard.Fence()
 	slot := Slot{Time: rec.Slot, Attempt: int(rec.Attempt)}
 	switch {
-	case mine && t.ran != nil && t.ran.slot.Equal(rec.Slot) && t.ran.attempt == rec.Attempt:
-		return 0, s.end(r, t, *t.ran) // the slot ran, but its end could not be recorded
-	case mine: // the reply to the write that began the slot was lost
+	case rec.runFence == t.guard.Fence(): // the reply to the write that began the slot was lost
 		if ctx.Err() != nil || t.guard.Err() != nil {
 			return 0, nil
 		}
@@ -248,23 +238,14 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 // run runs a slot whose beginning is recorded, and then records its end.
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
-	began, err := r.work(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
-	if !began {
-		return nil
-	}
-	if err != nil {
-		r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).Msg("round failed")
-	}
-	t.ran = &outcome{slot.Time, int64(slot.Attempt), err, r.clock.Now().Mono - t.read.Mono}
-	return s.end(r, t, *t.ran)
-}
-
-func (s *Slots) end(r *runner, t *tenure, ran outcome) error {
-	t.open = true
-	next := s.Schedule.Next(ran.slot.In(r.zone))
-	err := r.change(t, ending(t.rec, ran.err, next, ran.took), "ended")
-	t.open = err != nil
-	return err
+	do := func(ctx context.Context) error { return s.Do(ctx, slot) }
+	return r.round(ctx, t, do, func(err error) time.Time {
+		if err != nil {
+			r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).
+				Msg("round failed")
+		}
+		return s.Schedule.Next(slot.Time)
+	})
 }
 
 // skip records n missed slots. The parameter to is the time of the last of these slots.
