@@ -19,28 +19,19 @@ var ErrNotDue = errors.New("singleton: no slot is due")
 const beginTries = 3
 
 // LatestSlot returns the latest slot that is after the argument last and not after the argument
-// now. If last is zero, LatestSlot searches the period of about eight years that ends now. If there
+// now. If last is zero, LatestSlot searches the period of eight years that ends now. If there
 // is no slot, the error is [ErrNotDue]. Other errors: [ErrBadSchedule]; [ErrBadArgument] if s is
 // nil.
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
 	}
-	for back := time.Second; last.IsZero() && back < longest; back *= 2 {
-		first, err := next(s, now.Add(-back))
-		switch {
-		case errors.Is(err, ErrBadSchedule):
-			return time.Time{}, err
-		case err == nil && !first.After(now):
-			last = now.Add(-back)
-		}
-	}
 	if last.IsZero() {
-		return last, fmt.Errorf("%w: the last eight years have none", ErrNotDue)
+		last = now.AddDate(-8, 0, 0)
 	}
 	slots, _, err := due(s, last, now, 1)
 	if errors.Is(err, ErrNeverFires) || err == nil && len(slots) == 0 {
-		return time.Time{}, fmt.Errorf("%w: the slot of %s has already begun", ErrNotDue,
+		return time.Time{}, fmt.Errorf("%w: the schedule has no slot from %s to now", ErrNotDue,
 			last.Format(time.RFC3339Nano))
 	}
 	if err != nil {

@@ -37,11 +37,11 @@ type fields struct {
 	collection string
 	id         string
 	prefix     string // the prefix of field names inside a nested document
-	bad        **MalformedError
+	err        *error
 }
 
 func open(collection string, raw bson.Raw) fields {
-	f := fields{raw: raw, collection: collection, bad: new(*MalformedError)}
+	f := fields{raw: raw, collection: collection, err: new(error)}
 	if raw.Validate() != nil {
 		f.raw = nil
 		f.fail("_id", "cannot be read: the document is damaged")
@@ -60,60 +60,46 @@ func (f fields) within(field string, raw bson.Raw) fields {
 }
 
 func (f fields) fail(field, format string, args ...any) {
-	if *f.bad == nil {
-		*f.bad = &MalformedError{Collection: f.collection, ID: f.id, Field: f.prefix + field,
+	if *f.err == nil {
+		*f.err = &MalformedError{Collection: f.collection, ID: f.id, Field: f.prefix + field,
 			Problem: fmt.Sprintf(format, args...)}
 	}
 }
 
-func (f fields) err() error {
-	if *f.bad == nil {
-		return nil
+// value converts a field by the function as, which reports whether the field has the wanted type.
+// For a missing field, value returns what the function returns for a value without a type.
+func value[T any](f fields, field, want string, as func(bson.RawValue) (T, bool)) T {
+	v := f.raw.Lookup(field)
+	got, ok := as(v)
+	if !ok && v.Type != 0 {
+		f.fail(field, "must be %s, not %s", want, kindOf(v))
 	}
-	return *f.bad
+	return got
 }
-
-func (f fields) lookup(field string) bson.RawValue { return f.raw.Lookup(field) }
 
 // The methods below return the zero value for a missing field.
 
 func (f fields) text(field string) string {
-	v := f.lookup(field)
-	s, ok := v.StringValueOK()
-	if !ok && v.Type != 0 {
-		f.fail(field, "must be a string, not %s", kindOf(v))
-	}
-	return s
+	return value(f, field, "a string", bson.RawValue.StringValueOK)
 }
 
 func (f fields) flag(field string) bool {
-	v := f.lookup(field)
-	b, ok := v.BooleanOK()
-	if !ok && v.Type != 0 {
-		f.fail(field, "must be true or false, not %s", kindOf(v))
-	}
-	return b
+	return value(f, field, "true or false", bson.RawValue.BooleanOK)
+}
+
+func (f fields) date(field string) time.Time {
+	return value(f, field, "a Date", func(v bson.RawValue) (time.Time, bool) {
+		at, ok := v.TimeOK()
+		return at.UTC(), ok
+	})
 }
 
 func (f fields) count(field string) int64 {
-	v := f.lookup(field)
+	v := f.raw.Lookup(field)
 	n, ok := number(v)
 	if v.Type != 0 && (!ok || n < 0) {
 		f.fail(field, "must be a whole number that is not negative")
 		return 0
 	}
 	return n
-}
-
-func (f fields) date(field string) time.Time {
-	v := f.lookup(field)
-	if v.Type == 0 {
-		return time.Time{}
-	}
-	ms, ok := v.DateTimeOK()
-	if !ok {
-		f.fail(field, "must be a Date, not %s", kindOf(v))
-		return time.Time{}
-	}
-	return time.UnixMilli(ms).UTC()
 }

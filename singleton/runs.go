@@ -177,13 +177,8 @@ func written(runs []PastRun) bson.E {
 }
 
 func (f fields) runs() (runs []PastRun) {
-	v := f.lookup("runs")
-	if v.Type == 0 {
-		return nil
-	}
-	list, ok := v.ArrayOK()
-	if !ok {
-		f.fail("runs", "must be an array, not %s", kindOf(v))
+	list := value(f, "runs", "an array", bson.RawValue.ArrayOK)
+	if list == nil {
 		return nil
 	}
 	values, err := list.Values()

@@ -30,8 +30,8 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// The function due counts at most mostCounted slots. After mostSteps calls of Next, it returns an
-// error.
+// The function due counts at most mostCounted slots. If it finds more than mostSteps slots in the
+// period in which it searches for the latest slots, it returns an error.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the first slot after t. If the schedule violates a rule of Schedule, next returns an
@@ -51,54 +51,46 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 	return slot, nil
 }
 
+// between returns the slots after the time from, up to and including now, the oldest first. If there
+// are more slots than limit, between returns the earliest of them, and more is true. If there is no
+// slot, and the schedule has no further slot, the error is ErrNeverFires.
+func between(s Schedule, from, now time.Time, limit int) (slots []time.Time, more bool, err error) {
+	for t := from; ; {
+		slot, err := next(s, t)
+		switch over := errors.Is(err, ErrNeverFires); {
+		case err != nil && !(over && len(slots) > 0):
+			return nil, false, err
+		case over || slot.After(now):
+			return slots, false, nil
+		case len(slots) == limit:
+			return slots, true, nil
+		}
+		slots, t = append(slots, slot), slot
+	}
+}
+
 // due returns the slots of the period after last, up to and including now, the oldest first. It
 // returns at most the given number of slots. If the period has more slots, due returns the latest
 // slots. The result older is the number of earlier slots in the period, counted up to mostCounted.
 // If the period has no slot, and the schedule has no further slot, the error is ErrNeverFires.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
-	steps := 0
-	// between returns the slots after the time from, up to and including now. If there are more slots
-	// than limit, it returns the earliest slots, and whole is false.
-	between := func(from time.Time, limit int) (got []time.Time, whole bool, err error) {
-		for t := from; ; steps++ {
-			slot, err := next(s, t)
-			if err != nil && !slot.IsZero() {
-				return nil, false, err
-			}
-			if err != nil || slot.After(now) {
-				if len(got) > 0 {
-					err = nil
-				}
-				return got, true, err
-			}
-			if len(got) == limit {
-				return got, false, nil
-			}
-			if steps > mostSteps {
-				return nil, false, fmt.Errorf("%w: it has more than %d slots between %s and %s", ErrBadSchedule,
-					mostSteps, from.Format(time.RFC3339), now.Format(time.RFC3339))
-			}
-			got, t = append(got, slot), slot
-		}
-	}
-	slots, whole, err := between(last, mostCounted)
-	if err != nil {
-		return nil, 0, err
-	}
-	older = max(0, len(slots)-most)
-	if whole {
-		return slots[older:], older, nil
+	slots, more, err := between(s, last, now, mostCounted)
+	if !more {
+		older = max(0, len(slots)-most)
+		return slots[older:], older, err
 	}
 	// The period has more than mostCounted slots. Search for the latest slots in a short period that
 	// ends now, and double that period until it contains enough slots.
-	older = mostCounted
 	for back := time.Second; ; back *= 2 {
-		slots, _, err = between(now.Add(-back), mostSteps)
-		if err != nil && !errors.Is(err, ErrNeverFires) {
+		slots, more, err = between(s, now.Add(-back), now, mostSteps)
+		switch {
+		case more:
+			return nil, 0, fmt.Errorf("%w: it has more than %d slots between %s and %s", ErrBadSchedule,
+				mostSteps, now.Add(-back).Format(time.RFC3339), now.Format(time.RFC3339))
+		case err != nil && !errors.Is(err, ErrNeverFires):
 			return nil, 0, err
-		}
-		if len(slots) >= most {
-			return slots[len(slots)-most:], older, nil
+		case len(slots) >= most:
+			return slots[len(slots)-most:], mostCounted, nil
 		}
 	}
 }

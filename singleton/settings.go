@@ -47,15 +47,12 @@ func ParseSettings(raw bson.Raw) (Settings, error) {
 	default:
 		f.fail("mode", "is %q; it must be full or off", catalog.Printable(mode, 100))
 	}
-	if v := f.lookup("activeWindow"); v.Type != 0 {
-		if in, ok := v.DocumentOK(); ok {
-			s.Window = f.within("activeWindow", in).window()
-		} else {
-			f.fail("activeWindow", "must be a document with start and stop, not %s", kindOf(v))
-		}
+	const of = "a document with start and stop"
+	if in := value(f, "activeWindow", of, bson.RawValue.DocumentOK); in != nil {
+		s.Window = f.within("activeWindow", in).window()
 	}
-	if err := f.err(); err != nil {
-		return Settings{}, err
+	if *f.err != nil {
+		return Settings{}, *f.err
 	}
 	return s, nil
 }
@@ -70,7 +67,7 @@ func (f fields) window() *Window {
 
 // timeOfDay parses a time such as "6:00" or "06:00".
 func (f fields) timeOfDay(field string) time.Duration {
-	v := f.lookup(field)
+	v := f.raw.Lookup(field)
 	text, ok := v.StringValueOK()
 	if !ok {
 		f.fail(field, `must be a string like "23:00", not %s`, kindOf(v))

@@ -124,8 +124,8 @@ func parseRecord(raw bson.Raw) (Status, error) {
 	if s.seen.IsZero() {
 		f.fail("seen", "must be a Date, not missing")
 	}
-	if err := f.err(); err != nil {
-		return Status{Name: f.id}, err
+	if *f.err != nil {
+		return Status{Name: f.id}, *f.err
 	}
 	return s, nil
 }
