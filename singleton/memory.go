@@ -18,9 +18,8 @@ import (
 type MemoryStore struct {
 	now func() time.Time
 
-	mu       sync.Mutex // guards the maps
-	settings map[string]bson.Raw
-	records  map[string]bson.D
+	mu   sync.Mutex                     // guards docs
+	docs map[string]map[string]bson.Raw // by collection and _id
 }
 
 var _ Store = (*MemoryStore)(nil)
@@ -32,7 +31,9 @@ func NewMemoryStore(now func() time.Time) *MemoryStore {
 		system := clock.System()
 		now = func() time.Time { return system.Now().Wall }
 	}
-	return &MemoryStore{now: now, settings: map[string]bson.Raw{}, records: map[string]bson.D{}}
+	return &MemoryStore{now: now, docs: map[string]map[string]bson.Raw{
+		SettingsCollection: {}, RecordsCollection: {},
+	}}
 }
 
 // Put stores a document in [SettingsCollection] or [RecordsCollection]. It replaces a document with
@@ -46,91 +47,57 @@ func (s *MemoryStore) Put(collection string, doc bson.D) error {
 	if !ok {
 		return bad("the document has no _id that is a string")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch collection {
-	case SettingsCollection:
-		s.settings[name] = raw
-	case RecordsCollection:
-		s.records[name] = slices.Clone(doc)
-	default:
+	if s.docs[collection] == nil {
 		return bad("there is no collection %q", collection)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.docs[collection][name] = raw
 	return nil
 }
 
 // Settings implements [Store].
 func (s *MemoryStore) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[string]bson.Raw{}
 	for _, name := range names {
-		if raw, ok := s.settings[name]; ok {
+		if raw := s.docs[SettingsCollection][name]; raw != nil {
 			found[name] = slices.Clone(raw)
 		}
 	}
-	return found, nil
+	return found, ctx.Err()
 }
 
 // Records implements [Store].
 func (s *MemoryStore) Records(ctx context.Context) (raws []bson.Raw, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.records)) {
-		raw, err := bson.Marshal(s.records[name])
-		if err != nil {
-			return nil, err
-		}
-		raws = append(raws, raw)
+	records := s.docs[RecordsCollection]
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		raws = append(raws, slices.Clone(records[name]))
 	}
-	return raws, nil
+	return raws, ctx.Err()
 }
 
 // Ask implements [Store].
 func (s *MemoryStore) Ask(ctx context.Context, name string, rev int64) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	doc, there := s.records[name]
-	if !there {
-		doc = bson.D{}
-	}
-	raw, err := bson.Marshal(doc)
-	if err != nil {
-		return err
-	}
-	if has, _ := number(bson.Raw(raw).Lookup("rev")); !there || has != rev {
+	raw := s.docs[RecordsCollection][name]
+	if has, ok := number(raw.Lookup("rev")); !ok || has != rev {
 		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
 	}
-	asks, _ := number(bson.Raw(raw).Lookup("asks"))
-	doc = slices.DeleteFunc(slices.Clone(doc), func(e bson.E) bool { return e.Key == "asks" })
-	s.records[name] = append(doc, e("asks", asks+1))
-	return nil
+	asks, _ := number(raw.Lookup("asks"))
+	_, err := s.set(ctx, name, bson.D{e("asks", asks+1)})
+	return err
 }
 
 // Change implements [Store].
 func (s *MemoryStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	doc, there := s.records[c.Name]
-	var raw bson.Raw
-	if there {
-		var err error
-		if raw, err = bson.Marshal(doc); err != nil {
-			return nil, err
-		}
-	}
+	raw := s.docs[RecordsCollection][c.Name]
 	if err := c.refused(raw); err != nil {
 		return nil, err
 	}
@@ -138,29 +105,33 @@ func (s *MemoryStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	if !ok && raw.Lookup("rev").Type != 0 {
 		return nil, fmt.Errorf("cannot raise the field rev of %q, which is not a number", c.Name)
 	}
-	doc = slices.Clone(doc)
-	set := func(field string, value any) {
-		for i, e := range doc {
-			if e.Key == field {
-				doc[i].Value = value
-				return
-			}
+	now := s.now()
+	set := bson.D{e("_id", c.Name), e("fence", c.Fence), e("rev", rev+1), e("seen", now)}
+	set = append(set, c.Set...)
+	for _, field := range c.Dates {
+		set = append(set, e(field, now))
+	}
+	return s.set(ctx, c.Name, set)
+}
+
+// set changes fields of a record and returns the record. The caller holds mu.
+func (s *MemoryStore) set(ctx context.Context, name string, fields bson.D) (bson.Raw, error) {
+	doc := map[string]any{}
+	if raw := s.docs[RecordsCollection][name]; raw != nil {
+		if err := bson.Unmarshal(raw, &doc); err != nil {
+			return nil, err
 		}
-		doc = append(doc, e(field, value))
 	}
-	now := bson.NewDateTimeFromTime(s.now())
-	set("_id", c.Name)
-	set("fence", c.Fence)
-	for _, e := range c.Set {
-		set(e.Key, e.Value)
+	for _, field := range fields {
+		doc[field.Key] = field.Value
 	}
-	for _, field := range append([]string{"seen"}, c.Dates...) {
-		set(field, now)
-	}
-	set("rev", rev+1)
 	raw, err := bson.Marshal(doc)
 	if err == nil {
-		s.records[c.Name] = doc
+		err = ctx.Err()
 	}
-	return raw, err
+	if err != nil {
+		return nil, err
+	}
+	s.docs[RecordsCollection][name] = raw
+	return slices.Clone(raw), nil
 }

@@ -39,19 +39,11 @@ func (l Loop) RunNow(ctx context.Context) error { return runNow(ctx, l.Store, l.
 func (s Slots) RunNow(ctx context.Context) error { return runNow(ctx, s.Store, s.Name, KindSlots) }
 
 func runNow(ctx context.Context, store Store, name string, kind Kind) (err error) {
-	if ctx == nil || store == nil || name == "" {
-		return bad("the context or the Store is nil, or the Name is empty")
-	}
 	const tries = 5
 	for range tries {
-		rec, err := recordOf(ctx, store, name)
-		switch {
-		case err != nil:
+		rec, err := recordOf(ctx, store, name, kind)
+		if err != nil || rec.asked() {
 			return err
-		case rec.Kind != kind:
-			return bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, kind)
-		case rec.asked():
-			return nil
 		}
 		if err = store.Ask(ctx, name, rec.rev); !errors.Is(err, ErrChanged) {
 			return err
@@ -70,15 +62,9 @@ func runNow(ctx context.Context, store Store, name string, kind Kind) (err error
 // the holder changes the record at the same time. After [ErrChanged] or [ErrStale], call
 // ForgetFuture again.
 func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
-	if ctx == nil || store == nil || name == "" {
-		return false, bad("the context or the Store is nil, or the name is empty")
-	}
-	rec, err := recordOf(ctx, store, name)
+	rec, err := recordOf(ctx, store, name, KindSlots)
 	if err != nil {
 		return false, err
-	}
-	if rec.Kind != KindSlots {
-		return false, bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, KindSlots)
 	}
 	// This change updates only the fence, the revision and the field "seen". The reply contains the
 	// server's time.
@@ -94,17 +80,25 @@ func ForgetFuture(ctx context.Context, store Store, name string) (bool, error) {
 	return err == nil, err
 }
 
-func recordOf(ctx context.Context, store Store, name string) (Status, error) {
+// recordOf reads the record of a loop or schedule, and checks its kind.
+func recordOf(ctx context.Context, store Store, name string, kind Kind) (rec Status, err error) {
+	if ctx == nil || store == nil || name == "" {
+		return rec, bad("the context or the Store is nil, or the Name is empty")
+	}
 	raws, err := store.Records(ctx)
 	if err != nil {
-		return Status{}, err
+		return rec, err
 	}
 	for _, raw := range raws {
-		if id, _ := raw.Lookup("_id").StringValueOK(); id == name {
-			return parseRecord(raw)
+		if id, _ := raw.Lookup("_id").StringValueOK(); id != name {
+			continue
 		}
+		if rec, err = parseRecord(raw); err == nil && rec.Kind != kind {
+			err = bad("%q is of the kind %s, not %s", catalog.Printable(name, 200), rec.Kind, kind)
+		}
+		return rec, err
 	}
-	return Status{}, fmt.Errorf("%w: %q", ErrNeverRan, catalog.Printable(name, 200))
+	return rec, fmt.Errorf("%w: %q", ErrNeverRan, catalog.Printable(name, 200))
 }
 
 // asked reports whether RunNow has requested a round after the beginning of the latest round.
