@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"strings"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -100,34 +99,20 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// observeFor calls fn with every new leader, until stop is called.
+// observeFor calls fn with every new leader, until stop is called or ctx ends.
 func (e *Election) observeFor(ctx context.Context, fn func(Leader)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var mu sync.Mutex // guards the variable over
-	over := false
-	begin := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return !over
-	}
+	ctx, stop = context.WithCancel(ctx)
 	go func() { // ends with ctx, after the current call of fn
 		var last bson.ObjectID
 		for leader, err := range e.Observe(ctx) {
-			if err != nil || leader.Nobody || leader.Session == last {
+			if err != nil || leader.Nobody || leader.Session == last || ctx.Err() != nil {
 				continue
 			}
-			if last = leader.Session; !begin() {
-				return
-			}
+			last = leader.Session
 			e.callOne(fn, leader)
 		}
 	}()
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-		cancel()
-	}
+	return stop
 }
 
 func (e *Election) callOne(fn func(Leader), leader Leader) {
@@ -173,8 +158,8 @@ func leaderOf(holder *distlock.LockInfo) Leader {
 // free lock, elected is false and c has no metadata.
 func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 	c = Candidate{Process: info.Process, Session: info.Session, Since: info.Since}
-	head, _, ok := cutLast(info.Who)
-	if elected = ok && strings.HasSuffix(head, ":"+label) && (info.Held || info.Place > 0); elected {
+	head := info.Who[:max(0, strings.LastIndexByte(info.Who, ':'))] // a random text is last
+	if elected = strings.HasSuffix(head, ":"+label) && (info.Held || info.Place > 0); elected {
 		c.Metadata = info.Why
 	}
 	return c, elected
@@ -183,14 +168,4 @@ func CandidateOf(info distlock.LockInfo) (c Candidate, elected bool) {
 func candidateOf(one distlock.LockInfo) Candidate {
 	c, _ := CandidateOf(one) // the reason of a plain lock is not metadata
 	return c
-}
-
-// cutLast splits the value of the lock's field "who" at its last colon. The text after the colon is
-// random.
-func cutLast(who string) (head, random string, ok bool) {
-	at := strings.LastIndexByte(who, ':')
-	if at < 0 {
-		return "", "", false
-	}
-	return who[:at], who[at+1:], true
 }
