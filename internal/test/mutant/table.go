@@ -248,9 +248,8 @@ var all = []Mistake{
 		Old: "	if fence > c.Fence {\n", New: "	if false {\n",
 		Package: "singleton", Test: "TestMemoryStore_Conforms", Rule: "newer fence"},
 	{Name: "a slot runs again if the reply to its end was lost",
-		File: "singleton/slots.go", Old: "	case mine && t.ran != nil && t.ran.slot.Equal(rec.Slot) " +
-			"&& t.ran.attempt == rec.Attempt:\n", New: "	case false:\n", Package: "singleton",
-		Test: "TestRunSlots_AnswersLost_RunsOnce", Rule: "slots_test.go"},
+		File: "singleton/slots.go", Old: "	case t.open:\n", New: "	case false:\n",
+		Package: "singleton", Test: "TestRunSlots_AnswersLost_RunsOnce", Rule: "slots_test.go"},
 	{Name: "the clock of the process determines when a slot is due",
 		File: "singleton/runner.go", Old: "	return t.rec.seen.Add(r.clock.Now().Mono - t.read.Mono)\n",
 		New: "	return r.clock.Now().Wall\n", Package: "singleton",
