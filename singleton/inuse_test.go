@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,17 +89,12 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				return nil
 			}
-			begun := 0
-			a.store.keep = func(c singleton.Change) time.Duration {
-				if slices.Contains(c.Dates, "begun") {
-					begun++
-				}
-				return 0
-			}
+			paused := false
 			a.store.set(func(ctx context.Context, apply func() error) error {
 				err := apply()
-				if begun == 1 { // the process is paused here
-					begun++
+				list := assert.Value(singleton.List(ctx, w.store))(t)
+				if !paused && list[0].State == singleton.Running { // the process is paused here
+					paused = true
 					a.locks.Set(refused)
 					time.Sleep(40 * time.Minute)
 					a.locks.Set(nil)
@@ -131,33 +125,26 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 	}
 }
 
-// The log contains the stack of a round that panicked.
-func TestRound_Panics_TheStackIsLogged(t *testing.T) {
-	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
-		var log assert.Log
-		p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
-		do := func(context.Context, *distlock.TryGuard) error { panic("bang") }
-		ended := p.runs(kind, tenMinutes, do)
-		time.Sleep(15 * time.Minute)
-		p.stop()
-		wantErr(t, <-ended, nil)
-		text := log.String()
-		if !strings.Contains(text, "bang") || !strings.Contains(text, "inuse_test.go") {
-			t.Errorf("the log says %s", text)
-		}
-	})
-}
-
-// If a round returns an error whose Error method panics, the round fails and the process continues.
-func TestRound_ErrorIsANilPointer_Fails(t *testing.T) {
-	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) {
-		p := w.start(0)
-		var round atomic.Int32
-		ended := p.runs(kind, tenMinutes, func(context.Context, *distlock.TryGuard) error {
-			return []error{(*os.PathError)(nil), (*net.OpError)(nil)}[round.Add(1)%2]
+// A round that panics, or returns an error whose Error method panics, fails. The log contains the
+// stack. The process continues.
+func TestRound_Panics_Fails(t *testing.T) {
+	for stack, do := range map[string]func() error{
+		"inuse_test.go":         func() error { panic("bang") },
+		"fs.(*PathError).Error": func() error { return (*os.PathError)(nil) },
+		"net.(*OpError).Unwrap": func() error { return (*net.OpError)(nil) },
+	} {
+		each(t, stack, func(t *testing.T, w *world, kind singleton.Kind) {
+			var log assert.Log
+			p := w.startWith(0, func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
+			ended := p.runs(kind, tenMinutes, func(context.Context, *distlock.TryGuard) error { return do() })
+			time.Sleep(15 * time.Minute)
+			s, text := w.status(), log.String()
+			if s.State != singleton.Failed || !strings.Contains(s.LastError, "panic") ||
+				!strings.Contains(text, "round panicked") || !strings.Contains(text, stack) {
+				t.Errorf("status %+v, the log says %s", s, text)
+			}
+			p.stop()
+			wantErr(t, <-ended, nil)
 		})
-		time.Sleep(15 * time.Minute)
-		p.stop()
-		wantErr(t, <-ended, nil)
-	})
+	}
 }

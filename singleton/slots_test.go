@@ -13,11 +13,6 @@ import (
 	"mongodlm/singleton"
 )
 
-func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
-	j.note(s)
-	return nil
-}
-
 // Each slot runs once, when it is due by the server's clock, although the clocks of the processes
 // differ.
 func TestRunSlots_ClocksHoursApart_EachSlotOnce(t *testing.T) {

@@ -111,39 +111,12 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	p.Manager, p.locks = locks.Manager, locks.Store
 	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), p.clock))
 	w.t.Cleanup(func() {
-		p.heal()
+		p.locks.Set(nil)
+		p.store.set(nil)
 		p.stop()
 		p.ended.Wait()
 	})
 	return p
-}
-
-// Until heal is called, every command of the process times out. The given function returns the time
-// after which the store still applies a write. A negative time means never.
-func (p *process) cut(late func() time.Duration) {
-	timeUp := func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, p.Config().CommandTimeout)
-		defer cancel()
-		<-ctx.Done()
-	}
-	p.locks.Set(func(ctx context.Context, call fault.Call, _ func() error) error {
-		timeUp(ctx)
-		return fault.Lost(call.Op)
-	})
-	p.store.set(func(ctx context.Context, apply func() error) error {
-		timeUp(ctx)
-		if pause := late(); pause >= 0 {
-			// A timer of zero would run concurrently with other timers, which crashes the race detector of
-			// Go 1.26.
-			time.AfterFunc(max(pause, 1), func() { _ = apply() })
-		}
-		return errors.Join(ctx.Err(), errors.New("cut off on purpose"))
-	})
-}
-
-func (p *process) heal() {
-	p.locks.Set(nil)
-	p.store.set(nil)
 }
 
 // kill cuts a process off from the server permanently. Other processes cannot distinguish this from
@@ -179,7 +152,6 @@ type connection struct {
 	singleton.Store
 	mu    sync.Mutex
 	hook  func(ctx context.Context, apply func() error) error
-	keep  func(c singleton.Change) time.Duration // the delay of a change; zero means no delay
 	calls int
 }
 
@@ -213,12 +185,6 @@ func (y *connection) Settings(ctx context.Context, names ...string) (map[string]
 }
 
 func (y *connection) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
-	if y.keep != nil {
-		if late := y.keep(c); late > 0 {
-			time.AfterFunc(late, func() { _, _ = y.Store.Change(context.Background(), c) })
-			return nil, errors.New("kept on purpose")
-		}
-	}
 	return through(ctx, y, func() (bson.Raw, error) {
 		return y.Store.Change(context.WithoutCancel(ctx), c)
 	})
@@ -267,22 +233,36 @@ func (w *world) status() singleton.Status {
 	return list[0]
 }
 
-// A journal contains the slots in the order in which they began.
+// A journal contains the rounds of a loop, or the slots of a schedule, in the order in which they
+// began.
 type journal struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the field entries
 	entries []entry
 }
 
 type entry struct {
-	slot  singleton.Slot
-	at    time.Time
-	fence int64
+	slot    singleton.Slot // of a round, only the field Guard is set
+	at      time.Time
+	process string
+	fence   int64
 }
 
 func (j *journal) note(s singleton.Slot) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.entries = append(j.entries, entry{s, time.Now(), s.Guard.Fence()})
+	j.entries = append(j.entries, entry{s, time.Now(), s.Guard.Process(), s.Guard.Fence()})
+}
+
+// round is a function Do of a loop.
+func (j *journal) round(_ context.Context, g *distlock.TryGuard) error {
+	j.note(singleton.Slot{Guard: g})
+	return nil
+}
+
+// nothing is a function Do of a schedule.
+func (j *journal) nothing(_ context.Context, s singleton.Slot) error {
+	j.note(s)
+	return nil
 }
 
 func (j *journal) all() []entry {
