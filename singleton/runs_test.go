@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/singleton"
 )
@@ -18,22 +17,10 @@ import (
 // Several calls of RunNow start exactly one round, within a minute.
 func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var mu sync.Mutex
-		var begun []time.Time
-		loop := looping(24*time.Hour, func(context.Context, *distlock.TryGuard) error {
-			mu.Lock()
-			begun = append(begun, time.Now())
-			mu.Unlock()
-			time.Sleep(time.Second)
-			return nil
-		})
-		seen := func() []time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Clone(begun)
-		}
+		const day = 24 * time.Hour
+		var j journal
 		for range 3 {
-			w.start(0).loop(loop)
+			w.start(0).loop(looping(day, j.round))
 		}
 		ask := singleton.Loop{Name: "a", Store: w.store}
 		time.Sleep(time.Hour)
@@ -41,19 +28,10 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 		for range 10 {
 			assert.Must(t, ask.RunNow(t.Context()))
 		}
-		time.Sleep(2 * time.Hour)
-		rounds := seen()
-		if len(rounds) != 2 || rounds[1].Sub(requested) > time.Minute {
-			t.Fatalf("begun at %v, requested at %v", rounds, requested)
-		}
-		second := rounds[1]
-		time.Sleep(24*time.Hour - 2*time.Hour - time.Minute + second.Sub(requested))
-		if rounds = seen(); len(rounds) != 2 {
-			t.Errorf("the next came %v after it", rounds[2].Sub(second))
-		}
-		time.Sleep(2 * time.Minute)
-		if rounds = seen(); len(rounds) != 3 || rounds[2].Sub(second) != 24*time.Hour {
-			t.Errorf("begun at %v", rounds)
+		time.Sleep(2*day - 2*time.Hour)
+		all := j.all()
+		if len(all) != 3 || all[1].at.Sub(requested) > time.Minute || all[2].at.Sub(all[1].at) != day {
+			t.Errorf("begun %+v, requested at %v", all, requested)
 		}
 	})
 }
@@ -62,49 +40,32 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 // process of that round dies.
 func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var mu sync.Mutex
-		runs, most, total := 0, 0, 0
-		loop := looping(24*time.Hour, func(ctx context.Context, _ *distlock.TryGuard) error {
-			mu.Lock()
-			runs++
-			total++
-			most = max(most, runs)
-			mu.Unlock()
-			defer func() { mu.Lock(); defer mu.Unlock(); runs-- }()
-			select {
-			case <-time.After(30 * time.Minute):
-			case <-ctx.Done():
-			}
-			return nil
+		var j journal
+		var runs, most atomic.Int32
+		loop := looping(24*time.Hour, func(ctx context.Context, g *distlock.TryGuard) error {
+			most.Store(max(most.Load(), runs.Add(1)))
+			defer runs.Add(-1)
+			clock.Sleep(clock.System(), 30*time.Minute, ctx.Done())
+			return j.round(ctx, g)
 		})
 		a := w.start(0)
 		a.loop(loop)
-		time.Sleep(time.Minute)
 		ask := singleton.Loop{Name: "a", Store: w.store}
-		want := func(n int) {
+		ended := func(n int) {
 			t.Helper()
-			mu.Lock()
-			defer mu.Unlock()
-			if total != n || most != 1 {
-				t.Errorf("%d rounds, %d at a time; want %d, 1", total, most, n)
+			if got := len(j.all()); got != n || most.Load() != 1 {
+				t.Errorf("%d rounds have ended, %d ran at a time; want %d, 1", got, most.Load(), n)
 			}
 		}
-		now := func() {
-			t.Helper()
-			assert.Must(t, ask.RunNow(t.Context()))
-		}
-		now()
 		time.Sleep(time.Minute)
-		want(1)
-		time.Sleep(29 * time.Minute)
-		want(2)
+		assert.Must(t, ask.RunNow(t.Context()))
+		time.Sleep(30 * time.Minute)
+		ended(1)
 		w.start(0).loop(loop)
-		now()
+		assert.Must(t, ask.RunNow(t.Context()))
 		a.kill()
-		time.Sleep(time.Hour)
-		want(3)
-		time.Sleep(time.Hour)
-		want(3)
+		time.Sleep(2 * time.Hour)
+		ended(3)
 		past := w.status().Runs
 		if len(past) != 3 || past[1].State != singleton.Interrupted || past[2].State != singleton.Done ||
 			past[1].Process == past[2].Process || past[2].Took != 30*time.Minute {
@@ -116,45 +77,34 @@ func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
 // RunNow of a schedule begins an additional slot. The regular slots keep their times.
 func TestRunNow_OfASchedule_IsASlotMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		var mu sync.Mutex
-		var slots []time.Time
-		w.start(0).slots(slotting(6*time.Hour, func(_ context.Context, s singleton.Slot) error {
-			mu.Lock()
-			defer mu.Unlock()
-			slots = append(slots, s.Time)
-			return nil
-		}))
+		var j journal
+		w.start(0).slots(slotting(6*time.Hour, j.nothing))
 		ask := singleton.Slots{Name: "a", Store: w.store}
-		time.Sleep(7 * time.Hour)
-		requested := time.Now()
+		time.Sleep(7*time.Hour - 30*time.Second)
 		assert.Must(t, ask.RunNow(t.Context()))
-		time.Sleep(time.Minute + time.Second)
-		mu.Lock()
-		if len(slots) != 2 || slots[1].Before(requested) || slots[1].After(time.Now()) {
-			t.Fatalf("slots %v, requested at %v", slots, requested)
-		}
-		mu.Unlock()
-		time.Sleep(17 * time.Hour)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(slots) != 5 || slots[2].Sub(slots[0]) != 6*time.Hour {
-			t.Errorf("slots %v", slots)
-		}
+		time.Sleep(17*time.Hour + 31*time.Second)
+		j.want(t, "06:00 07:00 12:00 18:00 00:00")
 		s := w.status()
-		if last := len(s.Runs) - 1; s.Missed != 0 || last != 4 || !s.Runs[4].Slot.Equal(slots[4]) ||
+		if s.Missed != 0 || len(s.Runs) != 5 || !s.Runs[4].Slot.Equal(j.all()[4].slot.Time) ||
 			s.Runs[4].Attempt != 1 {
 			t.Errorf("status %+v", s)
 		}
 	})
 }
 
-// RunNow returns an error if the name has no record, if the record has another kind, or if an
-// argument is missing.
+// RunNow and ForgetFuture return an error if the name has no record, if the record has another kind,
+// or if an argument is missing.
 func TestRunNow_NothingToAsk_SaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.start(0).loop(singleton.Loop{Name: "a", Every: time.Hour, Do: nothing})
 		time.Sleep(time.Minute)
+		forget := func(store singleton.Store, name string) error {
+			return assert.Err(singleton.ForgetFuture(t.Context(), store, name))
+		}
 		for err, want := range map[error]error{
+			forget(w.store, "b"): singleton.ErrNeverRan,
+			forget(w.store, "a"): singleton.ErrBadArgument,
+			forget(nil, "a"):     singleton.ErrBadArgument,
 			singleton.Loop{Name: "b", Store: w.store}.RunNow(t.Context()):  singleton.ErrNeverRan,
 			singleton.Slots{Name: "a", Store: w.store}.RunNow(t.Context()): singleton.ErrBadArgument,
 			singleton.Loop{Name: "a"}.RunNow(t.Context()):                  singleton.ErrBadArgument,

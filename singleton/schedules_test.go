@@ -2,9 +2,7 @@ package singleton_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,85 +45,76 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
-// If the process of a slot dies in each of MaxAttempts attempts, the slot is recorded as
-// Interrupted. The schedule then continues.
+// If the process of a slot dies, the slot is recorded as Interrupted. With Rerun the slot begins
+// again instead, with a larger fence, until an attempt returns or MaxAttempts attempts have begun.
+// The schedule then continues.
 func TestRunSlots_SlotKills_EndsAfterMaxAttempts(t *testing.T) {
-	for most, want := range map[int]int32{0: 5, 1: 1, 3: 3} {
-		inBubbleSub(t, fmt.Sprint("at most ", most), func(t *testing.T, w *world) {
-			var attempts, later atomic.Int32
-			first := w.started.Add(2 * time.Hour)
+	for name, c := range map[string]struct {
+		rerun              bool
+		most, kills, begun int
+		state              singleton.State
+	}{
+		"without Rerun":      {false, 0, 1, 1, singleton.Interrupted},
+		"kills one":          {true, 0, 1, 2, singleton.Done},
+		"kills all":          {true, 0, 9, 5, singleton.Interrupted},
+		"at most 1 attempt":  {true, 1, 9, 1, singleton.Interrupted},
+		"at most 3 attempts": {true, 3, 9, 3, singleton.Interrupted},
+	} {
+		inBubbleSub(t, name, func(t *testing.T, w *world) {
+			var first, later journal
 			for range 7 {
 				p := w.start(0)
-				p.slots(singleton.Slots{Name: "a", Schedule: singleton.Every(2 * time.Hour), Rerun: true,
-					MaxAttempts: most, Do: func(ctx context.Context, s singleton.Slot) error {
-						if s.Time.Equal(first) {
-							attempts.Add(1)
-							p.kill()
-							<-ctx.Done()
-						} else {
-							later.Add(1)
-						}
-						return nil
-					}})
+				s := slotting(2*time.Hour, func(ctx context.Context, s singleton.Slot) error {
+					if !s.Time.Equal(w.started.Add(2 * time.Hour)) {
+						return later.nothing(ctx, s)
+					}
+					if first.note(s); len(first.all()) <= c.kills {
+						p.kill()
+						<-ctx.Done()
+					}
+					return nil
+				})
+				s.Rerun, s.MaxAttempts = c.rerun, c.most
+				p.slots(s)
 			}
-			time.Sleep(3*time.Hour + 50*time.Minute)
+			time.Sleep(2*time.Hour + time.Minute)
+			if s := w.status(); s.State != singleton.Running || s.Process != first.all()[0].process {
+				t.Errorf("status in the slot: %+v", s)
+			}
+			time.Sleep(109 * time.Minute)
 			s := w.status()
-			if attempts.Load() != want || s.State != singleton.Interrupted || s.LastError == "" {
-				t.Errorf("MaxAttempts %d: begun %d times, %+v", most, attempts.Load(), s)
+			if s.State != c.state || (s.LastError == "") != (c.state == singleton.Done) {
+				t.Errorf("status %+v", s)
+			}
+			all := first.all()
+			assert.Equal(t, len(all), c.begun, "%d attempts, want %d")
+			for i, e := range all {
+				if e.slot.Attempt != i+1 || i > 0 && e.fence <= all[i-1].fence {
+					t.Errorf("attempt %d is %+v", i+1, e)
+				}
 			}
 			time.Sleep(time.Hour)
-			if later.Load() != 1 {
-				t.Errorf("MaxAttempts %d: the next slot was begun %d times", most, later.Load())
-			}
+			later.want(t, "04:00")
 		})
 	}
-	inBubbleSub(t, "negative", func(t *testing.T, w *world) {
-		p := w.start(0)
-		s := slotting(time.Hour, (&journal{}).nothing)
-		s.Store, s.MaxAttempts = w.store, -1
-		wantErr(t, singleton.RunSlots(t.Context(), p.Manager, s), singleton.ErrBadArgument)
-	})
 }
 
 // After a change of the schedule, slots of the new schedule that are before the change do not run.
 func TestRunSlots_NewSchedule_MissesNothing(t *testing.T) {
-	for _, c := range []struct {
-		then time.Duration
-		want string
-	}{
-		{10 * time.Minute, "01:00 02:00 03:00 05:40 05:50 06:00"},
-		{time.Hour, "01:00 02:00 03:00 04:00 05:00 06:00"},
-	} {
-		inBubbleSub(t, "every hour, then every "+c.then.String(), func(t *testing.T, w *world) {
-			var j journal
-			s := slotting(time.Hour, j.nothing)
-			s.Missed = singleton.RunAll
-			a := w.start(0)
-			a.slots(s)
-			time.Sleep(3*time.Hour + 5*time.Minute)
-			a.stop()
-			a.ended.Wait()
-			time.Sleep(2*time.Hour + 26*time.Minute)
-			s.Schedule = singleton.Every(c.then)
-			w.start(0).slots(s)
-			time.Sleep(30 * time.Minute)
-			j.want(t, c.want)
-			assert.Equal(t, w.status().Missed, 0, "%d slots missed, want %d")
-		})
-	}
-}
-
-// ForgetFuture returns an error if the name belongs to a loop, or if it has no record.
-func TestForgetFuture_OthersThanSchedules_AreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		_, err := singleton.ForgetFuture(t.Context(), w.store, "a")
-		assert.Is(t, err, singleton.ErrNeverRan)
-		p := w.start(0)
-		p.loop(looping(time.Minute, nothing))
-		time.Sleep(time.Second)
-		_, err = singleton.ForgetFuture(t.Context(), w.store, "a")
-		assert.Is(t, err, singleton.ErrBadArgument)
-		_, err = singleton.ForgetFuture(t.Context(), nil, "a")
-		assert.Is(t, err, singleton.ErrBadArgument)
+		var j journal
+		s := slotting(time.Hour, j.nothing)
+		s.Missed = singleton.RunAll
+		a := w.start(0)
+		a.slots(s)
+		time.Sleep(3*time.Hour + 5*time.Minute)
+		a.stop()
+		a.ended.Wait()
+		time.Sleep(2*time.Hour + 26*time.Minute)
+		s.Schedule = singleton.Every(10 * time.Minute)
+		w.start(0).slots(s)
+		time.Sleep(30 * time.Minute)
+		j.want(t, "01:00 02:00 03:00 05:40 05:50 06:00")
+		assert.Equal(t, w.status().Missed, 0, "%d slots missed, want %d")
 	})
 }

@@ -97,48 +97,6 @@ func TestRunSlots_Missed_AsAsked(t *testing.T) {
 	}
 }
 
-// If the process of a slot dies, the slot is recorded as Interrupted. With Rerun the slot begins
-// again instead, with a larger fence.
-func TestRunSlots_ProcessDies_InterruptedOrRerun(t *testing.T) {
-	for _, rerun := range []bool{false, true} {
-		inBubbleSub(t, fmt.Sprintf("rerun %v", rerun), func(t *testing.T, w *world) {
-			var j journal
-			a, b := w.start(0), w.start(0)
-			do := func(ctx context.Context, s singleton.Slot) error {
-				j.note(s)
-				if s.Guard.Process() == a.Process() {
-					<-ctx.Done() // the process dies here
-				}
-				return nil
-			}
-			s := singleton.Slots{Name: "a", Schedule: singleton.Every(time.Hour), Do: do, Rerun: rerun}
-			a.slots(s)
-			time.Sleep(time.Minute)
-			b.slots(s)
-			time.Sleep(time.Hour) // a minute into the slot
-			if s := w.status(); s.State != singleton.Running || s.Process != a.Process() {
-				t.Errorf("status %+v", s)
-			}
-			a.kill()
-			time.Sleep(takeoverTime + time.Minute)
-			got, state := j.all(), w.status()
-			if !rerun {
-				j.want(t, "01:00")
-				if state.State != singleton.Interrupted || state.LastError == "" || state.Failures != 1 {
-					t.Errorf("status %+v", state)
-				}
-			} else if len(got) != 2 || got[1].slot.Attempt != 2 || got[1].fence <= got[0].fence ||
-				!got[1].slot.Time.Equal(got[0].slot.Time) || state.State != singleton.Done {
-				t.Errorf("slots %+v, status %+v", got, state)
-			}
-			time.Sleep(time.Hour)
-			if last := j.slots(); last[len(last)-1] != "02:00" {
-				t.Errorf("slots %v", last)
-			}
-		})
-	}
-}
-
 // If the reply to one command is lost, a slot still runs exactly once and is recorded as Done.
 func TestRunSlots_AnswersLost_RunsOnce(t *testing.T) {
 	for lost := range 16 {
@@ -225,7 +183,7 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 		wantErr(t, run(singleton.Slots{}), singleton.ErrBadArgument)
 		every := singleton.Every(time.Hour)
 		for _, s := range []singleton.Slots{
-			{Missed: 3}, {Grace: -1}, {MostMissed: -1}, {MostMissed: 10_001},
+			{Missed: 3}, {Grace: -1}, {MostMissed: -1}, {MostMissed: 10_001}, {MaxAttempts: -1},
 		} {
 			s.Schedule = every
 			wantErr(t, run(s), singleton.ErrBadArgument)
