@@ -19,8 +19,12 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const day = 24 * time.Hour
 		var j journal
+		loop := looping(day, func(ctx context.Context, g *distlock.TryGuard) error {
+			defer time.Sleep(time.Second)
+			return j.round(ctx, g)
+		})
 		for range 3 {
-			w.start(0).loop(looping(day, j.round))
+			w.start(0).loop(loop)
 		}
 		ask := singleton.Loop{Name: "a", Store: w.store}
 		time.Sleep(time.Hour)
