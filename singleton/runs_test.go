@@ -32,7 +32,9 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 		for range 10 {
 			assert.Must(t, ask.RunNow(t.Context()))
 		}
-		time.Sleep(2*day - 2*time.Hour)
+		time.Sleep(2 * time.Hour)
+		assert.MustEqual(t, len(j.all()), 2, "%d rounds, want %d")
+		time.Sleep(2*day - 4*time.Hour)
 		all := j.all()
 		if len(all) != 3 || all[1].at.Sub(requested) > time.Minute || all[2].at.Sub(all[1].at) != day {
 			t.Errorf("begun %+v, requested at %v", all, requested)
