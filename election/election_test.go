@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,7 +42,7 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 		a.wantNone()
 		_ = b.quit()
 		a.wantLeader().finish <- nil
-		n := a.p.store.Total()
+		n := a.p.Store.Total()
 		for range 10 { // the only candidate leads again after a pause
 			begun = time.Now()
 			l := a.wantLeader()
@@ -52,40 +51,8 @@ func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 			}
 			l.finish <- nil
 		}
-		if n = a.p.store.Total() - n; n > 40 {
+		if n = a.p.Store.Total() - n; n > 40 {
 			t.Errorf("%d commands for ten terms", n)
-		}
-	})
-}
-
-type terms struct{ begun, ended, others atomic.Int64 }
-
-func (n *terms) Observe(e distlock.Event) {
-	switch {
-	case e.Kind == distlock.EventPing:
-	case e.Label != "election" || e.Name != name:
-		n.others.Add(1)
-	case e.Kind == distlock.EventAcquired:
-		n.begun.Add(1)
-	case e.Kind == distlock.EventReleased:
-		n.ended.Add(1)
-	}
-}
-
-// The observer of the Manager receives the beginning and the end of each term, however short the
-// term is.
-func TestRun_ShortTerms_AreEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var n terms
-		a := w.stand(w.startWith(func(cfg *distlock.Config) { cfg.Observer = &n }))
-		for range 2 {
-			a.wantLeader().finish <- nil
-		}
-		a.wantLeader()
-		time.Sleep(2 * pingTime)
-		if n.begun.Load() != 3 || n.ended.Load() != 2 || n.others.Load() != 0 {
-			t.Errorf("%d terms begun, %d ended, %d other events, want 3, 2 and 0", n.begun.Load(),
-				n.ended.Load(), n.others.Load())
 		}
 	})
 }
@@ -99,12 +66,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	} {
 		inBubbleSub(t, way, func(t *testing.T, w *world) {
 			var log assert.Log
-			store := fault.Wrap(w.mem)
-			m, err := distlock.New(t.Context(),
-				distlock.Config{Catalog: store, Host: "h", Logger: zerolog.New(&log)})
-			assert.Must(t, err)
-			defer m.Close(context.Background())
-			a := w.stand(&proc{Manager: m, store: store, mem: w.mem})
+			a := w.stand(w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }))
 			l := a.wantLeader()
 			b := w.stand(w.start())
 			end(a)
@@ -156,7 +118,7 @@ func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 		next := b.wantLeader().obey()
 		wantErr(t, old.leader.Err(), distlock.ErrLockLost)
 		wantErr(t, context.Cause(old.ctx), distlock.ErrLockLost)
-		a.p.heal()
+		a.p.Heal()
 		time.Sleep(takeoverTime)
 		a.wantNone() // it is not a candidate while its function runs
 		assert.Equal(t, len(w.lock().Waiters), 0,
@@ -186,7 +148,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.stand(w.start()), w.stand(w.start())
 		l := a.wantLeader()
-		b.p.store.Set(fault.On(fault.Ping, func(apply func() error) error {
+		b.p.Store.Set(fault.On(fault.Ping, func(apply func() error) error {
 			return fault.Refused(fault.Ping)
 		}))
 		time.Sleep(takeoverTime - margin + time.Second) // b's deadline has passed, but b still waits
@@ -194,7 +156,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 		b.wantNone()
 		time.Sleep(time.Minute)
 		b.wantNone()
-		b.p.heal()
+		b.p.Heal()
 		_ = b.quit()
 		a.wantLeader().obey()
 	})
@@ -227,9 +189,9 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 		}
 		c := w.stand(w.start())
 		c.wantLeader().obey()
-		c.p.store.Set(fault.Refusing(fault.Release))
+		c.p.Store.Set(fault.Refusing(fault.Release))
 		wantErr(t, c.quit(), distlock.ErrReleaseFailed)
-		c.p.heal()
+		c.p.Heal()
 	})
 }
 
@@ -248,7 +210,7 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 					cancel()
 				}
 			}
-			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				err := apply()
 				if call.Op == op && err == nil {
 					cancel()
@@ -269,7 +231,7 @@ func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			wantErr(t, <-done, nil)
-			p.heal()
+			p.Heal()
 			time.Sleep(2 * pingTime)
 			if w.lock().Held || len(w.lock().Waiters) > 0 {
 				t.Errorf("after %s: %+v", op, w.lock())
@@ -363,7 +325,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 		l := r.wantLeader()
 		p.kill()
 		<-l.ctx.Done()
-		p.heal()
+		p.Heal()
 		l.finish <- nil
 		<-r.over
 		wantErr(t, r.err, distlock.ErrLockLost)
@@ -387,7 +349,7 @@ func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 func TestElection_BadArguments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start()
-		n := p.store.Total()
+		n := p.Store.Total()
 		fn := func(context.Context, *election.Leadership) error { return nil }
 		bad := distlock.ErrBadOption
 		wantErr(t, election.Run(t.Context(), nil, name, fn), bad)
@@ -400,6 +362,9 @@ func TestElection_BadArguments(t *testing.T) {
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(2, 1)), bad)
 		endless := election.Backoff(math.MaxInt64, math.MaxInt64) // a pause would overflow
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, endless), bad)
+		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 200 * time.Hour} {
+			wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Lease(d)), bad)
+		}
 		var none *election.Election
 		wantErr(t, none.Resign(t.Context()), bad)
 		wantErr(t, assert.Err(none.Leader(t.Context())), bad)
@@ -410,12 +375,13 @@ func TestElection_BadArguments(t *testing.T) {
 		wantErr(t, none.RequestYield(t.Context(), "x"), bad)
 		wantErr(t, none.Handover(t.Context(), "x"), bad)
 		wantErr(t, election.New(p.Manager, name).RequestYield(t.Context(), "\x00"), bad)
-		if p.store.Total() != n {
-			t.Errorf("%d commands", p.store.Total()-n)
+		if p.Store.Total() != n {
+			t.Errorf("%d commands", p.Store.Total()-n)
 		}
 		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Metadata("\x00")), bad)
 		r := w.stand(p)
-		r.wantLeader().obey()
+		l := r.wantLeader().obey()
+		wantErr(t, l.leader.Renew(t.Context()), bad) // a leader without a lease
 		wantErr(t, r.e.Run(t.Context(), fn), election.ErrRunning)
 		_ = r.quit()
 		m, err := distlock.New(t.Context(),

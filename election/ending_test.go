@@ -51,8 +51,7 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	})
 }
 
-// An error or a panic of the leader's function is logged, and Run returns the error of the last
-// term.
+// An error or a panic of the leader's function is logged. Run returns the error of the last term.
 func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 	failure := errors.New("disk full")
 	for how, end := range map[string]func(r *run){
@@ -63,53 +62,32 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 		},
 		"context": func(r *run) { r.cancel() },
 	} {
-		for _, panics := range []bool{false, true} {
+		for _, result := range []error{failure, panicking{failure}} {
 			inBubbleSub(t, how, func(t *testing.T, w *world) {
 				var log assert.Log
 				p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
-				r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),
-					gone: make(chan struct{})}
-				ctx, cancel := context.WithCancel(t.Context())
-				r.cancel = cancel
-				began, result := make(chan struct{}, 10), make(chan error)
-				go func() {
-					defer close(r.over)
-					r.err = r.e.Run(ctx, func(context.Context, *election.Leadership) error {
-						began <- struct{}{}
-						err := <-result
-						if err != nil && panics {
-							panic(err)
-						}
-						return err
-					}, election.Backoff(time.Minute, time.Minute))
-				}()
-				<-began
-				result <- nil
-				<-began
+				r := w.stand(p, election.Backoff(time.Minute, time.Minute))
+				r.wantLeader().finish <- nil
+				l := r.wantLeader()
 				end(r)
-				result <- failure
+				l.finish <- result
 				time.Sleep(time.Second)
 				synctest.Wait()
+				_, panics := result.(panicking)
 				if text := log.String(); !strings.Contains(text, "disk full") ||
-					panics && !strings.Contains(text, "ending_test.go") {
+					panics && !strings.Contains(text, "setup_test.go") {
 					t.Errorf("the log says %s", text)
 				}
 				if how == "resigned" { // the candidate leads again
-					<-began
-					cancel()
-					result <- nil
-					if <-r.over; r.err != nil {
-						t.Errorf("after a good term: %v", r.err)
-					}
+					r.wantLeader().obey()
+					wantErr(t, r.quit(), nil)
 					return
 				}
-				cancel()
-				<-r.over
+				err := r.quit()
 				var panicked *election.PanicError
-				if panics && (!errors.As(r.err, &panicked) ||
-					!strings.Contains(panicked.Stack, "ending_test.go")) ||
-					!panics && !errors.Is(r.err, failure) || errors.Is(r.err, context.Canceled) {
-					t.Errorf("Run returned %v", r.err)
+				if panics && (!errors.As(err, &panicked) || !strings.Contains(panicked.Stack, "setup_test.go")) ||
+					!panics && !errors.Is(err, failure) || errors.Is(err, context.Canceled) {
+					t.Errorf("Run returned %v", err)
 				}
 			})
 		}

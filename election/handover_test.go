@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
 	"mongodlm/internal/test/assert"
@@ -21,7 +22,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 		d := w.stand(w.start())
 		l := a.wantLeader().obey()
 		seen := 0
-		a.p.store.Set(fault.On(fault.Release, func(apply func() error) error {
+		a.p.Store.Set(fault.On(fault.Release, func(apply func() error) error {
 			before, err := w.lock(), apply()
 			after := w.lock()
 			seen++
@@ -36,7 +37,7 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 		if next.leader.Fence() != l.leader.Fence()+1 || seen != 1 {
 			t.Errorf("fence %d after %d, %d releases", next.leader.Fence(), l.leader.Fence(), seen)
 		}
-		a.p.heal()
+		a.p.Heal()
 		assert.Must(t, c.e.Handover(t.Context(), d.p.Process()))
 		d.wantLeader().obey()
 		b.wantNone()
@@ -57,12 +58,12 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
 			wantErr(t, a.e.Handover(t.Context(), to), election.ErrNoCandidate)
 		}
-		a.p.store.Set(fault.Refusing(fault.Look))
+		a.p.Store.Set(fault.Refusing(fault.Look))
 		wantErr(t, a.e.Handover(t.Context(), c.p.Process()), distlock.ErrUnavailable)
 		wantErr(t, assert.Err(a.e.Candidates(t.Context())), distlock.ErrUnavailable)
-		a.p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		a.p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.PutFirst { // the candidate left after the read
-				return w.refused()
+				return catalog.ErrNoMatch
 			}
 			return apply()
 		})
@@ -87,7 +88,7 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.led()) != 0 {
 			t.Errorf("led after %v; the dead one led %v", took, c.led())
 		}
-		c.p.heal()
+		c.p.Heal()
 		for _, r := range []*run{c, b} {
 			_ = r.quit()
 		}

@@ -8,48 +8,62 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/distlock"
 	"mongodlm/election"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/metricstest"
 )
 
 // IsLeader returns false outside of a term, and after a loss or a resignation, even while the
-// function still runs. It sends no command.
+// function still runs. It sends no command. The metrics show the same, and the number of terms.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {
 			t.Error("an election without a Manager leads")
 		}
-		a, b := w.stand(w.start()), w.stand(w.start())
-		want := func(ofA, ofB bool) {
+		var shown [2]metricstest.Kept
+		var runs [2]*run
+		for i := range runs {
+			runs[i] = w.stand(w.startWith(func(c *distlock.Config) {
+				c.Observer = distlock.Observers(&shown[i], nil)
+			}))
+		}
+		a, b := runs[0], runs[1]
+		want := func(leaders [2]bool, terms [2]float64) {
 			t.Helper()
 			synctest.Wait() // wait for the release of a term that ends now
-			sent := a.p.store.Total() + b.p.store.Total()
-			if gotA, gotB := a.e.IsLeader(), b.e.IsLeader(); gotA != ofA || gotB != ofB {
-				t.Errorf("leaders %t, %t; want %t, %t", gotA, gotB, ofA, ofB)
+			for i, r := range runs {
+				sent := r.p.Store.Total()
+				leads, known := shown[i].Of(metrics.Leads, "election", name)
+				n, _ := shown[i].Of(metrics.Terms, "election", name)
+				if got := r.e.IsLeader(); got != leaders[i] || got != (leads == 1) || !known || n != terms[i] {
+					t.Errorf("%d leads: %t, metrics %v with %v terms; want %t, %v", i, got, leads, n,
+						leaders[i], terms[i])
+				}
+				assert.Equal(t, r.p.Store.Total()-sent, 0, "asking sent %d commands, want %d")
 			}
-			assert.Equal(t, a.p.store.Total()+b.p.store.Total()-sent, 0,
-				"asking sent %d commands, want %d")
 		}
 		old := a.wantLeader()
-		want(true, false)
+		want([2]bool{true, false}, [2]float64{1, 0})
 		go func() { _ = a.e.Resign(context.Background()) }()
 		<-old.ctx.Done()
-		want(false, false) // its context has ended, but the function still runs
+		want([2]bool{}, [2]float64{1, 0}) // its context has ended, but the function still runs
 		old.finish <- nil
 		next := b.wantLeader()
-		want(false, true)
+		want([2]bool{false, true}, [2]float64{1, 1})
 		b.p.kill()
 		time.Sleep(takeoverTime - margin - pingTime - time.Second)
-		want(false, true)
+		want([2]bool{false, true}, [2]float64{1, 1})
 		time.Sleep(pingTime + 2*time.Second)
-		want(false, false) // the lock is lost, but the function still runs
+		want([2]bool{}, [2]float64{1, 1}) // the lock is lost, but the function still runs
 		again := a.wantLeader()
-		want(true, false)
+		want([2]bool{true, false}, [2]float64{2, 1})
 		again.finish <- errors.New("ended by itself")
 		<-again.ctx.Done()
-		want(false, false)
-		b.p.heal()
+		want([2]bool{}, [2]float64{2, 1})
+		b.p.Heal()
 		next.finish <- nil
 	})
 }

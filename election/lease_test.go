@@ -50,25 +50,6 @@ func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	})
 }
 
-// A lease out of bounds is refused before any command, and a leader without a lease cannot renew.
-func TestLease_OutOfBounds_Refused(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start()
-		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 200 * time.Hour} {
-			sent := p.store.Total()
-			err := election.Run(t.Context(), p.Manager, name, never2, election.Lease(d))
-			wantErr(t, err, distlock.ErrBadOption)
-			if n := p.store.Total() - sent; n != 0 {
-				t.Errorf("%v: %d commands", d, n)
-			}
-		}
-		l := w.stand(p).wantLeader()
-		wantErr(t, l.leader.Renew(t.Context()), distlock.ErrBadOption)
-	})
-}
-
-func never2(context.Context, *election.Leadership) error { panic("it leads") }
-
 // If the server is too slow for the lease, candidates stay in the election until the server is
 // quick again.
 func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
@@ -83,7 +64,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 		}
 		for range 3 {
 			p := w.start()
-			p.store.Set(slow)
+			p.Store.Set(slow)
 			all = append(all, w.stand(p, election.Lease(short)))
 		}
 		time.Sleep(5 * time.Minute)
@@ -92,7 +73,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 			if closed(r.over) {
 				t.Fatalf("it has left the election: %v", r.err)
 			}
-			r.p.heal()
+			r.p.Heal()
 		}
 		select {
 		case <-all[0].started:

@@ -64,7 +64,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		want("a")
 		runs[2].p.kill()
 		time.Sleep(2 * pingTime)
-		runs[2].p.heal()
+		runs[2].p.Heal()
 		time.Sleep(2 * pingTime)
 		want("a")
 		l.finish <- nil

@@ -104,9 +104,9 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 			stops = append(stops, watch(election.New(many.Manager, n)))
 		}
 		time.Sleep(time.Minute)
-		few, lots := one.store.Count(fault.Look), many.store.Count(fault.Look)
+		few, lots := one.Store.Count(fault.Look), many.Store.Count(fault.Look)
 		time.Sleep(time.Hour)
-		few, lots = one.store.Count(fault.Look)-few, many.store.Count(fault.Look)-lots
+		few, lots = one.Store.Count(fault.Look)-few, many.Store.Count(fault.Look)-lots
 		if few < 500 || lots > few+few/10 {
 			t.Errorf("in an hour one observer sent %d commands, 1000 sent %d", few, lots)
 		}
@@ -115,9 +115,9 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 				t.Fatalf("observer %d received %+v", i, leaders)
 			}
 		}
-		lots = many.store.Count(fault.Look)
+		lots = many.Store.Count(fault.Look)
 		time.Sleep(time.Hour)
-		assert.Equal(t, many.store.Count(fault.Look)-lots, 0,
+		assert.Equal(t, many.Store.Count(fault.Look)-lots, 0,
 			"%d commands although there is no observer, want %d")
 	})
 }
@@ -134,18 +134,18 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 		time.Sleep(reading)
 		o.kill()
 		time.Sleep(time.Minute)
-		o.heal()
+		o.Heal()
 		time.Sleep(reading)
 		var doc bson.D
-		assert.Must(t, bson.Unmarshal(w.mem.Document(catalog.LocksCollection, name), &doc))
+		assert.Must(t, bson.Unmarshal(w.Mem.Document(catalog.LocksCollection, name), &doc))
 		put := func(doc bson.D) {
-			assert.NoErr(t, w.mem.Put(catalog.LocksCollection, doc))
+			assert.NoErr(t, w.Mem.Put(catalog.LocksCollection, doc))
 			time.Sleep(2 * reading)
 		}
 		holder.kill() // otherwise a ping detects the loss of the lock
 		put(bson.D{{Key: "_id", Value: name}, {Key: "state", Value: "odd"}})
 		put(doc)
-		holder.heal()
+		holder.Heal()
 		_ = a.quit()
 		time.Sleep(reading)
 		g := assert.Value(o.Lock(name).TryLock(t.Context(), distlock.Shared()))(t)

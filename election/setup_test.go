@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/election"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
-	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 )
 
@@ -32,13 +31,12 @@ const (
 // A world is a simulated server with its processes, in virtual time.
 type world struct {
 	*locktest.World
-	t   *testing.T
-	mem *memcatalog.Catalog
+	t *testing.T
 }
 
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t}) })
 }
 
 func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
@@ -46,9 +44,8 @@ func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
 }
 
 type proc struct {
-	*distlock.Manager
-	store *fault.Catalog
-	mem   *memcatalog.Catalog
+	*locktest.Proc
+	w *world
 }
 
 func (w *world) start() *proc {
@@ -63,19 +60,15 @@ func (w *world) startWith(change func(*distlock.Config)) *proc {
 		p.Heal()
 		assert.NoErr(w.t, p.Close(context.Background()), "Close")
 	})
-	return &proc{p.Manager, p.Store, w.mem}
+	return &proc{p, w}
 }
 
 // kill cuts a process off from the server. Other processes cannot distinguish this from its death.
 func (p *proc) kill() {
-	p.store.Set(func(_ context.Context, call fault.Call, _ func() error) error {
-		return fault.Refused(call.Op)
-	})
-	p.mem.BreakStreams() // the other processes open their streams again
+	p.Kill()
+	p.w.Mem.BreakStreams() // the other processes open their streams again
 	synctest.Wait()
 }
-
-func (p *proc) heal() { p.store.Set(nil) }
 
 func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
 	fn := func(context.Context, *election.Leadership) error { return do() }
@@ -105,6 +98,9 @@ type leading struct {
 	finish chan error // the result for the function to return
 }
 
+// panicking is a result for which the function panics.
+type panicking struct{ error }
+
 // stand runs a candidate of p until the end of the test. The candidate's function ignores the end
 // of its context and returns only when the test decides.
 func (w *world) stand(p *proc, opts ...election.Option) *run {
@@ -130,6 +126,9 @@ func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
 	r.started <- l
 	select {
 	case err := <-l.finish:
+		if p, panics := err.(panicking); panics {
+			panic(p.error)
+		}
 		return err
 	case <-r.gone:
 		return nil
@@ -195,12 +194,5 @@ var wantErr = assert.Is
 
 func closed(c <-chan struct{}) bool {
 	synctest.Wait()
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	return clock.Over(c)
 }
-
-func (w *world) refused() error { return catalog.ErrNoMatch }
