@@ -31,7 +31,7 @@ type Election struct {
 	name    string
 
 	running atomic.Bool
-	term    atomic.Pointer[term] // nil between terms
+	term    atomic.Pointer[term] // nil unless the function runs
 }
 
 // New returns an Election with the given name. It does no I/O. The methods of the Election check
@@ -166,7 +166,7 @@ func (e *Election) IsLeader() bool {
 		return false
 	}
 	t := e.term.Load()
-	return t != nil && t.runs.Load() && t.ctx.Err() == nil && t.guard.Err() == nil
+	return t != nil && t.ctx.Err() == nil && t.guard.Err() == nil
 }
 
 // Resign ends the term of this Election. It ends the context of the function, waits for the

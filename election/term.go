@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 
 	"github.com/rs/zerolog"
 
@@ -61,7 +60,6 @@ type term struct {
 	cancel context.CancelCauseFunc
 	cause  error // resignation, hand-over or loss; set before done is closed
 
-	runs     atomic.Bool   // the function runs
 	returned chan struct{} // closed when the function has returned
 	done     chan struct{} // closed after the release of the lock
 	outcome  error         // the error of the release; set before done is closed
@@ -124,8 +122,6 @@ func (t *term) call(fn Func, l *Leadership) (err error) {
 			err = panicked(v)
 		}
 	}()
-	t.runs.Store(true)
-	defer t.runs.Store(false)
 	defer metrics.Leading(t.e.observer(), t.ctx, label, t.e.name)()
 	return leading.Asked(fn(t.ctx, l))
 }

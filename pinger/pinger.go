@@ -1,6 +1,7 @@
 package pinger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,14 +86,9 @@ type Config struct {
 }
 
 func (c Config) withDefaults(by clock.Clock) Config {
-	set := func(d *time.Duration, def time.Duration) {
-		if *d == 0 {
-			*d = def
-		}
-	}
-	set(&c.Limit, 5*time.Second)
-	set(&c.PruneAge, 4*24*time.Hour)
-	set(&c.PruneEvery, time.Hour)
+	c.Limit = cmp.Or(c.Limit, 5*time.Second)
+	c.PruneAge = cmp.Or(c.PruneAge, 4*24*time.Hour)
+	c.PruneEvery = cmp.Or(c.PruneEvery, time.Hour)
 	if c.Jitter == nil {
 		c.Jitter = func() float64 { return clock.Chance(by) }
 	}
@@ -119,7 +115,7 @@ type LockPinger struct {
 	doubted map[*identity]bool // see Doubt
 
 	chores   chan chore // from the ping loop to the chore loop
-	stopOnce sync.Once
+	closed   atomic.Bool
 	stopping context.Context // ends when Close begins
 	stop     context.CancelFunc
 	pinging  context.Context // for pings and releases; ends with the context of Close
@@ -141,7 +137,7 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	cfg = cfg.withDefaults(by)
 	p := &LockPinger{
 		cfg: cfg, clock: by, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
-		chores: make(chan chore, 1),
+		chores: make(chan chore, 1), doubted: map[*identity]bool{},
 	}
 	p.queue = releaseQueue{
 		entries: map[catalog.Session]*release{}, running: make(chan struct{}, releaseParallel),
@@ -220,11 +216,10 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 // Close waits for a ping in progress. Otherwise the server could apply the ping after the removal
 // and create the document again.
 func (p *LockPinger) Close(ctx context.Context) error {
-	first := false
-	p.stopOnce.Do(func() { first = true; p.stop() })
-	if !first {
+	if p.closed.Swap(true) {
 		return nil
 	}
+	p.stop()
 	defer context.AfterFunc(ctx, p.hangUp)()
 	p.loops.Wait()
 	if p.Last() == nil {

@@ -23,8 +23,7 @@ type silentPing struct {
 // read. It returns the documents that were unchanged for at least the given duration, and for at
 // least the ping interval of their process.
 func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
-	before := make(silentPings, len(s))
-	maps.Copy(before, s)
+	before := maps.Clone(s)
 	clear(s)
 	for _, p := range old {
 		known, ok := before[p.Process]

@@ -152,9 +152,6 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 func (p *LockPinger) Doubt(t *Term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.doubted == nil {
-		p.doubted = map[*identity]bool{}
-	}
 	p.doubted[t.id] = true
 }
 
