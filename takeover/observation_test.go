@@ -8,8 +8,8 @@ import (
 	"mongodlm/takeover"
 )
 
-// watch adds reads to an observation, one per step from start to end, until the verdict is Take.
-func watch(
+// follow adds reads to an observation, one per step from start to end, until the verdict is Take.
+func follow(
 	o takeover.Observation, start, end, step time.Duration, edits ...edit,
 ) (takeover.Observation, takeover.Decision) {
 	var d takeover.Decision
@@ -28,14 +28,14 @@ func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
 	if _, ok := o.First(); ok {
 		t.Fatal("an empty observation has a first read")
 	}
-	o, d := watch(o, 0, limit, time.Minute)
+	o, d := follow(o, 0, limit, time.Minute)
 	if d.Verdict != takeover.Watch || d.Remaining != trip || d.Restart {
 		t.Fatalf("20 ms short: %+v", d)
 	}
 	if first, ok := o.First(); !ok || first != look(0) {
 		t.Errorf("first read: %+v", first)
 	}
-	if _, d = watch(o, limit+trip, limit+trip, 1); d.Verdict != takeover.Take || d.Rule != "watch" {
+	if _, d = follow(o, limit+trip, limit+trip, 1); d.Verdict != takeover.Take || d.Rule != "watch" {
 		t.Errorf("at the takeover time: %+v", d)
 	}
 }
@@ -43,26 +43,26 @@ func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
 // A pause longer than MaxGap between two reads restarts the watch.
 func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
 	t.Parallel()
-	o, _ := watch(takeover.Observation{}, 0, 10*time.Minute, time.Minute)
+	o, _ := follow(takeover.Observation{}, 0, 10*time.Minute, time.Minute)
 	back := 10*time.Minute + trip + maxGap + 1
-	o, d := watch(o, back, back, 1)
+	o, d := follow(o, back, back, 1)
 	first, _ := o.First()
 	if !d.Restart || d.Remaining != limit || first.Received != origin+back+trip {
 		t.Fatalf("after the pause: %+v, since %v", d, first.Received)
 	}
 	// The restarted watch does not count the pause.
-	o, d = watch(o, back+time.Minute, back+limit, time.Minute)
+	o, d = follow(o, back+time.Minute, back+limit, time.Minute)
 	if d.Restart || d.Verdict != takeover.Watch {
 		t.Fatalf("after the new beginning: %+v", d)
 	}
-	if _, d = watch(o, back+limit+trip, back+limit+trip, 1); d.Verdict != takeover.Take {
+	if _, d = follow(o, back+limit+trip, back+limit+trip, 1); d.Verdict != takeover.Take {
 		t.Errorf("a takeover time after the pause: %+v", d)
 	}
 }
 
 func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
 	t.Parallel()
-	_, d := watch(takeover.Observation{}, 0, limit+maxGap+trip, maxGap+trip)
+	_, d := follow(takeover.Observation{}, 0, limit+maxGap+trip, maxGap+trip)
 	if d.Verdict != takeover.Take {
 		t.Errorf("reading every %v: %+v", maxGap+trip, d)
 	}
@@ -71,8 +71,8 @@ func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
 // The observation keeps the longest pause, so that a stricter policy also finds it.
 func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 	t.Parallel()
-	o, _ := watch(takeover.Observation{}, 0, time.Minute, time.Minute)
-	o, _ = watch(o, 65*time.Second, 65*time.Second, 1)
+	o, _ := follow(takeover.Observation{}, 0, time.Minute, time.Minute)
+	o, _ = follow(o, 65*time.Second, 65*time.Second, 1)
 	strict := policy(func(p *takeover.Policy) { p.MaxGap = 30 * time.Second })
 	if _, d := o.Look(look(70*time.Second), strict); !d.Restart {
 		t.Errorf("a pause of a minute, 30 s allowed: %+v", d)
@@ -81,11 +81,11 @@ func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 
 func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
 	t.Parallel()
-	o, d := watch(takeover.Observation{}, 0, 0, 1, gap(night))
+	o, d := follow(takeover.Observation{}, 0, 0, 1, gap(night))
 	if d.Restart {
 		t.Errorf("first read: %+v", d)
 	}
-	_, d = watch(o, time.Minute, limit+time.Minute, time.Minute, gap(night))
+	_, d = follow(o, time.Minute, limit+time.Minute, time.Minute, gap(night))
 	if d.Verdict != takeover.Take {
 		t.Errorf("a gap that the caller left in the evidence: %+v", d)
 	}
@@ -142,11 +142,11 @@ func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o, _ := watch(takeover.Observation{}, 0, 5*time.Minute, time.Minute)
+			o, _ := follow(takeover.Observation{}, 0, 5*time.Minute, time.Minute)
 			if between != nil {
-				o, _ = watch(o, 6*time.Minute, 6*time.Minute, 1, between...)
+				o, _ = follow(o, 6*time.Minute, 6*time.Minute, 1, between...)
 			}
-			_, d := watch(o, 7*time.Minute, 7*time.Minute, 1, serverOff(-3*time.Minute))
+			_, d := follow(o, 7*time.Minute, 7*time.Minute, 1, serverOff(-3*time.Minute))
 			if !d.Restart {
 				t.Errorf("server's clock went back: %+v", d)
 			}
@@ -159,12 +159,12 @@ func TestObservation_Look_FreeAndMalformedEndTheWatch(t *testing.T) {
 	for name, odd := range map[string]edit{"free": free, "malformed": broken} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o, _ := watch(takeover.Observation{}, 0, 14*time.Minute, time.Minute)
-			o, _ = watch(o, 15*time.Minute, 15*time.Minute, 1, odd)
+			o, _ := follow(takeover.Observation{}, 0, 14*time.Minute, time.Minute)
+			o, _ = follow(o, 15*time.Minute, 15*time.Minute, 1, odd)
 			if _, ok := o.First(); ok {
 				t.Error("still watched")
 			}
-			if _, d := watch(o, 16*time.Minute, 16*time.Minute, 1); d.Remaining != limit {
+			if _, d := follow(o, 16*time.Minute, 16*time.Minute, 1); d.Remaining != limit {
 				t.Errorf("the next read is no first read: %+v", d)
 			}
 		})
