@@ -188,22 +188,3 @@ func TestLockPinger_ManyUnanswered_KnowsItsOwn(t *testing.T) {
 		})
 	}
 }
-
-// A process whose ping document was removed gives up its id. It also removes the document that its
-// next ping creates.
-func TestLockPinger_DocumentRemoved_LeavesNone(t *testing.T) { // F12
-	t.Parallel()
-	b := setup(t, nil)
-	for range 3 {
-		b.ping(t)
-	}
-	first := b.p.Last()
-	b.mem.Remove(catalog.PingsCollection, "process-1")
-	b.ping(t)
-	if err := first.Err(); !errors.Is(err, pinger.ErrForked) || errors.Is(err, catalog.ErrTwin) {
-		t.Errorf("first term: %v, want ErrForked, and no twin", err)
-	}
-	if raw := b.mem.Document(catalog.PingsCollection, "process-1"); raw != nil {
-		t.Errorf("the old document is back: %v", raw)
-	}
-}

@@ -240,25 +240,22 @@ func TestTerm_NoAcknowledgement_EndsAtHoldTime(t *testing.T) { // D2, A10
 }
 
 // If a ping finds that another writer has changed the ping document, the process gives up its id
-// and takes a new one.
-func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) { // A12, F17, H2
+// and takes a new one. If the document was removed, the process also removes the document that its
+// ping creates.
+func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) { // A12, F12, F17, H2
 	t.Parallel()
+	put := func(fields ...bson.E) func(b *bundle) {
+		return func(b *bundle) {
+			doc := bson.D{{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()}}
+			_ = b.mem.Put(catalog.PingsCollection, append(doc, fields...))
+		}
+	}
 	for name, harm := range map[string]func(b *bundle){
 		"a twin pinged": func(b *bundle) { b.twin(t, 4) },
-		"seq is gone": func(b *bundle) {
-			_ = b.mem.Put(catalog.PingsCollection, bson.D{
-				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()}})
-		},
-		"document removed": func(b *bundle) { b.mem.Remove(catalog.PingsCollection, "process-1") },
-		"seq is a text": func(b *bundle) {
-			_ = b.mem.Put(catalog.PingsCollection, bson.D{
-				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()}, {Key: "seq", Value: "x"}})
-		},
-		"seq jumped": func(b *bundle) {
-			_ = b.mem.Put(catalog.PingsCollection, bson.D{
-				{Key: "_id", Value: "process-1"}, {Key: "ping", Value: time.Now()},
-				{Key: "seq", Value: int64(1000)}})
-		},
+		"seq is gone":   put(),
+		"removed":       func(b *bundle) { b.mem.Remove(catalog.PingsCollection, "process-1") },
+		"seq is a text": put(bson.E{Key: "seq", Value: "x"}),
+		"seq jumped":    put(bson.E{Key: "seq", Value: int64(1000)}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,6 +268,15 @@ func TestLockPinger_DocumentNotAsLeft_ProcessOver(t *testing.T) { // A12, F17, H
 			assert.Must(t, b.p.Ping(t.Context()))
 			assert.Is(t, first.Err(), pinger.ErrForked)
 			assert.Equal(t, b.p.Last().Process(), "process-2", "process %q, want %v")
+			if name != "removed" {
+				return
+			}
+			if errors.Is(first.Err(), catalog.ErrTwin) {
+				t.Errorf("first term: %v, want no twin", first.Err())
+			}
+			if raw := b.mem.Document(catalog.PingsCollection, "process-1"); raw != nil {
+				t.Errorf("the old document is back: %v", raw)
+			}
 		})
 	}
 }
