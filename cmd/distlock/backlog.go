@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
-	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -18,42 +16,6 @@ import (
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
-
-type rowsOf struct {
-	lister
-	collection, field string // collection is empty for all queues
-	rowDatabase       string // the database of the rows; empty means the database of the locks
-	due               string // the field with a row's due time; empty means the recorded field
-}
-
-func (v *rowsOf) flags(f *pflag.FlagSet) {
-	v.lister.flags(f)
-	f.StringVar(&v.field, "field", "claim",
-		"the `name` of the field with the claim of a row of COLLECTION")
-	f.StringVar(&v.due, "due", "", "the `name` of the field with the due time of a row "+
-		"(Config.Due); default: the field that\nthe processes of the queue have recorded")
-}
-
-func (v *rowsOf) accept(c call) error {
-	if args := append(c.args, c.after...); len(args) > 0 {
-		v.collection = args[0]
-		switch {
-		case len(args) > 1 || args[0] == "":
-			return fmt.Errorf("give one collection, not %q", args)
-		case strings.ContainsAny(args[0], "$\x00"):
-			return fmt.Errorf("%s is not a valid name of a collection", named(args[0]))
-		}
-	}
-	switch {
-	case v.field == "" || strings.ContainsAny(v.field, ".$\x00"):
-		return errors.New("--field must be the name of a field, without a dot")
-	case strings.HasPrefix(v.due, "$") || strings.ContainsRune(v.due, 0):
-		return errors.New("--due must be a field name, which may have dots, but no leading dollar sign")
-	case c.given("field") && v.collection == "":
-		return errors.New("--field needs a COLLECTION, which is missing")
-	}
-	return v.connection.accept(c)
-}
 
 // A backlog counts the rows of a collection by state.
 type backlog struct {
@@ -73,39 +35,40 @@ type backlog struct {
 	// NoField is the name of the claim field, if no row has that field. Then no row was ever claimed,
 	// or the name is wrong. Otherwise NoField is empty.
 	NoField string `json:"noField,omitempty"`
+
+	key string // the field with the key of a row's chain
 }
 
 // checkCollection returns an error if the collection does not exist and no queue uses it. For a
 // queue with a lock document, v.collection may also be DATABASE.COLLECTION. checkCollection splits
-// such a name into v.rowDatabase and v.collection. If the user may not list collections, it returns
-// nil.
-func (v *rowsOf) checkCollection(ctx context.Context, st *store) error {
+// such a name, and sets v.rowDatabase. If the user may not list collections, it returns nil.
+func (v *claims) checkCollection(ctx context.Context, st *store) error {
+	v.rowDatabase = v.database
 	found, err := st.client.Database(v.database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
 	if err != nil || len(found) > 0 {
 		return nil //nolint:nilerr // a user who may not list the collections may still count rows
 	}
-	var queues []string
-	for l, bad := range st.Locks(ctx) {
-		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
-			return bad
-		}
-		database, collection, is := words.Queue(l.Name)
+	known, err := st.queues(ctx)
+	if err != nil {
+		return err
+	}
+	var here []string
+	for _, q := range known {
 		switch {
-		case !is:
-		case database+"."+collection == v.collection: // the form in listings
-			v.rowDatabase, v.collection = database, collection
+		case q.name() == v.collection: // the form in listings
+			v.rowDatabase, v.collection = q.Database, q.Collection
 			return nil
-		case database != v.database:
-		case collection == v.collection:
+		case q.Database != v.database:
+		case q.Collection == v.collection:
 			return nil
-		case !slices.Contains(queues, collection):
-			queues = append(queues, collection)
+		default:
+			here = append(here, q.Collection)
 		}
 	}
 	err = fmt.Errorf("there is no collection %s in database %q", named(v.collection), v.database)
-	if len(queues) > 0 {
-		err = fmt.Errorf("%w; queues here: %s", err, listed(queues))
+	if len(here) > 0 {
+		err = fmt.Errorf("%w; queues here: %s", err, listed(here))
 	}
 	return err
 }
@@ -120,7 +83,7 @@ func (q *backlog) set(n claim.Counts) {
 // maxFieldRows is the maximum number of rows that hasField searches.
 const maxFieldRows = 10_000
 
-func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
+func (v *claims) hasField(ctx context.Context, coll *mongo.Collection) (bool, error) {
 	n, err := coll.Aggregate(ctx, bson.A{
 		bson.D{{Key: "$limit", Value: maxFieldRows}},
 		bson.D{{Key: "$match",
@@ -133,24 +96,22 @@ func (v *rowsOf) hasField(ctx context.Context, coll *mongo.Collection) (bool, er
 	return has, errors.Join(n.Err(), n.Close(ctx))
 }
 
-func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
+func (v *claims) count(ctx context.Context, st *store) (backlog, error) {
 	if err := v.checkCollection(ctx, st); err != nil {
 		return backlog{}, err
 	}
-	q := backlog{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection, Due: v.due}
-	cfg := claim.Config{Field: v.field}
-	for l, bad := range st.Locks(ctx) {
-		if bad != nil && !errors.Is(bad, distlock.ErrMalformed) {
-			return q, bad
-		}
-		if strings.HasPrefix(l.Name, "claim:"+q.name()+":") {
-			as := claim.ConfigOf(l.Why)
-			q.Due, cfg.Key = cmp.Or(q.Due, as.Due), cmp.Or(cfg.Key, as.Key)
+	q := backlog{Database: v.rowDatabase, Collection: v.collection, Due: v.due}
+	known, err := st.queues(ctx)
+	if err != nil {
+		return q, err
+	}
+	for _, k := range known {
+		if k.name() == q.name() {
+			q.Due, q.key = cmp.Or(q.Due, k.Due), k.key
 		}
 	}
-	cfg.Due = q.Due
 	coll := v.rows(st)
-	admin, err := claim.NewAdmin(coll, cfg)
+	admin, err := claim.NewAdmin(coll, claim.Config{Field: v.field, Due: q.Due, Key: q.key})
 	if err != nil {
 		return q, err
 	}
@@ -172,8 +133,8 @@ func (v *rowsOf) count(ctx context.Context, st *store) (backlog, error) {
 	return q, err
 }
 
-func (v *rowsOf) rows(st *store) *mongo.Collection {
-	return st.client.Database(cmp.Or(v.rowDatabase, v.database)).Collection(v.collection)
+func (v *claims) rows(st *store) *mongo.Collection {
+	return st.client.Database(v.rowDatabase).Collection(v.collection)
 }
 
 func (q backlog) print(w io.Writer, _ layout) {
@@ -213,27 +174,38 @@ type queueList struct {
 	empty string // printed instead of an empty table
 }
 
-// queues counts the rows of each queue that has a lock document, for at most maxQueues queues.
-func (v *claims) queues(ctx context.Context, st *store) (queueList, error) {
-	l := queueList{Database: v.database, Queues: []backlog{}}
-	due := map[string]string{} // due fields by queue name
-	for lock, err := range st.Locks(ctx) {
+// queues returns the queues that have a lock document, with the fields that their workers recorded.
+func (s *store) queues(ctx context.Context) ([]backlog, error) {
+	var all []backlog
+	for lock, err := range s.Locks(ctx) {
 		if err != nil && !errors.Is(err, distlock.ErrMalformed) {
-			return l, err
+			return nil, err
 		}
-		if database, collection, is := words.Queue(lock.Name); is {
-			q := backlog{Database: database, Collection: collection}
-			if _, known := due[q.name()]; !known {
-				l.Queues = append(l.Queues, q)
-			}
-			due[q.name()] = cmp.Or(due[q.name()], claim.ConfigOf(lock.Why).Due)
+		database, collection, is := words.Queue(lock.Name)
+		if !is {
+			continue
 		}
+		one := backlog{Database: database, Collection: collection}
+		if len(all) == 0 || all[len(all)-1].name() != one.name() { // the locks are sorted by name
+			all = append(all, one)
+		}
+		last, as := &all[len(all)-1], claim.ConfigOf(lock.Why)
+		last.Due, last.key = cmp.Or(last.Due, as.Due), cmp.Or(last.key, as.Key)
 	}
-	l.More = len(l.Queues) > maxQueues
-	l.Queues = l.Queues[:min(len(l.Queues), maxQueues)]
+	return all, nil
+}
+
+// countQueues counts the rows of at most maxQueues queues.
+func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) {
+	l := queueList{Database: v.database, Queues: []backlog{}}
+	known, err := st.queues(ctx)
+	if err != nil {
+		return l, err
+	}
+	l.More = len(known) > maxQueues
+	l.Queues = append(l.Queues, known[:min(len(known), maxQueues)]...)
 	for i := range l.Queues {
 		q := &l.Queues[i]
-		q.Due = due[q.name()]
 		var n claim.Counts
 		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
 			claim.Config{Due: q.Due})

@@ -39,11 +39,11 @@ func (b *breaker) flags(f *pflag.FlagSet) {
 
 func (b *breaker) accept(c call) error {
 	var err error
-	if b.name, err = lockName(append(c.args, c.after...)); err != nil {
+	if b.name, err = lockName(c.Args()); err != nil {
 		return err
 	}
 	switch problem := catalog.BadText(b.why, maxBreakWhy); {
-	case !c.given("fence"):
+	case !c.Changed("fence"):
 		return errors.New("--fence is missing: give the fence that \"distlock locks\" showed")
 	case b.fence < 0:
 		return fmt.Errorf("--fence is %d, must not be negative", b.fence)

@@ -19,19 +19,26 @@ import (
 
 // claims implements the command claims, for the queues of package claim.
 type claims struct {
-	rowsOf
-	dead, repair   bool
-	act            string // pause or resume, or empty
-	queue          string
-	limit          int
-	retry, discard []string
+	lister
+	collection, field string // collection is empty for all queues
+	rowDatabase       string // the database of the rows
+	due               string // the field with a row's due time; empty means the recorded field
+	dead, repair      bool
+	act               string // pause or resume, or empty
+	queue             string
+	limit             int
+	retry, discard    []string
 }
 
 // allRows is the value of --retry and --discard that selects all dead rows.
 const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
-	v.rowsOf.flags(f)
+	v.lister.flags(f)
+	f.StringVar(&v.field, "field", "claim",
+		"the `name` of the field with the claim of a row of COLLECTION")
+	f.StringVar(&v.due, "due", "", "the `name` of the field with the due time of a row "+
+		"(Config.Due); default: the field that\nthe processes of the queue have recorded")
 	f.BoolVar(&v.dead, "dead", false, "list the dead rows, with their errors")
 	f.IntVar(&v.limit, "limit", 100, "the maximum `number` of rows that --dead lists")
 	f.StringArrayVar(&v.retry, "retry", nil, "make the dead row with this `ID` ready, from its "+
@@ -45,11 +52,12 @@ func (v *claims) flags(f *pflag.FlagSet) {
 }
 
 func (v *claims) accept(c call) error {
-	if args := append(c.args, c.after...); len(args) > 1 && (args[0] == "pause" || args[0] == "resume") {
-		v.act, c.args, c.after = args[0], args[1:], nil
+	args := c.Args()
+	if len(args) > 1 && (args[0] == "pause" || args[0] == "resume") {
+		v.act, args = args[0], args[1:]
 	}
-	if err := v.rowsOf.accept(c); err != nil {
-		return err
+	if len(args) > 0 {
+		v.collection = args[0]
 	}
 	actions := 0
 	for _, given := range []bool{v.dead, v.repair, v.act != "", len(v.retry) > 0, len(v.discard) > 0} {
@@ -58,19 +66,31 @@ func (v *claims) accept(c call) error {
 		}
 	}
 	switch {
+	case len(args) > 1 || len(args) == 1 && args[0] == "":
+		return fmt.Errorf("give one collection, not %q", args)
+	case strings.ContainsAny(v.collection, "$\x00"):
+		return fmt.Errorf("%s is not a valid name of a collection", named(v.collection))
+	case v.field == "" || strings.ContainsAny(v.field, ".$\x00"):
+		return errors.New("--field must be the name of a field, without a dot")
+	case strings.HasPrefix(v.due, "$") || strings.ContainsRune(v.due, 0):
+		return errors.New("--due must be a field name, which may have dots, but no leading dollar sign")
+	case c.Changed("field") && v.collection == "":
+		return errors.New("--field needs a COLLECTION, which is missing")
 	case v.collection == "" && actions > 0:
 		return errors.New("the collection is missing: name the collection of the rows")
 	case actions > 1:
 		return errors.New("give only one of pause, resume, --dead, --repair, --retry and --discard")
 	case v.limit < 1:
 		return fmt.Errorf("--limit is %d, must be at least 1", v.limit)
-	case c.given("queue") && v.act == "":
+	case c.Changed("queue") && v.act == "":
 		return errors.New("--queue needs pause or resume, which are missing")
-	case c.given("limit") && !v.dead:
+	case c.Changed("limit") && !v.dead:
 		return errors.New("--limit needs --dead, which is missing")
 	}
-	_, err := parseIDs(append(v.retry, v.discard...))
-	return err
+	if _, err := parseIDs(append(v.retry, v.discard...)); err != nil {
+		return err
+	}
+	return v.connection.accept(c)
 }
 
 // parseIDs parses the ids of rows. If one of the texts is allRows, parseIDs returns nil.
@@ -97,7 +117,7 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 		return v.change(ctx, s)
 	}
 	if v.collection == "" {
-		return show(ctx, s, &v.lister, v.queues)
+		return show(ctx, s, &v.lister, v.countQueues)
 	}
 	return show(ctx, s, &v.lister, v.count)
 }
@@ -145,11 +165,8 @@ type failure struct {
 }
 
 func (v *claims) list(ctx context.Context, st *store) (deadList, error) {
-	if err := v.checkCollection(ctx, st); err != nil {
-		return deadList{}, err
-	}
-	m := deadList{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection, Dead: []deadRow{}}
-	admin, err := v.admin(st, claim.Config{})
+	admin, err := v.admin(ctx, st)
+	m := deadList{Database: v.rowDatabase, Collection: v.collection, Dead: []deadRow{}}
 	if err != nil {
 		return m, err
 	}
@@ -220,9 +237,12 @@ func (c changeResult) print(w io.Writer, _ layout) {
 	printMissingField(w, c.NoField)
 }
 
-func (v *claims) admin(st *store, cfg claim.Config) (*claim.Admin, error) {
-	cfg.Field, cfg.Queue = v.field, v.queue
-	return claim.NewAdmin(v.rows(st), cfg)
+// admin returns an Admin for the rows, after a check of the collection.
+func (v *claims) admin(ctx context.Context, st *store) (*claim.Admin, error) {
+	if err := v.checkCollection(ctx, st); err != nil {
+		return nil, err
+	}
+	return claim.NewAdmin(v.rows(st), claim.Config{Field: v.field, Queue: v.queue})
 }
 
 // change carries out the requested action, such as a retry. It returns an error if one of the given
@@ -232,21 +252,15 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 	discard, _ := parseIDs(v.discard)
 	n, ids := 0, append(retry, discard...)
 	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changeResult, err error) {
-		if err := v.checkCollection(ctx, st); err != nil {
-			return c, err
-		}
-		c = changeResult{Database: cmp.Or(v.rowDatabase, v.database), Collection: v.collection}
-		admin, err := v.admin(st, claim.Config{})
+		admin, err := v.admin(ctx, st)
+		c = changeResult{Database: v.rowDatabase, Collection: v.collection}
 		if err != nil {
 			return c, err
 		}
 		switch {
-		case v.act == "pause":
-			c.Paused = new(true)
-			return c, admin.SetPaused(ctx, true)
-		case v.act == "resume":
-			c.Paused = new(false)
-			return c, admin.SetPaused(ctx, false)
+		case v.act != "":
+			c.Paused = new(v.act == "pause")
+			return c, admin.SetPaused(ctx, *c.Paused)
 		case v.repair:
 			n, err = admin.Repair(ctx)
 			c.Repaired = &n

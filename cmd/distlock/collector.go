@@ -81,12 +81,12 @@ func (o *storeCollector) read() []prom.Metric {
 	}
 	ctx, cancel := context.WithTimeout(o.ctx, collectLimit)
 	defer cancel()
-	up, held := 1.0, map[string]int{}
+	up, held := 1.0, map[string]int64{}
 	if o.holders(ctx, held) != nil {
 		up, held = 0, nil // unknown values are omitted
 	}
 	all := []prom.Metric{prom.MustNewConstMetric(storeUp, prom.GaugeValue, up)}
-	gauge := func(of *prom.Desc, n int, label string) {
+	gauge := func(of *prom.Desc, n int64, label string) {
 		all = append(all, prom.MustNewConstMetric(of, prom.GaugeValue, float64(n), label))
 	}
 	for _, state := range holderStates {
@@ -105,7 +105,7 @@ func (o *storeCollector) read() []prom.Metric {
 	return all
 }
 
-func (o *storeCollector) holders(ctx context.Context, into map[string]int) error {
+func (o *storeCollector) holders(ctx context.Context, into map[string]int64) error {
 	for lock, err := range o.st.Locks(ctx) {
 		switch {
 		case errors.Is(err, distlock.ErrMalformed):
@@ -137,16 +137,9 @@ func stateOf(h distlock.LockInfo) string {
 
 // events counts the events of a kind in the last hour, at most maxEventCount. The query uses the
 // index of the history by time.
-func (o *storeCollector) events(ctx context.Context, now time.Time, kind string) (n int, err error) {
-	cursor, err := o.st.primary(o.st.database).Collection(history.Collection).Find(ctx,
-		bson.D{{Key: "at", Value: bson.D{{Key: "$gt",
-			Value: bson.NewDateTimeFromTime(now.Add(-eventSpan))}}}, {Key: "kind", Value: kind}},
-		options.Find().SetLimit(maxEventCount).SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return 0, err
-	}
-	for cursor.Next(ctx) {
-		n++
-	}
-	return n, errors.Join(cursor.Err(), cursor.Close(ctx))
+func (o *storeCollector) events(ctx context.Context, now time.Time, kind string) (int64, error) {
+	since := bson.D{{Key: "$gt", Value: bson.NewDateTimeFromTime(now.Add(-eventSpan))}}
+	return o.st.primary(o.st.database).Collection(history.Collection).CountDocuments(ctx,
+		bson.D{{Key: "at", Value: since}, {Key: "kind", Value: kind}},
+		options.Count().SetLimit(maxEventCount))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"runtime"
 	"strings"
@@ -227,23 +226,7 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 // redact removes the user and the password from each connection string in a text. It also removes
 // each occurrence of the password of uri, escaped or not.
 func redact(text, uri string) string {
-	text = catalog.RedactUserInfo(text)
-	_, rest, _ := strings.Cut(uri, "://")
-	at := strings.LastIndex(rest, "@")
-	if at < 0 {
-		return text
-	}
-	_, password, _ := strings.Cut(rest[:at], ":")
-	forms := []string{password}
-	if plain, err := url.PathUnescape(password); err == nil {
-		forms = append(forms, plain)
-	}
-	for _, form := range forms {
-		if form != "" {
-			text = strings.ReplaceAll(text, form, "xxx")
-		}
-	}
-	return text
+	return mongocatalog.WithoutSecrets(catalog.RedactUserInfo(text), uri)
 }
 
 // maxSearched is the maximum number of databases to search for locks. If a server has more

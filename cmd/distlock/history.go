@@ -38,14 +38,12 @@ func (v *events) flags(f *pflag.FlagSet) {
 }
 
 func (v *events) accept(c call) error {
-	if args := append(c.args, c.after...); len(args) > 0 {
-		name, err := lockName(args)
-		if v.name = name; err != nil {
-			return err
-		}
+	var err error
+	if v.name, err = c.optionalLock(); err != nil {
+		return err
 	}
 	switch {
-	case v.since < 0 || c.given("since") && v.since == 0:
+	case v.since < 0 || c.Changed("since") && v.since == 0:
 		return fmt.Errorf("--since is %v, must be longer than 0", v.since)
 	case v.limit < 0:
 		return fmt.Errorf("--limit is %d, must not be negative", v.limit)

@@ -15,7 +15,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
-	"mongodlm/cmd/internal/words"
 )
 
 type queueFlags struct{ collection, field, due string }
@@ -95,17 +94,16 @@ func (x *examination) queueIndexes(ctx context.Context) error {
 	if q := x.queues; q.collection != "" {
 		return x.queue(ctx, x.database, q.collection, claim.Config{Field: q.field, Due: q.due})
 	}
-	found, err := knownQueues(ctx, x.st.primary(x.database).Collection(catalog.LocksCollection))
+	known, err := x.st.queues(ctx)
 	if err != nil {
 		return fmt.Errorf("find queues in %s.%s: %w", x.database, catalog.LocksCollection, err)
 	}
 	var errs []error
-	for _, namespace := range found {
-		database, collection, _ := strings.Cut(namespace, ".")
-		names, err := x.st.primary(database).ListCollectionNames(ctx,
-			bson.D{{Key: "name", Value: collection}})
+	for _, q := range known[:min(len(known), maxQueues)] {
+		names, err := x.st.primary(q.Database).ListCollectionNames(ctx,
+			bson.D{{Key: "name", Value: q.Collection}})
 		if err == nil && len(names) > 0 { // otherwise the rows of the queue are on another server
-			err = x.queue(ctx, database, collection, claim.Config{})
+			err = x.queue(ctx, q.Database, q.Collection, claim.Config{})
 		}
 		errs = append(errs, err)
 	}
@@ -123,36 +121,15 @@ func (x *examination) queue(ctx context.Context, database, collection string,
 		func() error { return admin.CreateIndexes(ctx) })
 }
 
-const maxCheckedQueues = 50
-
-// knownQueues returns the namespaces of at most maxCheckedQueues queues that have a lock document.
-func knownQueues(ctx context.Context, locks *mongo.Collection) ([]string, error) {
-	const prefix, end = "claim:", "claim;" // a semicolon follows the colon in the order of names
-	cursor, err := locks.Find(ctx, bson.D{{Key: "_id", Value: bson.D{
-		{Key: "$gte", Value: prefix}, {Key: "$lt", Value: end},
-	}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for cursor.Next(ctx) {
-		name, _ := cursor.Current.Lookup("_id").StringValueOK()
-		database, collection, is := words.Queue(name)
-		namespace := database + "." + collection
-		if is && !slices.Contains(found, namespace) && len(found) < maxCheckedQueues {
-			found = append(found, namespace)
-		}
-	}
-	return found, errors.Join(cursor.Err(), cursor.Close(ctx))
-}
-
-const codeNamespaceNotFound = 26
-
 // harmfulIndexes warns of indexes that delete documents by their age. It only reads.
 func (x *examination) harmfulIndexes(ctx context.Context) error {
 	db := x.st.primary(x.database)
 	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-		found, err := expiringIndexes(ctx, db.Collection(name))
+		var found []string
+		cursor, err := db.Collection(name).Indexes().List(ctx)
+		if err == nil {
+			found, err = expiringNames(ctx, cursor)
+		}
 		if err != nil {
 			return fmt.Errorf("list the indexes of %s.%s: %w", x.database, name, err)
 		}
@@ -162,18 +139,6 @@ func (x *examination) harmfulIndexes(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func expiringIndexes(ctx context.Context, on *mongo.Collection) ([]string, error) {
-	cursor, err := on.Indexes().List(ctx)
-	var server mongo.ServerError
-	if errors.As(err, &server) && server.HasErrorCode(codeNamespaceNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return expiringNames(ctx, cursor)
 }
 
 func expiringNames(ctx context.Context, cursor *mongo.Cursor) ([]string, error) {

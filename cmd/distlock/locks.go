@@ -43,16 +43,14 @@ func (l *lister) flags(f *pflag.FlagSet) {
 }
 
 func (l *locks) accept(c call) error {
-	if args := append(c.args, c.after...); len(args) > 0 {
-		name, err := lockName(args)
-		if l.name = name; err != nil {
-			return err
-		}
+	var err error
+	if l.name, err = c.optionalLock(); err != nil {
+		return err
 	}
 	if err := l.filter.accept(); err != nil {
 		return err
 	}
-	if l.json && !c.given("sort") {
+	if l.json && !c.Changed("sort") {
 		l.order = "name" // JSON output is in the order of names
 	}
 	return l.connection.accept(c)

@@ -32,10 +32,8 @@ func (v *loops) flags(f *pflag.FlagSet) {
 }
 
 func (v *loops) accept(c call) error {
-	if args := append(c.args, c.after...); len(args) > 0 {
-		if v.name = args[0]; len(args) > 1 || v.name == "" {
-			return fmt.Errorf("give one name of a loop or schedule, not %q", args)
-		}
+	if v.name = c.Arg(0); c.NArg() > 1 || c.NArg() == 1 && v.name == "" {
+		return fmt.Errorf("give one name of a loop or schedule, not %q", c.Args())
 	}
 	if v.forget && v.name == "" {
 		return errors.New("--forget-future repairs one schedule: its NAME is missing")

@@ -169,10 +169,6 @@ func (version) run(_ context.Context, s stdio) error {
 	return err
 }
 
-// codes are a command's exit codes for a failure and for a usage error. An error of type exit
-// contains its own exit code.
-type codes struct{ failed, usage int }
-
 // The exit codes of all commands except "distlock run".
 const (
 	exitFailed = 1

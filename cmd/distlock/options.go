@@ -28,57 +28,35 @@ type command interface {
 	secrets() string
 }
 
-// A call contains the arguments of the command line that are not flags.
+// A call is the parsed command line of a command.
 type call struct {
-	args  []string          // the arguments between the flags
-	after []string          // the arguments after "--"
-	split bool              // the command line has a "--"
-	given func(string) bool // reports whether a flag was given
-	warn  func(string)      // reports usage that is allowed but unwise
+	*pflag.FlagSet
+	warn func(string) // reports usage that is allowed but unwise
 }
 
 // A topic describes a command. The rest of the help of the command is a file in the folder help.
 type topic struct {
 	name, usage, summary string
-	make                 func() command
-	codes                codes
-	exits                string
+	command
 }
 
 func topics() []topic {
-	all := []topic{
-		topicOf[doctor]("doctor", "", "check whether this server is fit to keep locks, and what it "+
-			"supports"),
-		topicOf[locks]("locks", "[NAME]", "holders and waiters, or all details of one lock, with a "+
-			"forecast"),
-		topicOf[processes]("ps", "", "the processes: the ages of their pings, their locks and queue entries"),
-		topicOf[events]("history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, "+
-			"broken"),
-		topicOf[loops]("loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, "+
-			"processes, durations, failures"),
-		topicOf[claims]("claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the "+
-			"rows of one: their numbers, and the dead rows, to retry or remove"),
-		topicOf[breaker]("break", "NAME --fence N --why TEXT", "free a lock by force, if it is "+
-			"unchanged"),
-		topicOf[page]("ui", "", "all of this as a live page in a browser"),
-		topicOf[runner]("run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock"),
-		topicOf[serve]("serve", "--dir FOLDER", "run a config server, where there is no MongoDB"),
-		topicOf[version]("version", "", "the version of this build"),
+	return []topic{
+		{"doctor", "", "check whether this server is fit to keep locks, and what it supports", &doctor{}},
+		{"locks", "[NAME]", "holders and waiters, or all details of one lock, with a forecast", &locks{}},
+		{"ps", "", "the processes: the ages of their pings, their locks and queue entries", &processes{}},
+		{"history", "[NAME]", "the events of locks, newest first: acquired, lost, taken over, broken",
+			&events{}},
+		{"loops", "[NAME]", "the loops and schedules, or the latest rounds of one: times, processes, " +
+			"durations, failures", &loops{}},
+		{"claims", "[COLLECTION] [--dead] [--retry ID] [--discard ID]", "the queues, or the rows of " +
+			"one: their numbers, and the dead rows, to retry or remove", &claims{}},
+		{"break", "NAME --fence N --why TEXT", "free a lock by force, if it is unchanged", &breaker{}},
+		{"ui", "", "all of this as a live page in a browser", &page{}},
+		{"run", "NAME [flags] -- COMMAND ARG...", "run a command while holding a lock", &runner{}},
+		{"serve", "--dir FOLDER", "run a config server, where there is no MongoDB", &serve{}},
+		{"version", "", "the version of this build", version{}},
 	}
-	for i, t := range all {
-		if t.name == "run" {
-			all[i].codes, all[i].exits = codes{exitNotRun, exitWrongCall}, runExitText
-		}
-	}
-	return all
-}
-
-func topicOf[T any, C interface {
-	*T
-	command
-}](name, usage, summary string) topic {
-	return topic{name, usage, summary, func() command { return C(new(T)) },
-		codes{exitFailed, exitUsage}, exitText}
 }
 
 // root returns the root command. Its errors are of type exit and contain no password.
@@ -121,7 +99,7 @@ func root(s stdio) *cobra.Command {
 			return found.Help()
 		}})
 	for _, t := range topics() {
-		top.AddCommand(t.command(s))
+		top.AddCommand(t.of(s))
 	}
 	top.InitDefaultCompletionCmd()
 	if c, _, err := top.Find([]string{"completion"}); err == nil && c != top {
@@ -151,41 +129,34 @@ func unknown(top *cobra.Command, word string) error {
 	return exit{exitUsage, errors.New(text)}
 }
 
-func (t topic) command(s stdio) *cobra.Command {
-	v := t.make()
+// of returns the command for package cobra.
+func (t topic) of(s stdio) *cobra.Command {
+	failed, usage, exits := exitFailed, exitUsage, exitText
+	if t.name == "run" {
+		failed, usage, exits = exitNotRun, exitWrongCall, runExitText
+	}
 	redacted := func(code int, err error) error { // removes the password of the connection string
 		e := exit{code, err}
 		if errors.As(err, &e); e.err != nil {
-			e.err = errors.New(strings.TrimPrefix(redact(err.Error(), v.secrets()), "distlock: "))
+			e.err = errors.New(strings.TrimPrefix(redact(err.Error(), t.secrets()), "distlock: "))
 		}
 		return e
 	}
 	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,
-		Long: strings.TrimSpace(helpOf(t.name) + "\n" + t.exits), Args: cobra.ArbitraryArgs}
-	v.flags(c.Flags())
+		Long: strings.TrimSpace(helpOf(t.name) + "\n" + exits), Args: cobra.ArbitraryArgs}
+	t.flags(c.Flags())
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return redacted(t.codes.usage, wrongFlag(c.Flags(), err))
+		return redacted(usage, wrongFlag(c.Flags(), err))
 	})
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		given := callOf(c.Flags())
-		given.warn = func(text string) {
-			fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text)
+		warn := func(text string) { fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text) }
+		if err := t.accept(call{c.Flags(), warn}); err != nil {
+			return redacted(usage, err)
 		}
-		if err := v.accept(given); err != nil {
-			return redacted(t.codes.usage, err)
-		}
-		if err := v.run(c.Context(), s); err != nil {
-			return redacted(t.codes.failed, err)
+		if err := t.run(c.Context(), s); err != nil {
+			return redacted(failed, err)
 		}
 		return nil
-	}
-	return c
-}
-
-func callOf(f *pflag.FlagSet) call {
-	c := call{args: f.Args(), given: f.Changed}
-	if i := f.ArgsLenAtDash(); i >= 0 {
-		c.args, c.after, c.split = c.args[:i:i], c.args[i:], true
 	}
 	return c
 }
@@ -243,8 +214,8 @@ func joinWait(args []string) []string {
 }
 
 func (c call) noArguments() error {
-	if rest := append(c.args, c.after...); len(rest) > 0 {
-		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(rest[0], ""), 60))
+	if c.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(c.Arg(0), ""), 60))
 	}
 	return nil
 }
@@ -262,6 +233,14 @@ func lockName(args []string) (string, error) {
 		return "", fmt.Errorf("bad lock name: it %s", cmp.Or(problem, "is empty"))
 	}
 	return args[0], nil
+}
+
+// optionalLock returns the name of the lock that the arguments name, or "" without arguments.
+func (c call) optionalLock() (string, error) {
+	if c.NArg() == 0 {
+		return "", nil
+	}
+	return lockName(c.Args())
 }
 
 // forever is the value of --wait for a wait without a limit. The flag without a value has the same

@@ -177,7 +177,7 @@ func TestPatience_ValueMayBeLeftOut(t *testing.T) {
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var r runner
-			args := parsed(t, &r, c.args).args
+			args := parsed(t, &r, c.args).Args()
 			if got := r.wait.String(); got != c.want || len(args) != 1 || args[0] != c.name {
 				t.Errorf("want %q for %q, got %q for %q", c.want, c.name, got, args)
 			}
@@ -190,7 +190,7 @@ func parsed(t *testing.T, v command, args string) call {
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	v.flags(f)
 	assert.Must(t, f.Parse(joinWait(strings.Fields(args))))
-	return callOf(f)
+	return call{FlagSet: f}
 }
 
 // All arguments after -- belong to the command, even if they resemble flags or commands of

@@ -73,16 +73,17 @@ func (r *runner) accept(c call) error {
 		return err
 	}
 	var err error
+	dash := c.ArgsLenAtDash()
 	switch {
-	case !c.split:
+	case dash < 0:
 		return errors.New("the command is missing: write it after \" -- \"")
-	case len(c.after) == 0 || c.after[0] == "":
+	case c.Arg(dash) == "":
 		return errors.New("there is no command after \"--\"")
 	case r.wait.limit < 0:
 		return fmt.Errorf("--wait is %v, must not be negative", r.wait.limit)
-	case r.shared && c.given("permits"):
+	case r.shared && c.Changed("permits"):
 		return errors.New("--shared and --permits are mutually exclusive: omit one of them")
-	case c.given("permits") && (r.permits < 1 || r.permits > maxPermits):
+	case c.Changed("permits") && (r.permits < 1 || r.permits > maxPermits):
 		return fmt.Errorf("--permits is %d, must be 1 to %d", r.permits, maxPermits)
 	case r.grace < 0:
 		return fmt.Errorf("--grace is %v, must not be negative", r.grace)
@@ -91,11 +92,11 @@ func (r *runner) accept(c call) error {
 	case r.takeover == 0:
 		return errors.New("--takeover is 0s, must be more than three pings")
 	}
-	if r.name, err = lockName(c.args); err != nil {
+	if r.name, err = lockName(c.Args()[:dash]); err != nil {
 		return err
 	}
-	r.command = c.after
-	if !c.given("why") {
+	r.command = c.Args()[dash:]
+	if !c.Changed("why") {
 		r.why = catalog.Printable(r.command[0], 200) // the command's arguments may be secrets
 	}
 	if problem := catalog.BadText(r.why, maxText); problem != "" {
@@ -107,7 +108,7 @@ func (r *runner) accept(c call) error {
 	if err := r.connection.accept(c); err != nil {
 		return err
 	}
-	return r.setMargin(c.given("grace"))
+	return r.setMargin(c.Changed("grace"))
 }
 
 // setMargin chooses the margin so that SIGKILL comes before a takeover of the lock:
