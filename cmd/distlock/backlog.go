@@ -177,13 +177,10 @@ type queueList struct {
 // queues returns the queues that have a lock document, with the fields that their workers recorded.
 func (s *store) queues(ctx context.Context) ([]backlog, error) {
 	var all []backlog
-	for lock, err := range s.Locks(ctx) {
-		if err != nil && !errors.Is(err, distlock.ErrMalformed) {
-			return nil, err
-		}
+	err := each(s.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
 		database, collection, is := words.Queue(lock.Name)
 		if !is {
-			continue
+			return
 		}
 		one := backlog{Database: database, Collection: collection}
 		if len(all) == 0 || all[len(all)-1].name() != one.name() { // the locks are sorted by name
@@ -191,8 +188,8 @@ func (s *store) queues(ctx context.Context) ([]backlog, error) {
 		}
 		last, as := &all[len(all)-1], claim.ConfigOf(lock.Why)
 		last.Due, last.key = cmp.Or(last.Due, as.Due), cmp.Or(last.key, as.Key)
-	}
-	return all, nil
+	})
+	return all, err
 }
 
 // countQueues counts the rows of at most maxQueues queues.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -82,7 +81,11 @@ func (o *storeCollector) read() []prom.Metric {
 	ctx, cancel := context.WithTimeout(o.ctx, collectLimit)
 	defer cancel()
 	up, held := 1.0, map[string]int64{}
-	if o.holders(ctx, held) != nil {
+	if each(o.st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+		if lock.Held {
+			held[stateOf(lock)]++
+		}
+	}) != nil {
 		up, held = 0, nil // unknown values are omitted
 	}
 	all := []prom.Metric{prom.MustNewConstMetric(storeUp, prom.GaugeValue, up)}
@@ -103,19 +106,6 @@ func (o *storeCollector) read() []prom.Metric {
 	}
 	o.readAt, o.last = o.clock.Now().Mono, all
 	return all
-}
-
-func (o *storeCollector) holders(ctx context.Context, into map[string]int64) error {
-	for lock, err := range o.st.Locks(ctx) {
-		switch {
-		case errors.Is(err, distlock.ErrMalformed):
-		case err != nil:
-			return err
-		case lock.Held:
-			into[stateOf(lock)]++
-		}
-	}
-	return nil
 }
 
 func stateOf(h distlock.LockInfo) string {

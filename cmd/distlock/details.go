@@ -56,11 +56,9 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		return st.missingLock(ctx, l.name)
 	}
 	for _, w := range waiters {
-		found.Malformed.add(w.BadPing)
-		found.Queue.add(w)
+		found.addWaiter(w)
 	}
 	for _, h := range holders {
-		found.Malformed.add(h.BadPing)
 		found.add(h)
 		if !h.Held {
 			continue

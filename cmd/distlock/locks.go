@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -143,23 +141,17 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	if err != nil {
 		return found, err
 	}
-	found.setEmpty(free, func() (string, bool) { return st.explainEmpty(ctx) })
+	switch {
+	case len(found.Locks) > 0:
+	case free > 0:
+		found.empty = fmt.Sprintf("no lock is held in database %q; free: %d", l.database, free)
+	case len(found.Malformed) > 0:
+		found.empty = fmt.Sprintf("no lock in database %q can be understood", l.database)
+	default:
+		found.empty, found.Never = st.explainEmpty(ctx)
+	}
 	l.apply(&found)
 	return found, nil
-}
-
-// setEmpty sets the text for an empty listing. The parameter free is the number of free locks. If
-// the database has no locks, setEmpty gets the text from the given function.
-func (l *listing) setEmpty(free int, explain func() (text string, never bool)) {
-	switch {
-	case len(l.Locks) > 0:
-	case free > 0:
-		l.empty = fmt.Sprintf("no lock is held in database %q; free: %d", l.Database, free)
-	case len(l.Malformed) > 0:
-		l.empty = fmt.Sprintf("no lock in database %q can be understood", l.Database)
-	default:
-		l.empty, l.Never = explain()
-	}
 }
 
 func newListing(database string) listing {
@@ -170,27 +162,17 @@ func newListing(database string) listing {
 // gather reads all locks and waiters. If the parameter held is true, gather skips the free locks
 // and returns their number.
 func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
-	each := func(all iter.Seq2[distlock.LockInfo, error], add func(distlock.LockInfo)) error {
-		for one, err := range all {
-			var bad *distlock.MalformedError
-			switch {
-			case errors.As(err, &bad):
-				l.Malformed.add(bad)
-			case err != nil:
-				return err
-			case held && !one.Held && one.Place == 0:
-				free++
-			default:
-				l.Malformed.add(one.BadPing)
-				add(one)
-			}
+	err = each(st.Locks(ctx), &l.Malformed, func(one distlock.LockInfo) {
+		if held && !one.Held {
+			free++
+		} else {
+			l.add(one)
 		}
-		return nil
-	}
-	if err := each(st.Locks(ctx), l.add); err != nil {
+	})
+	if err != nil {
 		return free, err
 	}
-	return free, each(st.Waiters(ctx), l.Queue.add)
+	return free, each(st.Waiters(ctx), &l.Malformed, l.addWaiter)
 }
 
 // count returns the number of listed locks. A lock with several holders counts once.
@@ -204,6 +186,7 @@ func (l *listing) count() (n int) {
 }
 
 func (l *listing) add(h distlock.LockInfo) {
+	l.Malformed.add(h.BadPing)
 	r := row{
 		Name: h.Name, Held: h.Held, Process: h.Process, Who: h.Who, Why: h.Why, Since: jsonTime(h.Since),
 		PingAgeMS: milliseconds(h.PingAge), LeaseMS: h.Lease.Milliseconds(),
@@ -214,10 +197,6 @@ func (l *listing) add(h distlock.LockInfo) {
 		r.Mode, r.Limit, r.HeldForMS = h.Mode, h.Limit, milliseconds(h.Age)
 	}
 	l.Locks = append(l.Locks, r)
-}
-
-func problemOf(e *distlock.MalformedError) problem {
-	return problem{e.Collection, e.ID, e.Field, e.Problem, remedy(e)}
 }
 
 // print writes the listing for a person. On a terminal the locks in trouble come last, just above
@@ -314,8 +293,9 @@ type waiterRow struct {
 	info distlock.LockInfo
 }
 
-func (q *queue) add(w distlock.LockInfo) {
-	q.Waiters = append(q.Waiters, waiterRow{
+func (l *listing) addWaiter(w distlock.LockInfo) {
+	l.Malformed.add(w.BadPing)
+	l.Queue.Waiters = append(l.Queue.Waiters, waiterRow{
 		Name: w.Name, Place: w.Place, Mode: w.Mode, Limit: w.Limit, Process: w.Process, Who: w.Who,
 		Why: w.Why, Since: jsonTime(w.Since), WaitedMS: milliseconds(w.Age),
 		PingAgeMS: milliseconds(w.PingAge), Marks: marks(w), info: w,

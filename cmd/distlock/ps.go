@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -60,9 +59,10 @@ type processRow struct {
 func (v *processes) collect(ctx context.Context, st *store) (processList, error) {
 	found := processList{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
 	all := map[string]*processRow{}
-	err := addProcesses(st.Locks(ctx), all, &found.Malformed)
+	add := func(one distlock.LockInfo) { addProcess(all, one) }
+	err := each(st.Locks(ctx), &found.Malformed, add)
 	if err == nil {
-		err = addProcesses(st.Waiters(ctx), all, &found.Malformed)
+		err = each(st.Waiters(ctx), &found.Malformed, add)
 	}
 	if err == nil {
 		err = st.pings(ctx, all, &found.Malformed)
@@ -105,33 +105,24 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-func addProcesses(listed iter.Seq2[distlock.LockInfo, error], into map[string]*processRow,
-	malformed *problemList) error {
-	for one, err := range listed {
-		var bad *distlock.MalformedError
-		switch {
-		case errors.As(err, &bad):
-			malformed.add(bad)
-			continue
-		case err != nil:
-			return err
-		case one.Process == "" || !one.Held && one.Place == 0:
-			continue
-		}
-		p := into[one.Process]
-		if p == nil {
-			p = newProcessRow(one)
-			into[one.Process] = p
-		}
-		to := &p.Waits
-		if one.Held {
-			to = &p.Holds
-		}
-		if !slices.Contains(*to, one.Name) {
-			*to = append(*to, one.Name)
-		}
+// addProcess adds a holder or a waiter to the row of its process. It skips the last holder of a free
+// lock.
+func addProcess(all map[string]*processRow, one distlock.LockInfo) {
+	if one.Process == "" || !one.Held && one.Place == 0 {
+		return
 	}
-	return nil
+	p := all[one.Process]
+	if p == nil {
+		p = newProcessRow(one)
+		all[one.Process] = p
+	}
+	to := &p.Waits
+	if one.Held {
+		to = &p.Holds
+	}
+	if !slices.Contains(*to, one.Name) {
+		*to = append(*to, one.Name)
+	}
 }
 
 // newProcessRow returns the row of a process. It omits the marks that belong to a single lock, such

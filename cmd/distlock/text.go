@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +152,24 @@ func (l *problemList) add(bad *distlock.MalformedError) {
 	if bad == nil {
 		return
 	}
-	if p := problemOf(bad); !slices.Contains(*l, p) {
+	if p := (problem{bad.Collection, bad.ID, bad.Field, bad.Problem, remedy(bad)}); !slices.Contains(*l, p) {
 		*l = append(*l, p)
 	}
+}
+
+// each calls the given function for each row. It collects the documents that cannot be parsed.
+func each(rows iter.Seq2[distlock.LockInfo, error], malformed *problemList,
+	add func(distlock.LockInfo)) error {
+	for one, err := range rows {
+		var bad *distlock.MalformedError
+		switch {
+		case errors.As(err, &bad):
+			malformed.add(bad)
+		case err != nil:
+			return err
+		default:
+			add(one)
+		}
+	}
+	return nil
 }
