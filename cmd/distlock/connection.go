@@ -174,16 +174,15 @@ func (s *store) read(ctx context.Context, q history.Query) (
 }
 
 func (s *store) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	_ = s.history.Close(ctx) // the history has logged the error
-	disconnect(s.client)
+	_ = bounded(closeLimit, s.history.Close)     // the history has logged the error
+	_ = bounded(closeLimit, s.client.Disconnect) // best effort
 }
 
-func disconnect(client *mongo.Client) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+// bounded calls a function that closes something, with a timeout.
+func bounded(limit time.Duration, end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	_ = client.Disconnect(ctx) // best effort
+	return end(ctx)
 }
 
 // noServer is the beginning of the error for a server that does not answer. The rest of the error

@@ -53,20 +53,12 @@ func (x *examination) members(ctx context.Context) (err error) {
 // readMembers reads the clock of each member of a replica set. For other deployments the result is
 // empty.
 func (c *connection) readMembers(ctx context.Context, st *store) ([]member, error) {
-	hello, err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Raw()
+	var hello struct{ Hosts, Passives, Arbiters []string }
+	err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Decode(&hello)
 	if err != nil {
 		return nil, fmt.Errorf("read the members of the replica set: %w", err)
 	}
-	var hosts []string
-	for _, field := range []string{"hosts", "passives", "arbiters"} {
-		list, _ := hello.Lookup(field).ArrayOK()
-		values, _ := list.Values()
-		for _, v := range values {
-			if host, ok := v.StringValueOK(); ok {
-				hosts = append(hosts, host)
-			}
-		}
-	}
+	hosts := slices.Concat(hello.Hosts, hello.Passives, hello.Arbiters)
 	all := make([]member, len(hosts))
 	var wg sync.WaitGroup
 	for i, host := range hosts {
@@ -90,11 +82,7 @@ func (c *connection) readMember(ctx context.Context, m *member) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = client.Disconnect(ctx) // best effort
-	}()
+	defer func() { _ = bounded(time.Second, client.Disconnect) }() // best effort
 	admin, watch := client.Database("admin"), clock.From(ctx)
 	var sent clock.Reading
 	var hello bson.Raw

@@ -7,16 +7,14 @@ import (
 	"io/fs"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/adapters/prometheus"
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
-	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
 )
 
@@ -164,20 +162,13 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeMetrics()
-	if cfg.Client, err = mongocatalog.Dial(options.Client(), r.uri, 0, ""); err != nil {
+	st, err := r.connection.open(ctx, 0, log)
+	if err != nil {
 		return r.refused(ctx, err)
 	}
-	events, err := history.New(cfg.Client, r.database, history.Options{Logger: log})
-	if err != nil {
-		return err
-	}
-	defer func() { // runs after the Manager is closed
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-		defer cancel()
-		_ = events.Close(end) // the history has logged the error
-		disconnect(cfg.Client)
-	}()
-	cfg.Observer = distlock.Observers(collector, recorder(events, r.database))
+	defer st.close() // runs after the Manager is closed
+	cfg.Client = st.client
+	cfg.Observer = distlock.Observers(collector, recorder(st.history, r.database))
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {
 		return r.refused(ctx, err)
@@ -185,20 +176,13 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	collector.Watch(manager)
 	guard, err := r.acquire(ctx, manager, s)
 	if err != nil {
-		if closed := closeManager(ctx, manager, closeLimit); closed != nil {
+		if closed := bounded(closeLimit, manager.Close); closed != nil {
 			s.say("%s", r.errorText(closed))
 		}
 		return r.refused(ctx, err)
 	}
 	code, err := r.runCommand(ctx, guard, path, s, signals)
-	return r.outcome(ctx, manager, guard, code, err, s)
-}
-
-// closeManager closes the Manager within the limit, even if ctx has ended.
-func closeManager(ctx context.Context, m *distlock.Manager, limit time.Duration) error {
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	return m.Close(end)
+	return r.outcome(manager, guard, code, err, s)
 }
 
 // errorText returns the redacted text of an error, without the prefix of the package.
@@ -208,16 +192,16 @@ func (r *runner) errorText(err error) string {
 
 // outcome releases the lock and returns the result of "distlock run". The parameters code and err
 // are the results of runCommand.
-func (r *runner) outcome(ctx context.Context, m *distlock.Manager, guard *distlock.TryGuard,
-	code int, err error, s stdio) error {
+func (r *runner) outcome(m *distlock.Manager, guard *distlock.TryGuard, code int, err error,
+	s stdio) error {
 	if errors.Is(err, distlock.ErrLockLost) {
-		_ = closeManager(ctx, m, lostCloseLimit) // the lock is already lost
+		_ = bounded(lostCloseLimit, m.Close) // the lock is already lost
 		return exit{exitLost, err}
 	}
 	stop := reportSlow(s, "the command has ended with %d; waiting for %s to reply to the release "+
 		"of lock %s", code, r.hosts(), named(r.name))
 	released := guard.Release()
-	closed := closeManager(ctx, m, closeLimit)
+	closed := bounded(closeLimit, m.Close)
 	stop()
 	mayBeHeld := released != nil && closed != nil // Close has tried once more to release
 	switch {
@@ -341,13 +325,9 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { // ends with stop, which waits for it
-		defer close(done)
-		watch := clock.System()
+	return aside(ctx, func(ctx context.Context) {
 		said := ""
-		for pause := reportAfter; clock.Sleep(watch, pause, ctx.Done()); pause = reportEvery {
+		for pause := reportAfter; clock.Sleep(clock.System(), pause, ctx.Done()); pause = reportEvery {
 			readCtx, end := context.WithTimeout(ctx, slowAfter)
 			text, err := r.waitState(readCtx, m)
 			end()
@@ -361,25 +341,27 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 				s.say("waiting for %s: %s", named(r.name), text)
 			}
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	})
 }
 
 // reportSlow prints a message if the returned function is not called within slowAfter.
 func reportSlow(s stdio, format string, args ...any) (done func()) {
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() { // ends with the function done, which waits for it
-		defer close(ended)
-		if clock.Sleep(clock.System(), slowAfter, over) {
+	return aside(context.Background(), func(ctx context.Context) {
+		if clock.Sleep(clock.System(), slowAfter, ctx.Done()) {
 			s.say(format, args...)
 		}
-	}()
+	})
+}
+
+// aside calls the given function in a goroutine. The returned function ends the context of that
+// function and waits for it.
+func aside(ctx context.Context, report func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { report(ctx) })
 	return func() {
-		close(over)
-		<-ended
+		cancel()
+		running.Wait()
 	}
 }
 

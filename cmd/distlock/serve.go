@@ -55,20 +55,14 @@ func (v *serve) run(ctx context.Context, s stdio) error {
 	say := func(format string, args ...any) { fmt.Fprintf(s.errOut, format+"\n", args...) }
 	closeMetrics, err := v.metrics.serve(ctx, say, scrape.ConfigServer(server))
 	if err != nil {
-		return errors.Join(err, v.close(ctx, server))
+		return errors.Join(err, bounded(closeLimit, server.Close))
 	}
 	defer closeMetrics()
 	fmt.Fprintln(s.out, server.URI())
 	fmt.Fprintf(s.errOut, "config server for trials and tests; export %s='%s'\n"+
 		"interrupt the server to end it\n", envURI, server.URI())
 	<-ctx.Done()
-	return v.close(ctx, server)
-}
-
-func (v *serve) close(ctx context.Context, server *configserver.Server) error {
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-	defer cancel()
-	return server.Close(end)
+	return bounded(closeLimit, server.Close)
 }
 
 // metrics is the flag --metrics, the address for the metrics of the program.

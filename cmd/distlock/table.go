@@ -27,22 +27,17 @@ type layout struct {
 // without COLUMNS.
 func layoutOf(out io.Writer, wide bool) layout {
 	columns, _ := strconv.Atoi(os.Getenv("COLUMNS")) // 0 if it is not a number
-	f, ok := out.(*os.File)
-	switch {
-	case wide:
-		return layout{whole: true}
-	case ok && term.IsTerminal(int(f.Fd())):
+	if f, _ := out.(*os.File); isTerminal(out) {
 		if own, _, err := term.GetSize(int(f.Fd())); err == nil && own > 0 {
-			return layout{width: own}
-		}
-		if columns <= 0 {
+			columns = own
+		} else if columns <= 0 {
 			columns = unknownWidth
 		}
-		return layout{width: columns}
-	case columns > 0:
-		return layout{width: columns}
 	}
-	return layout{whole: true}
+	if wide || columns <= 0 {
+		return layout{whole: true}
+	}
+	return layout{width: columns}
 }
 
 // longText is the maximum length, in runes, of a string that is printed in full. It exceeds the

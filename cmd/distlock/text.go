@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
@@ -34,13 +35,11 @@ var (
 // writeJSON writes a value as JSON for programs. It escapes the characters that a terminal could
 // interpret. The escapes do not change the values of strings.
 func writeJSON(w io.Writer, value any) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(value); err != nil {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, safe(b.String()))
+	_, err = io.WriteString(w, safe(string(text))+"\n")
 	return err
 }
 
@@ -48,14 +47,12 @@ func writeJSON(w io.Writer, value any) error {
 func safe(text string) string {
 	var safe strings.Builder
 	for _, r := range text {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
+		if r == '\n' || unicode.IsPrint(r) {
 			safe.WriteRune(r)
-		case r > 0xffff:
-			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
-			fmt.Fprintf(&safe, `\u%04x\u%04x`, high, low)
-		default:
-			fmt.Fprintf(&safe, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&safe, `\u%04x`, unit)
 		}
 	}
 	return safe.String()
