@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/singleton"
 )
@@ -36,9 +34,7 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
 	b.cli("claims", "jobs", "--dead", "--limit", "2").want(t, 0, "more rows are dead")
-	var got deadList
-	assert.Must(t, json.Unmarshal([]byte(b.cli("claims", "jobs", "--dead", "--json").want(t, 0).out),
-		&got))
+	got := decoded[deadList](t, b.cli("claims", "jobs", "--dead", "--json").want(t, 0))
 	if len(got.Dead) != len(ids) || got.More || len(got.Dead[0].Errors) != 2 ||
 		got.Dead[0].Errors[1].Attempt != 2 {
 		t.Fatalf("%+v", got)
@@ -107,19 +103,14 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)
 	}
-	var got loopList
-	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "--json").want(t, 0).out), &got))
+	got := decoded[loopList](t, b.cli("loops", "--json").want(t, 0))
 	if len(got.Loops) != 3 || got.Loops[2].Stopped != "stopped" || got.Loops[0].Failures != 4 ||
 		got.Loops[0].Malformed == "" || got.Loops[1].Malformed == "" || got.Loops[2].Malformed != "" {
 		t.Errorf("%+v", got.Loops)
 	}
 	var narrow strings.Builder
 	got.print(&narrow, layout{width: 60})
-	for text := range strings.Lines(narrow.String()) {
-		if cells(strings.TrimSuffix(text, "\n")) > 60 {
-			t.Errorf("too wide: %s", text)
-		}
-	}
+	checkWidth(t, narrow.String(), 60)
 	if !strings.Contains(narrow.String(), "\nreport: disk \\u001b[31mfull\n") {
 		t.Errorf("no error on a narrow terminal:\n%s", narrow.String())
 	}
@@ -146,8 +137,7 @@ func TestLoops_LatestRounds_AreShown(t *testing.T) {
 		strings.Index(r.out, "running") > strings.Index(r.out, "failed") {
 		t.Errorf("a terminal could obey it, or the order is wrong: %q", r.out)
 	}
-	var got roundList
-	assert.Must(t, json.Unmarshal([]byte(b.cli("loops", "report", "--json").want(t, 0).out), &got))
+	got := decoded[roundList](t, b.cli("loops", "report", "--json").want(t, 0))
 	if len(got.Runs) != 3 || got.Runs[2].TookMS == nil || *got.Runs[2].TookMS != 60_000 ||
 		got.Runs[0].Ended != nil || got.Runs[0].TookMS != nil || got.Kind != "loop" {
 		t.Errorf("%+v", got)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -123,42 +122,4 @@ func privilegesOf(t *testing.T, command bson.D) []privilege {
 	}
 	assert.Must(t, bson.Unmarshal(raw, &doc))
 	return doc.Privileges
-}
-
-var everyCommand = []string{
-	"doctor --rounds 1 --contenders 2", "locks", "locks a", "ps", "loops", "claims rows",
-	"claims rows --dead", "claims rows --retry 1",
-	"break a --fence 1 --why x", "locks --wrong", "history",
-}
-
-func contents(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// No command prints the password of its connection string, not even in an error or a log.
-func TestEveryCommand_Password_IsNowhere(t *testing.T) {
-	t.Parallel()
-	for _, uri := range []string{
-		"mongodb://someone:" + secretEscaped + "@127.0.0.1:1/?serverSelectionTimeoutMS=200",
-		strings.Replace(uri, "mongodb://", "mongodb://someone:"+secretEscaped+"@", 1),
-		"mongodb://someone:" + secret + "@127.0.0.1:1/",
-		"mongodb://someone:" + secretEscaped + "@127.0.0.1:1/?tls=perhaps",
-	} {
-		for _, args := range everyCommand {
-			log := t.TempDir() + "/log"
-			words := append(strings.Fields(args), "--uri", uri)
-			if strings.HasPrefix(args, "doctor") || strings.HasPrefix(args, "break") {
-				words = append(words, "--log", log)
-			}
-			r := cli(t, words...)
-			if text := r.out + r.errOut + contents(t, log); strings.Contains(text, "n0b0dy") || r.code == 0 {
-				t.Errorf("%s --uri %s: code %d\n%s", args, uri, r.code, text)
-			}
-		}
-	}
 }

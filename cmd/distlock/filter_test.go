@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -94,11 +93,9 @@ func TestLocks_Order_TroubleForPeopleNamesForPrograms(t *testing.T) {
 		"bad-ping condemned no-ping silent alive foreign free": {"--sort", "trouble"},
 		"bad-ping condemned no-ping silent":                    {"--silent"},
 	} {
-		var got listing
-		out := b.cli(append([]string{"locks", "--json"}, args...)...).want(t, 0).out
-		if err := json.Unmarshal([]byte(out), &got); err != nil ||
-			strings.Join(got.names(), " ") != want {
-			t.Errorf("%v: %v, %v, want %s", args, got.names(), err, want)
+		got := decoded[listing](t, b.cli(append([]string{"locks", "--json"}, args...)...).want(t, 0))
+		if strings.Join(got.names(), " ") != want {
+			t.Errorf("%v: %v, want %s", args, got.names(), want)
 		}
 	}
 	b.cli("locks", "--sort", "size").want(t, exitUsage, "trouble, name, held, ping, queue")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,11 +64,7 @@ func TestHistory_Shown(t *testing.T) {
 	fill(b)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)
 	golden(t, "history.golden", b.cli("history").want(t, 0).out)
-	var got eventList
-	out := b.cli("history", "reports", "--json").want(t, 0).out
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+	got := decoded[eventList](t, b.cli("history", "reports", "--json").want(t, 0))
 	var events []string
 	for _, e := range got.Events {
 		events = append(events, e.Event)

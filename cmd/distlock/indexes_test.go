@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -26,9 +25,7 @@ func missing(t *testing.T, b *base, more ...string) []string {
 // warnings.
 func (r result) report(t *testing.T) (got report) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
-		t.Fatalf("%v:\n%s", err, r.out)
-	}
+	got = decoded[report](t, r)
 	code := 0
 	if len(got.Warnings) > 0 {
 		code = exitWarned

@@ -85,14 +85,9 @@ func TestLocks_EverySortOfDocument_IsListed(t *testing.T) {
 func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
 	b := newBase(t)
 	fill(b)
-	out := b.cli("locks", "--json").want(t, 0).out
-	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
-		t.Errorf("a terminal could obey %q", out[i:min(len(out), i+8)])
-	}
-	var got listing
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+	r := b.cli("locks", "--json").want(t, 0)
+	checkWidth(t, r.out, 10_000)
+	got := decoded[listing](t, r)
 	if len(got.Locks) != 7 || len(got.Malformed) != 3 {
 		t.Fatalf("%d locks and %d malformed, want 7 and 3", len(got.Locks), len(got.Malformed))
 	}
@@ -178,19 +173,14 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	b := newBase(t)
 	fill(b)
 	fillShared(b)
-	out := b.cli("locks", "table", "--json").want(t, 0).out
-	var got listing
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+	r := b.cli("locks", "table", "--json").want(t, 0)
+	got := decoded[listing](t, r)
 	if len(got.Locks) != 2 || len(got.Queue.Waiters) != 3 || len(got.Outlooks) != 2 ||
 		got.Outlooks[0].Rule != "witnesses" || got.Outlooks[0].Next != "bad:5:1:e" ||
 		got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
-		t.Fatalf("got %+v from\n%s", got, out)
+		t.Fatalf("got %+v from\n%s", got, r.out)
 	}
-	if i := strings.IndexAny(out, "\x1b\u202e\u009b"); i >= 0 {
-		t.Errorf("a terminal could obey %q", out[i:])
-	}
+	checkWidth(t, r.out, 10_000)
 	first, last := got.Queue.Waiters[0], got.Queue.Waiters[2]
 	if first.Place != 1 || first.Why != foreign || first.Mode != exclusive || first.Since == nil ||
 		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
@@ -199,10 +189,9 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	if last.Place != 3 || last.PingAgeMS != nil || len(last.Marks) != 1 {
 		t.Errorf("the last waiter is %+v", last)
 	}
-	out = b.cli("locks", "condemned", "--json").want(t, 0).out
-	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Condemned) != 1 ||
-		got.Condemned[0].By != "x" || got.Condemned[0].Evidence != foreign {
-		t.Errorf("got %+v (%v) from\n%s", got.Condemned, err, out)
+	got = decoded[listing](t, b.cli("locks", "condemned", "--json").want(t, 0))
+	if len(got.Condemned) != 1 || got.Condemned[0].By != "x" || got.Condemned[0].Evidence != foreign {
+		t.Errorf("condemned %+v", got.Condemned)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
@@ -105,6 +106,15 @@ func (r result) want(t *testing.T, code int, texts ...string) result {
 		t.Logf("output:\n%s\nerrors:\n%s", r.out, r.errOut)
 	}
 	return r
+}
+
+// decoded returns the JSON output of a command.
+func decoded[T any](t *testing.T, r result) (got T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, r.out)
+	}
+	return got
 }
 
 func cli(t *testing.T, args ...string) result {

@@ -114,13 +114,13 @@ func TestRun_Help_HasFlagsAndExitCodesAndNoPassword(t *testing.T) {
 	}
 }
 
-func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
-	const secret = "s3cret-w0rd"
-	with := func(addr string) string { return "mongodb://operator:" + secret + "@" + addr }
-	const closed = "127.0.0.1:1" // an address without a server, which no other test gets
-	unreachable := with(closed) + "/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
-	odd := "mongodb://operator:" + secret + "?!@" + closed +
-		"/?serverSelectionTimeoutMS=50&connectTimeoutMS=50"
+// No command prints a password of its command line, not even in an error or a log.
+func TestEveryCommand_Password_IsNowhere(t *testing.T) {
+	t.Parallel()
+	with := func(rest string) string { return "mongodb://operator:" + secretEscaped + "@" + rest }
+	const closed = "127.0.0.1:1/?serverSelectionTimeoutMS=50&connectTimeoutMS=50" // has no server
+	log, locked := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "locked.pem")
+	assert.Must(t, os.WriteFile(locked, pemOf("ENCRYPTED PRIVATE KEY", []byte("x")), 0o600))
 	cases := [][]string{
 		{with("x")},
 		{"help", with("x")},
@@ -130,23 +130,34 @@ func TestRun_ServerWithPassword_NeverShowsIt(t *testing.T) {
 		{"locks", "-uri=" + with("h"), "--uri", with("h")},
 		{"run", "--wait=" + secret},
 		{"run", "-" + secret},
-		{"locks", "--uri", odd}, // the driver accepts a question mark in a password
 		{"locks", with("h") + strings.Repeat("x", 100)},
 		{"locks", "--uri", with("h:port")},
 		{"locks", "--uri", with("h/%zz?%zz")},
 		{"locks", "--uri", with("h") + "/?w=%zz"},
-		{"run", "a", "--uri", unreachable, "--", "true"},
+		{"run", "a", "--uri", with(closed), "--", "true"},
+	}
+	for _, uri := range []string{
+		with(closed),
+		strings.Replace(uri, "mongodb://", with(""), 1),
+		"mongodb://someone:" + secret + "@127.0.0.1:1/",
+		"mongodb://someone:" + secretEscaped + "?!@" + closed, // the driver accepts a question mark
+		with("127.0.0.1:1/?tls=perhaps"),
+		"mongodb://h/?tls=true&" + keyFile(locked) + "&tlsCertificateKeyFilePassword=" + secretEscaped,
+	} {
+		for _, args := range []string{"doctor --rounds 1 --contenders 2 --log " + log, "locks", "locks a",
+			"ps", "loops", "claims rows", "claims rows --dead", "claims rows --retry 1",
+			"break a --fence 1 --why x --log " + log, "locks --wrong", "history"} {
+			cases = append(cases, append(strings.Fields(args), "--uri", uri))
+		}
 	}
 	for _, args := range cases {
-		t.Run(args[0], func(t *testing.T) {
-			r := cli(t, args...)
-			if r.code == 0 {
-				t.Error("exit code is 0")
-			}
-			if strings.Contains(r.out+r.errOut, secret) {
-				t.Errorf("the password is shown:\n%s%s", r.out, r.errOut)
-			}
-		})
+		r := cli(t, args...)
+		if r.code == 0 || strings.Contains(r.out+r.errOut, "n0b0dy") {
+			t.Errorf("%q: code %d\n%s%s", args, r.code, r.out, r.errOut)
+		}
+	}
+	if logged := assert.Value(os.ReadFile(log))(t); strings.Contains(string(logged), "n0b0dy") {
+		t.Errorf("logged:\n%s", logged)
 	}
 }
 

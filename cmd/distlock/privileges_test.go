@@ -294,18 +294,14 @@ func useClaims(t *testing.T, b *base, client *mongo.Client) {
 // the document of that command.
 func TestDoctorRole_IsADocument(t *testing.T) {
 	t.Parallel()
-	out := cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
-		"--json").want(t, 0).out
-	var command struct {
-		CreateRole string `json:"createRole"`
+	command := decoded[struct {
+		CreateRole string
 		Privileges []struct {
-			Resource struct{ DB, Collection string } `json:"resource"`
-			Actions  []string                        `json:"actions"`
-		} `json:"privileges"`
-	}
-	if err := json.Unmarshal([]byte(out), &command); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+			Resource struct{ DB, Collection string }
+			Actions  []string
+		}
+	}](t, cli(t, "doctor", "--role", "--database", "own", "--features", "listings,breaking",
+		"--json").want(t, 0))
 	text := fmt.Sprint(command.Privileges)
 	if command.CreateRole != roleName || !strings.Contains(text, "{own locks} [find update]") ||
 		strings.Contains(text, "insert") || strings.Contains(text, "remove") {

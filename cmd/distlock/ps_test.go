@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -21,11 +20,7 @@ func TestPs_EveryProcess_IsListedOnce(t *testing.T) {
 		bson.E{Key: "takeoverMS", Value: int64(60_000)}, bson.E{Key: "local",
 			Value: bson.NewDateTimeFromTime(time.Now().Add(-time.Minute + 90*time.Second))})
 	golden(t, "ps.golden", b.cli("ps").want(t, 0).out)
-	out := b.cli("ps", "--json").want(t, 0).out
-	var got processList
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
+	got := decoded[processList](t, b.cli("ps", "--json").want(t, 0))
 	rows := map[string]processRow{}
 	for _, p := range got.Processes {
 		rows[p.Process] = p

@@ -66,7 +66,8 @@ func TestRunner_Refused_HolderUnknown_IsSaid(t *testing.T) {
 	}
 }
 
-// With -v, "distlock run" prints the holder and its own place in the queue while it waits.
+// With -v, "distlock run" prints the holder and its own place in the queue while it waits. A signal
+// ends the wait.
 func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 	b := newBase(t)
 	b.hold("job", 3)
@@ -78,7 +79,7 @@ func TestRun_Waiting_PrintsTheHolderAndThePlace(t *testing.T) {
 			strings.Contains(said, "place 1 of 1 in the queue")
 	})
 	interrupt(interrupted{2})
-	await(t, ended).want(t, exitSignal+2)
+	await(t, ended).want(t, exitSignal+2, "interrupted")
 	quiet := b.refused(3*time.Second, "").want(t, exitHeld)
 	if strings.Contains(quiet.errOut, "waiting for") {
 		t.Errorf("without a terminal it says:\n%s", quiet.errOut)

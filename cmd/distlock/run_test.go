@@ -175,19 +175,6 @@ func TestRun_Signal_IsForwarded(t *testing.T) {
 	}
 }
 
-func TestRun_InterruptedWhileWaiting_ExitsWithTheSignal(t *testing.T) {
-	b := newBase(t)
-	b.hold("job", 3)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	_, ended := start(ctx, t, b.runArgs("--wait 1m", "env", "0")...)
-	eventually(t, "it has pinged", func() bool {
-		n, err := b.db.Collection("lockpings").EstimatedDocumentCount(t.Context())
-		return err == nil && n > 1
-	})
-	cancel(interrupted{syscall.SIGTERM})
-	await(t, ended).want(t, exitSignal+int(syscall.SIGTERM), "interrupted")
-}
-
 func TestRunner_SetMargin_KillsBeforeATakeover(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, flags string }{

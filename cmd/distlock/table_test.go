@@ -34,11 +34,7 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	for _, width := range []int{200, 132, 80, 60, 40} {
 		var out strings.Builder
 		found.print(&out, layout{width: width})
-		for text := range strings.Lines(out.String()) {
-			if n := cells(strings.TrimSuffix(text, "\n")); n > width {
-				t.Errorf("a line of %d columns in a terminal of %d: %s", n, width, text)
-			}
-		}
+		checkWidth(t, out.String(), width)
 		if !strings.Contains(out.String(), "1795228717123") {
 			t.Errorf("no fence in a terminal of %d:\n%s", width, out.String())
 		}
@@ -191,11 +187,7 @@ func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 		Why: why}}}
 	var out strings.Builder
 	d.print(&out, layout{width: 80}, line)
-	for text := range strings.Lines(out.String()) {
-		if cells(strings.TrimSuffix(text, "\n")) > 80 {
-			t.Errorf("too wide: %s", text)
-		}
-	}
+	checkWidth(t, out.String(), 80)
 	if flat := strings.Join(strings.Fields(out.String()), " "); strings.Count(flat, why) != 3 {
 		t.Errorf("not three times whole:\n%s", out.String())
 	}

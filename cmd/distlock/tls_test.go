@@ -1,22 +1,18 @@
 package main
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -89,100 +85,12 @@ func (a *authority) pair(name string) (path string) {
 	return a.write(name+".pem", append(pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", private)...))
 }
 
-// tlsProxy puts TLS in front of the embedded server and returns the new address. The proxy requires
-// a certificate from each client.
-func tlsProxy(t *testing.T, a *authority) (addr string) {
-	t.Helper()
-	file := a.pair("server")
-	cert := assert.Value(tls.LoadX509KeyPair(file, file))(t)
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientCAs: pool,
-		ClientAuth: tls.RequireAndVerifyClientCert,
-	})
-	assert.Must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { // ends with the listener
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { forward(ctx, conn) })
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		_ = listener.Close()
-		wg.Wait()
-	})
-	return listener.Addr().String()
-}
-
-func forward(ctx context.Context, client net.Conn) {
-	server, err := net.Dial("tcp", (&connection{uri: uri}).hosts())
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	closeBoth := func() { _, _ = client.Close(), server.Close() }
-	stop := context.AfterFunc(ctx, closeBoth)
-	defer stop()
-	var replies sync.WaitGroup
-	replies.Go(func() {
-		_, _ = io.Copy(client, server)
-		closeBoth()
-	})
-	_, _ = io.Copy(server, client)
-	closeBoth()
-	replies.Wait()
-}
-
 // keyFile returns the connection string option for a certificate and its key.
 func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEscape(path) }
 
 // With TLS options in the connection string, "distlock locks", "distlock doctor" and "distlock run"
-// reach a server that requires a certificate. A command with a wrong certificate fails and prints
-// no secret.
-func TestTLS_ThroughTheConnectionString(t *testing.T) {
-	b := newBase(t)
-	a := newAuthority(t)
-	addr := tlsProxy(t, a)
-	selectTimeout := "20000" // milliseconds; the test never waits that long
-	at := func(options ...string) string {
-		return "mongodb://" + addr + "/?directConnection=true&serverSelectionTimeoutMS=" +
-			selectTimeout + "&tls=true&tlsCAFile=" + url.QueryEscape(filepath.Join(a.dir, "ca.pem")) + "&" +
-			strings.Join(options, "&")
-	}
-	key := keyFile(a.pair("operator"))
-	b.hold("job", 3)
-	cli(t, "locks", "--uri", at(key), "--database", b.name).want(t, 0, "doing a balance round")
-	cli(t, "doctor", "--uri", at(key), "--database", b.name, "--rounds", "1", "--contenders", "2").
-		want(t, exitWarned, "verdict: fit", "is not a process of distlock")
-	cli(t, append([]string{"run", "other", "--uri", at(key), "--database", b.name, "--"},
-		self(t, "env", "0")...)...).want(t, 0)
-	other := newAuthority(t)
-	selectTimeout = "300"
-	dir, locked := url.QueryEscape(a.dir), pemOf("ENCRYPTED PRIVATE KEY", []byte("x"))
-	for name, uri := range map[string]string{
-		"no certificate":      at(),
-		"another authority's": at(keyFile(other.pair("operator"))),
-		"no such file":        at(keyFile(filepath.Join(a.dir, "none.pem"))),
-		"a wrong password": at(keyFile(a.write("locked.pem", locked)),
-			"tlsCertificateKeyFilePassword=n0b0dy"),
-		"server not trusted": strings.Replace(at(key), dir, url.QueryEscape(other.dir), 1),
-	} {
-		r := cli(t, "locks", "--uri", uri, "--database", b.name)
-		if text := r.out + r.errOut; r.code == 0 || strings.Contains(text, "n0b0dy") {
-			t.Errorf("%s: code %d\n%s", name, r.code, text)
-		}
-	}
-}
-
-// On a real server, X.509 authentication works with a user that is the subject of a certificate and
-// has no password.
+// reach a server that requires a certificate. The user is the subject of the certificate and has no
+// password.
 func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")
