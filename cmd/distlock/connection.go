@@ -57,8 +57,6 @@ func (c *connection) flags(f *pflag.FlagSet) {
 		"locks and lockpings;\ndefault: "+envDatabase+", else "+defaultDatabase)
 }
 
-func (c *connection) secrets() string { return c.uri }
-
 // accept validates the flags. If --uri is not set, accept reads the connection string from the file
 // --uri-file or from the environment.
 func (c *connection) accept(given call) error {
@@ -78,7 +76,8 @@ func (c *connection) accept(given call) error {
 	c.chooseDatabase()
 	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // mongodb+srv needs DNS for a check
 		if err := options.Client().ApplyURI(c.uri).Validate(); err != nil {
-			return fmt.Errorf("invalid connection string (--uri): %w", err)
+			return errors.New("invalid connection string (--uri): " +
+				mongocatalog.WithoutSecrets(err.Error(), c.uri))
 		}
 	}
 	return problems(distlock.Config{URI: c.uri, Database: c.database}.Validate())
@@ -220,12 +219,6 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	}
 	logger := zerolog.New(f).Level(zerolog.InfoLevel).With().Timestamp().Logger()
 	return logger, func() { _ = f.Close() }, nil // the logger buffers no event
-}
-
-// redact removes the user and the password from each connection string in a text. It also removes
-// each occurrence of the password of uri, escaped or not.
-func redact(text, uri string) string {
-	return mongocatalog.WithoutSecrets(catalog.RedactUserInfo(text), uri)
 }
 
 // maxSearched is the maximum number of databases to search for locks. If a server has more

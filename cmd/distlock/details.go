@@ -74,7 +74,7 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 	}
 	d.History, err = (&events{lister: l.lister, name: l.name, limit: shownEvents}).collect(ctx, st)
 	if err != nil && ctx.Err() == nil { // the history is optional, and may need another privilege
-		d.NoHistory, err = redact(err.Error(), l.uri), nil
+		d.NoHistory, err = catalog.RedactUserInfo(err.Error()), nil
 	}
 	return err
 }

@@ -138,7 +138,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 		},
 	} {
 		if err := d.limited(ctx, check); err != nil {
-			r.warn("%s", redact(err.Error(), d.uri))
+			r.warn("%s", catalog.RedactUserInfo(err.Error()))
 		}
 	}
 	if refused != nil {
@@ -198,7 +198,7 @@ func (x *examination) race(ctx context.Context) error {
 		return x.explain(err)
 	}
 	if err != nil { // the report is complete, but the scratch collection remains
-		x.warn("%s", redact(err.Error(), x.uri))
+		x.warn("%s", catalog.RedactUserInfo(err.Error()))
 	}
 	x.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
 	x.Fit = found.Atomic

@@ -115,7 +115,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if errors.As(err, &e); e.err == nil {
 		return e.code
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), catalog.RedactUserInfo(e.err.Error()))
+	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), strings.TrimPrefix(catalog.RedactUserInfo(e.err.Error()), "distlock: "))
 	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
 		fmt.Fprintf(errOut, "see %s -h\n", c.CommandPath())
 	}
@@ -148,8 +148,6 @@ type version struct{}
 func (version) flags(*pflag.FlagSet) {}
 
 func (version) accept(c call) error { return c.noArguments() }
-
-func (version) secrets() string { return "" }
 
 func (version) run(_ context.Context, s stdio) error {
 	module, commit := "unknown", "unknown"

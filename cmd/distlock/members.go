@@ -65,7 +65,7 @@ func (c *connection) readMembers(ctx context.Context, st *store) ([]member, erro
 		wg.Go(func() {
 			all[i] = member{Host: host}
 			if err := c.readMember(ctx, &all[i]); err != nil {
-				all[i].Problem = redact(err.Error(), c.uri)
+				all[i].Problem = catalog.RedactUserInfo(err.Error())
 			}
 		})
 	}

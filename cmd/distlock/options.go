@@ -24,8 +24,6 @@ type command interface {
 	// error is a usage error. accept may read a file that a flag names, and no other file.
 	accept(c call) error
 	run(ctx context.Context, s stdio) error
-	// secrets returns the connection string, whose user information is never printed.
-	secrets() string
 }
 
 // A call is the parsed command line of a command.
@@ -59,7 +57,7 @@ func topics() []topic {
 	}
 }
 
-// root returns the root command. Its errors are of type exit and contain no password.
+// root returns the root command. Its errors are of type exit.
 func root(s stdio) *cobra.Command {
 	top := &cobra.Command{
 		Use: "distlock", Long: rootText, SilenceErrors: true, SilenceUsage: true,
@@ -135,26 +133,24 @@ func (t topic) of(s stdio) *cobra.Command {
 	if t.name == "run" {
 		failed, usage, exits = exitNotRun, exitWrongCall, runExitText
 	}
-	redacted := func(code int, err error) error { // removes the password of the connection string
+	coded := func(code int, err error) error {
 		e := exit{code, err}
-		if errors.As(err, &e); e.err != nil {
-			e.err = errors.New(strings.TrimPrefix(redact(err.Error(), t.secrets()), "distlock: "))
-		}
+		errors.As(err, &e)
 		return e
 	}
 	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,
 		Long: strings.TrimSpace(helpOf(t.name) + "\n" + exits), Args: cobra.ArbitraryArgs}
 	t.flags(c.Flags())
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return redacted(usage, wrongFlag(c.Flags(), err))
+		return coded(usage, wrongFlag(c.Flags(), err))
 	})
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		warn := func(text string) { fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text) }
 		if err := t.accept(call{c.Flags(), warn}); err != nil {
-			return redacted(usage, err)
+			return coded(usage, err)
 		}
 		if err := t.run(c.Context(), s); err != nil {
-			return redacted(failed, err)
+			return coded(failed, err)
 		}
 		return nil
 	}
@@ -215,7 +211,7 @@ func joinWait(args []string) []string {
 
 func (c call) noArguments() error {
 	if c.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(redact(c.Arg(0), ""), 60))
+		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(catalog.RedactUserInfo(c.Arg(0)), 60))
 	}
 	return nil
 }
@@ -227,7 +223,7 @@ func lockName(args []string) (string, error) {
 		return "", errors.New("the name of the lock is missing")
 	case len(args) > 1:
 		return "", fmt.Errorf("unexpected argument %q after the name of the lock",
-			shown(redact(args[1], ""), 60))
+			shown(catalog.RedactUserInfo(args[1]), 60))
 	}
 	if problem := catalog.BadText(args[0], maxText); args[0] == "" || problem != "" {
 		return "", fmt.Errorf("bad lock name: it %s", cmp.Or(problem, "is empty"))

@@ -187,7 +187,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 
 // errorText returns the redacted text of an error, without the prefix of the package.
 func (r *runner) errorText(err error) string {
-	return strings.TrimPrefix(redact(err.Error(), r.uri), "distlock: ")
+	return strings.TrimPrefix(catalog.RedactUserInfo(err.Error()), "distlock: ")
 }
 
 // outcome releases the lock and returns the result of "distlock run". The parameters code and err

@@ -30,8 +30,6 @@ func (v *serve) flags(f *pflag.FlagSet) {
 		"the loopback `address` to listen on; port 0 selects a free port")
 }
 
-func (v *serve) secrets() string { return "" }
-
 func (v *serve) accept(c call) error {
 	if v.dir == "" {
 		return errors.New("--dir is missing: name the folder of the documents")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 )
@@ -73,9 +74,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	}
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Past: st.read, Client: st.client, Hosts: p.hosts(), Database: p.database,
-		Interval:   p.interval,
-		AllowBreak: p.allowBreak, Redact: func(text string) string { return redact(text, p.uri) },
-		Logger: log,
+		Interval: p.interval, AllowBreak: p.allowBreak, Redact: catalog.RedactUserInfo, Logger: log,
 		InspectorOf: func(who string) *distlock.Inspector {
 			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
 				return one
