@@ -211,7 +211,7 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 		say("last by", "%s", process)
 	}
 	if i.Held || waits {
-		say("caller", "%s", shown(caller(i), longText))
+		say("caller", "%s", shown(words.Caller(i), longText))
 		say("mode", "%s", modeOf(i.Mode, i.Limit))
 	}
 	describeWhy(w, how, i)

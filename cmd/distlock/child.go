@@ -157,7 +157,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
 	if err == nil {
 		signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
-		if s.interactive() {
+		if isTerminal(s.in) && isTerminal(s.out) {
 			g.tty.give(g.pgid)
 		}
 		if err = guard.Err(); err == nil {

@@ -35,13 +35,11 @@ const (
 	maxURIFile = 64 << 10
 )
 
-// The default values of flags. The times are the defaults of package distlock. The default database
-// is not the database named config, because a server refuses change streams and transactions there.
+// The default database is not the database of mongos, because a server refuses change streams and
+// transactions there.
 const (
 	defaultDatabase = "distlock"
 	mongosDatabase  = "config"
-	defaultPing     = 30 * time.Second
-	defaultTakeover = 15 * time.Minute
 )
 
 type connection struct{ uri, uriFile, database string }

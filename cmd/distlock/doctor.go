@@ -16,6 +16,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
 )
@@ -219,7 +220,7 @@ func (r *report) compareClocks(server catalog.Server, sent, received clock.Readi
 	trip := received.Mono - sent.Mono
 	ahead := server.Time.Sub(sent.Wall.Add(trip / 2)).Round(time.Millisecond)
 	r.Clock = &clocks{AheadMS: ahead.Milliseconds(), RoundTripMS: trip.Milliseconds()}
-	const allowed = defaultTakeover / 30
+	const allowed = words.DefaultTakeover / 30
 	if ahead.Abs()-trip/2 > allowed {
 		r.warn("the clocks of the server and of this machine "+
 			"differ by %v; above %v (a thirtieth of the takeover time) a dead holder is watched for "+

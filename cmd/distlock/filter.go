@@ -21,12 +21,12 @@ type filter struct {
 
 // orders are the sort orders, the default first. Each order has a function that returns the weight
 // of a row. Locks with a higher weight come first, and locks with the same weight are in the order
-// of names. The weights of the default order come from the method ranks.
+// of names. In the default order, the method apply sets the weights of locks in trouble.
 var orders = []struct {
 	name string
 	of   func(row) time.Duration
 }{
-	{"trouble", nil},
+	{"trouble", func(row) time.Duration { return 0 }},
 	{"name", func(row) time.Duration { return 0 }},
 	{"held", func(r row) time.Duration { return duration(r.HeldForMS) }},
 	{"ping", func(r row) time.Duration { return duration(r.PingAgeMS) }},
@@ -51,60 +51,39 @@ func (v *filter) accept() error {
 	return fmt.Errorf("--sort is %q, must be one of %s", v.order, strings.Join(names, ", "))
 }
 
-type lockRank struct {
-	holders, queue []distlock.LockInfo
-	trouble        int           // see [words.Trouble]
-	weight         time.Duration // by the requested order
-}
-
-func (v *filter) ranks(l *listing) map[string]*lockRank {
-	all := map[string]*lockRank{}
-	of := func(name string) *lockRank {
-		if all[name] == nil {
-			all[name] = &lockRank{}
-		}
-		return all[name]
-	}
+// apply sorts a listing, and removes the locks that the filter does not select.
+func (v *filter) apply(l *listing) {
+	holders, queues := map[string][]distlock.LockInfo{}, map[string][]distlock.LockInfo{}
+	weights, trouble := map[string]time.Duration{}, map[string]int{} // see [words.Trouble]
+	whole := l.count()
 	for _, w := range l.Queue.Waiters {
-		s := of(w.Name)
-		s.queue = append(s.queue, w.info)
+		queues[w.Name] = append(queues[w.Name], w.info)
 	}
 	for _, r := range l.Locks {
-		s := of(r.Name)
-		s.holders = append(s.holders, r.info)
-		for _, o := range orders[1:] {
+		holders[r.Name] = append(holders[r.Name], r.info)
+		for _, o := range orders {
 			if o.name == v.order {
-				s.weight = max(s.weight, o.of(r))
+				weights[r.Name] = max(weights[r.Name], o.of(r))
 			}
 		}
 	}
-	for _, s := range all {
-		if len(s.holders) > 0 { // otherwise the lock is not listed
-			s.trouble = words.Trouble(s.holders, s.queue)
-		}
-		if s.trouble > 0 && v.order == orders[0].name { // every queue is shorter than 1<<40
-			s.weight = time.Duration(s.trouble)<<40 + time.Duration(len(s.queue))
-		}
-	}
-	return all
-}
-
-// apply sorts a listing, and removes the locks that the filter does not select.
-func (v *filter) apply(l *listing) {
-	all, whole := v.ranks(l), l.count()
 	drop := func(name string) bool {
-		return v.waited && len(all[name].queue) == 0 || v.silent && all[name].trouble < 2
+		return v.waited && len(queues[name]) == 0 || v.silent && trouble[name] < 2
 	}
-	heavier := func(a, b string) int { return cmp.Compare(all[b].weight, all[a].weight) }
-	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return drop(r.Name) })
-	l.Queue.Waiters = slices.DeleteFunc(slices.Clone(l.Queue.Waiters),
-		func(w waiterRow) bool { return drop(w.Name) })
-	for name, s := range all {
-		if s.trouble > 0 && !drop(name) {
+	l.troubleFirst = v.order == orders[0].name
+	for name, infos := range holders {
+		trouble[name] = words.Trouble(infos, queues[name])
+		if trouble[name] > 0 && l.troubleFirst { // every queue is shorter than 1<<40
+			weights[name] = time.Duration(trouble[name])<<40 + time.Duration(len(queues[name]))
+		}
+		if trouble[name] > 0 && !drop(name) {
 			l.troubled++
 		}
 	}
-	l.troubleFirst = v.order == orders[0].name
+	heavier := func(a, b string) int { return cmp.Compare(weights[b], weights[a]) }
+	l.Locks = slices.DeleteFunc(slices.Clone(l.Locks), func(r row) bool { return drop(r.Name) })
+	l.Queue.Waiters = slices.DeleteFunc(slices.Clone(l.Queue.Waiters),
+		func(w waiterRow) bool { return drop(w.Name) })
 	slices.SortStableFunc(l.Locks, func(a, b row) int { return heavier(a.Name, b.Name) })
 	slices.SortStableFunc(l.Queue.Waiters, func(a, b waiterRow) int { return heavier(a.Name, b.Name) })
 	if len(l.Locks) == 0 && whole > 0 {

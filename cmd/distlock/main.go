@@ -62,9 +62,6 @@ func (s stdio) say(format string, args ...any) {
 	fmt.Fprintf(s.errOut, "distlock run: "+format+"\n", args...)
 }
 
-// interactive reports whether input and output are terminals, not files or pipes.
-func (s stdio) interactive() bool { return isTerminal(s.in) && isTerminal(s.out) }
-
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/internal/clock"
 )
 
@@ -132,7 +133,7 @@ func (r *report) warnOfMembers() {
 			"by a majority, and no lock can be acquired; replace an arbiter by a member with data",
 			voting-data, voting)
 	}
-	const allowed = defaultTakeover / 30
+	const allowed = words.DefaultTakeover / 30
 	if len(timed) == 0 {
 		return
 	}

@@ -283,19 +283,15 @@ func (d *days) String() string {
 
 // Set parses a value of the flag.
 func (d *days) Set(value string) error {
-	whole, rest, found := strings.Cut(value, "d")
-	if !found {
-		whole, rest = "0", value
+	if whole, rest, found := strings.Cut(value, "d"); found {
+		n, err := strconv.ParseInt(whole, 10, 32)
+		if err != nil {
+			return err
+		}
+		value = fmt.Sprintf("%dh%s", 24*n, rest)
 	}
-	n, err := strconv.ParseInt(whole, 10, 32)
-	part := time.Duration(0)
-	if err == nil && (rest != "" || !found) {
-		part, err = time.ParseDuration(rest)
-	}
-	if maxDays := int64(100 * 365); err == nil && (n > maxDays || n < -maxDays) {
-		err = strconv.ErrRange
-	}
-	*d = days(time.Duration(n)*24*time.Hour + part)
+	parsed, err := time.ParseDuration(value)
+	*d = days(parsed)
 	return err
 }
 

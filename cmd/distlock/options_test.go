@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog/memcatalog"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 )
@@ -276,7 +277,7 @@ func TestDefaults_AreThoseOfDistlock(t *testing.T) {
 	m, err := distlock.New(t.Context(), distlock.Config{Catalog: memcatalog.New(memcatalog.Options{})})
 	assert.Must(t, err)
 	defer m.Close(context.Background())
-	if c := m.Config(); c.Ping != defaultPing || c.Takeover != defaultTakeover ||
+	if c := m.Config(); c.Ping != words.DefaultPing || c.Takeover != words.DefaultTakeover ||
 		c.Database != mongosDatabase {
 		t.Errorf("distlock has Ping %v, Takeover %v, Database %q", c.Ping, c.Takeover, c.Database)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/adapters/prometheus"
 	"mongodlm/catalog"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 )
@@ -61,8 +62,8 @@ func (r *runner) flags(f *pflag.FlagSet) {
 		"share the lock among at most `N` holders; all must use the same N")
 	f.DurationVar(&r.grace, "grace", defaultGrace,
 		"time between SIGTERM and SIGKILL; the default is shorter for a short --takeover")
-	f.DurationVar(&r.ping, "ping", defaultPing, "time between two heartbeats")
-	f.DurationVar(&r.takeover, "takeover", defaultTakeover,
+	f.DurationVar(&r.ping, "ping", words.DefaultPing, "time between two heartbeats")
+	f.DurationVar(&r.takeover, "takeover", words.DefaultTakeover,
 		"how long a holder must be silent before others may take the lock over")
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/cmd/internal/words"
 	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
 )
@@ -190,7 +191,7 @@ func TestRunner_SetMargin_KillsBeforeATakeover(t *testing.T) {
 				t.Errorf("grace %v, margin %v, takeover %v", cmd.grace, cmd.margin, cmd.takeover)
 			}
 			if c.name == "defaults" && (cmd.grace != defaultGrace ||
-				cmd.margin != defaultTakeover/4) {
+				cmd.margin != words.DefaultTakeover/4) {
 				t.Errorf("defaults: grace %v, margin %v", cmd.grace, cmd.margin)
 			}
 		})

@@ -213,7 +213,7 @@ func cells(s string) int {
 
 func runeCells(r rune) int {
 	switch kind := width.LookupRune(r).Kind(); {
-	case combining(r):
+	case words.Combining(r):
 		return 0
 	case kind == width.EastAsianWide, kind == width.EastAsianFullwidth:
 		return 2

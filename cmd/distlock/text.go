@@ -19,17 +19,15 @@ import (
 
 // The functions that format texts. The web page uses the same functions.
 var (
-	shown     = words.Shown
-	named     = words.Named
-	label     = words.Label
-	short     = words.Short
-	age       = words.Age
-	instant   = words.Instant
-	combining = words.Combining
-	caller    = words.Caller
-	marks     = words.Marks
-	modeOf    = words.Mode
-	remedy    = words.Remedy
+	shown   = words.Shown
+	named   = words.Named
+	label   = words.Label
+	short   = words.Short
+	age     = words.Age
+	instant = words.Instant
+	marks   = words.Marks
+	modeOf  = words.Mode
+	remedy  = words.Remedy
 )
 
 // writeJSON writes a value as JSON for programs. It escapes the characters that a terminal could
