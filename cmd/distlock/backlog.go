@@ -138,11 +138,16 @@ func (v *claims) rows(st *store) *mongo.Collection {
 }
 
 func (q backlog) print(w io.Writer, _ layout) {
+	later := ""
+	if q.Due != "" {
+		later = fmt.Sprintf("%d later (by field %s), ", q.Later, named(q.Due))
+	}
 	if q.NoField != "" {
 		fmt.Fprintf(w, "%d rows of %s have no field %s: they are ready if their queue uses it\n",
 			q.Ready, named(q.name()), named(q.NoField))
 	} else {
-		q.printCounts(w)
+		fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later,
+			q.Claimed, q.Retrying, q.Dead, q.Done, named(q.name()))
 	}
 	if q.Paused {
 		fmt.Fprintln(w, "the queue \"queue\" is paused")
@@ -153,15 +158,6 @@ func (q backlog) print(w io.Writer, _ layout) {
 	for _, one := range q.Odd {
 		fmt.Fprintln(w, catalog.Printable(one, 400))
 	}
-}
-
-func (q backlog) printCounts(w io.Writer) {
-	later := ""
-	if q.Due != "" {
-		later = fmt.Sprintf("%d later (by field %s), ", q.Later, named(q.Due))
-	}
-	fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later,
-		q.Claimed, q.Retrying, q.Dead, q.Done, named(q.name()))
 }
 
 const maxQueues = 100

@@ -65,7 +65,6 @@ type group struct {
 	guardian *guardian
 	tty      *terminal // nil without a terminal
 	say      func(format string, args ...any)
-	clock    clock.Clock
 	killed   bool // SIGKILL was sent
 	resumed  bool // the message about a continued command was printed
 }
@@ -83,7 +82,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 	}
 	defer g.guardian.stop()
 	lost := guard.Context()
-	renewal := g.clock.NewTimer(r.renewal())
+	renewal := clock.System().NewTimer(r.renewal())
 	defer renewal.Stop()
 	for cancelled, unguarded := ctx.Done(), g.guardian.ended; ; {
 		select {
@@ -151,7 +150,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	g := &group{
 		cmd: cmd, pgid: cmd.Process.Pid,
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
-		tty: openTerminal(), say: s.say, clock: clock.System(),
+		tty: openTerminal(), say: s.say,
 	}
 	go g.wait() // ends with the command; start and runCommand wait for it before they return
 	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
@@ -265,9 +264,9 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 	}
 	g.guardian.sendEnding()
 	g.forward(syscall.SIGTERM)
-	begun := g.clock.Now()
+	begun := clock.System().Now()
 	for !g.exited() {
-		now := g.clock.Now()
+		now := clock.System().Now()
 		left := grace - clock.HolderElapsed(begun, now)
 		if lost.Err() != nil {
 			left = min(left, guard.Deadline().Add(grace).Sub(now.Wall))
@@ -277,14 +276,14 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 			g.signal(syscall.SIGKILL)
 			break
 		}
-		clock.Sleep(g.clock, min(left, groupPoll), nil)
+		clock.Sleep(clock.System(), min(left, groupPoll), nil)
 		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
 	}
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
 	// A killed process exits late if it waits for a disk. The lock must stay held until then.
 	for g.killed && lost.Err() == nil && hasRunning(g.pgid) {
 		g.guardian.sendDeadline(guard.Deadline())
-		clock.Sleep(g.clock, groupPoll, nil)
+		clock.Sleep(clock.System(), groupPoll, nil)
 	}
 }
 

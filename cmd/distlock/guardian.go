@@ -86,9 +86,8 @@ type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
 	pipe  *os.File      // if run exits, the process reads the end of the pipe
-	clock clock.Clock
-	until time.Time // the last deadline that was sent
-	died  bool      // the guardian process failed; set before ended is closed
+	until time.Time     // the last deadline that was sent
+	died  bool          // the guardian process failed; set before ended is closed
 }
 
 func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, error) {
@@ -108,9 +107,7 @@ func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, e
 		_ = writing.Close()
 		return nil, fmt.Errorf("start the guardian of the command: %w", err)
 	}
-	g := &guardian{
-		cmd: cmd, ended: make(chan struct{}), pipe: writing, clock: clock.System(), until: until,
-	}
+	g := &guardian{cmd: cmd, ended: make(chan struct{}), pipe: writing, until: until}
 	go func() { // ends with the guardian, which stop ends
 		defer close(g.ended)
 		g.died = cmd.Wait() != nil
@@ -135,7 +132,7 @@ func (g *guardian) sendEnding() { g.send(endingMessage) }
 // send sends a line to the guardian. If the guardian does not read, send gives up after a second.
 // send ignores errors, because runCommand reports the exit of the guardian.
 func (g *guardian) send(line string) {
-	_ = g.pipe.SetWriteDeadline(g.clock.Now().Wall.Add(time.Second)) // pipes support deadlines
+	_ = g.pipe.SetWriteDeadline(clock.System().Now().Wall.Add(time.Second)) // pipes support deadlines
 	_, _ = io.WriteString(g.pipe, line+"\n")
 }
 
@@ -149,7 +146,6 @@ func (g *guardian) stop() {
 type watchdog struct {
 	pgid        int
 	grace, late time.Duration
-	clock       clock.Clock
 	begun       clock.Reading // the time of the latest deadline message
 	left        time.Duration // the time from begun to the deadline, plus late
 	ending      bool
@@ -178,7 +174,7 @@ func newWatchdog(args []string) (*watchdog, error) {
 	if len(args) != 5 {
 		return nil, errors.New("it takes five arguments")
 	}
-	v := &watchdog{clock: clock.System()}
+	v := &watchdog{}
 	var errs [4]error
 	v.pgid, errs[0] = strconv.Atoi(args[0])
 	v.grace, errs[1] = time.ParseDuration(args[1])
@@ -206,7 +202,7 @@ func (v *watchdog) watch(messages <-chan string) string {
 	for {
 		// A timer stops while the machine is suspended, but the wall clock does not. The timer is
 		// therefore short.
-		timer := v.clock.NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
+		timer := clock.System().NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
 		select {
 		case line, ok := <-messages:
 			if !ok {
@@ -230,14 +226,14 @@ func (v *watchdog) receive(line string) {
 	}
 	until, found := strings.CutPrefix(line, untilMessage+" ")
 	if at, err := strconv.ParseInt(until, 10, 64); found && err == nil {
-		v.begun = v.clock.Now()
+		v.begun = clock.System().Now()
 		v.left = time.Unix(0, at).Sub(v.begun.Wall) + v.late
 	}
 }
 
 // remaining returns the time until the guardian acts.
 func (v *watchdog) remaining() time.Duration {
-	return v.left - clock.HolderElapsed(v.begun, v.clock.Now())
+	return v.left - clock.HolderElapsed(v.begun, clock.System().Now())
 }
 
 // end ends the process group. If "distlock run" has not sent SIGTERM, end sends it. After the grace
@@ -248,12 +244,12 @@ func (v *watchdog) end() {
 		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited
 	}
 	_ = syscall.Kill(-v.pgid, syscall.SIGCONT) // a stopped process cannot react
-	for begun := v.clock.Now(); !groupEmpty(v.pgid); {
-		left := min(v.grace-clock.HolderElapsed(begun, v.clock.Now()), v.remaining()+v.grace)
+	for begun := clock.System().Now(); !groupEmpty(v.pgid); {
+		left := min(v.grace-clock.HolderElapsed(begun, clock.System().Now()), v.remaining()+v.grace)
 		if left <= 0 {
 			_ = syscall.Kill(-v.pgid, syscall.SIGKILL)
 			return
 		}
-		clock.Sleep(v.clock, min(left, groupPoll), nil)
+		clock.Sleep(clock.System(), min(left, groupPoll), nil)
 	}
 }

@@ -179,18 +179,11 @@ const staleAfter = 4 * 24 * time.Hour
 const maxNamed = 5
 
 func (x *examination) checkProcesses(ctx context.Context) error {
-	all, err := (&processes{lister{connection: x.connection}}).collect(ctx, x.st)
+	all, err := new(processes).collect(ctx, x.st)
 	if err == nil {
 		x.warnOfProcesses(all)
 	}
 	return err
-}
-
-func declaredDead(dead bool) string {
-	if dead {
-		return " and was declared dead by a contender"
-	}
-	return ""
 }
 
 func (p processRow) leftBehind() string {
@@ -228,9 +221,12 @@ func (r *report) warnOfProcesses(all processList) {
 		case has("foreign"):
 			warn("foreign", "%s is not a process of distlock, but a mongos or MongoDB's own lock "+
 				"manager: it has neither fences nor queues; it holds %s", process, listed(p.Holds))
+		case has("silent") && has("condemned"):
+			warn("silent", "%s has not pinged for %s and was declared dead by a contender; %s", process,
+				age(duration(p.PingAgeMS)), p.leftBehind())
 		case has("silent"):
-			warn("silent", "%s has not pinged for %s%s; %s", process, age(duration(p.PingAgeMS)),
-				declaredDead(has("condemned")), p.leftBehind())
+			warn("silent", "%s has not pinged for %s; %s", process, age(duration(p.PingAgeMS)),
+				p.leftBehind())
 		case has("condemned"):
 			warn("condemned", "%s was declared dead by a contender; %s", process, p.leftBehind())
 		}

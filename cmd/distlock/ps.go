@@ -57,7 +57,7 @@ type processRow struct {
 }
 
 func (v *processes) collect(ctx context.Context, st *store) (processList, error) {
-	found := processList{Database: v.database, Processes: []processRow{}, Malformed: problemList{}}
+	found := processList{Database: st.database, Processes: []processRow{}, Malformed: problemList{}}
 	all := map[string]*processRow{}
 	add := func(one distlock.LockInfo) { addProcess(all, one) }
 	err := each(st.Locks(ctx), &found.Malformed, add)
@@ -72,7 +72,7 @@ func (v *processes) collect(ctx context.Context, st *store) (processList, error)
 	}
 	if len(all) == 0 {
 		found.empty = st.emptyText(ctx,
-			fmt.Sprintf("no process pings in database %q, and none holds or waits", v.database))
+			fmt.Sprintf("no process pings in database %q, and none holds or waits", st.database))
 	}
 	for _, p := range all {
 		slices.Sort(p.Holds)
