@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -28,6 +27,7 @@ import (
 
 type bench struct {
 	uri, database string
+	hosts         string // the servers of the connection string
 	each          time.Duration
 	json          bool
 
@@ -63,7 +63,7 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 		_ = v.client.Disconnect(undo) // best effort
 	}()
 	fmt.Fprintf(errOut, "bench: writes to the new database %s on %s for about %v "+
-		"(locks and at most %d rows), then drops it\n", v.database, v.hosts(), 6*v.each, 2*benchRows)
+		"(locks and at most %d rows), then drops it\n", v.database, v.hosts, 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx)
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
 	defer cancel()
@@ -80,15 +80,6 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 		return enc.Encode(figures)
 	}
 	return figures.print(out)
-}
-
-// hosts returns the servers of the connection string, without user and password.
-func (v *bench) hosts() string {
-	_, hosts, _ := strings.Cut(v.uri, "://")
-	hosts = hosts[strings.LastIndex(hosts, "@")+1:] // first, because a password may contain a ?
-	hosts, _, _ = strings.Cut(hosts, "?")
-	hosts, _, _ = strings.Cut(hosts, "/")
-	return catalog.Printable(hosts, 200)
 }
 
 type figure struct {
@@ -121,7 +112,7 @@ func (v *bench) measure(ctx context.Context) (figures, error) {
 	if v.rows = benchRows; server.Kind == catalog.FerretDB {
 		v.rows = embeddedRows
 	}
-	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts(), server.Kind,
+	f := figures{Server: fmt.Sprintf("%s, %s %s", v.hosts, server.Kind,
 		catalog.Printable(server.Version, 40))}
 	for i := range v.pair {
 		v.pair[i], err = distlock.New(ctx,

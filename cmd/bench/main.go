@@ -24,6 +24,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -83,8 +84,10 @@ func (v *bench) accept(args []string, errOut io.Writer) error {
 	case v.uri == "":
 		return errors.New("--uri is missing: give a MongoDB connection string, or set MONGODLM_URI")
 	}
-	if err := options.Client().ApplyURI(v.uri).Validate(); err != nil {
+	opts := options.Client().ApplyURI(v.uri)
+	if err := opts.Validate(); err != nil {
 		return fmt.Errorf("invalid connection string (--uri): %w", err)
 	}
+	v.hosts = catalog.Printable(strings.Join(opts.Hosts, ","), 200)
 	return nil
 }

@@ -72,7 +72,7 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 			d.Condemned = append(d.Condemned, mark...)
 		}
 	}
-	d.History, err = (&events{lister: l.lister, name: l.name, limit: shownEvents}).collect(ctx, st)
+	d.History, err = (&events{name: l.name, limit: shownEvents}).collect(ctx, st)
 	if err != nil && ctx.Err() == nil { // the history is optional, and may need another privilege
 		d.NoHistory, err = catalog.RedactUserInfo(err.Error()), nil
 	}

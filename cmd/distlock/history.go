@@ -87,7 +87,7 @@ type eventRow struct {
 }
 
 func (v *events) collect(ctx context.Context, st *store) (eventList, error) {
-	found := eventList{Database: v.database, Events: []eventRow{}, Malformed: problemList{}}
+	found := eventList{Database: st.database, Events: []eventRow{}, Malformed: problemList{}}
 	q := history.Query{Name: v.name, Limit: v.limit}
 	if v.since > 0 {
 		now, err := st.now(ctx)
@@ -122,7 +122,7 @@ func (v *events) emptyText(ctx context.Context, st *store) string {
 		within = fmt.Sprintf(" in the last %v", v.since)
 	}
 	return st.emptyText(ctx, fmt.Sprintf("no history%s%s in database %q: no event occurred, or the "+
-		"programs do not record events", of, within, v.database))
+		"programs do not record events", of, within, st.database))
 }
 
 func eventRowOf(e history.Entry) eventRow {

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -122,7 +121,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	out := b.cli("history").want(t, 0, "remedy: remove the document").out
 	whole, _, _ := strings.Cut(out, "\nmalformed") // a remedy is not cut
 	checkWidth(t, whole, 10_000)
-	found := assert.Value(collected(b))(t)
+	found := collected(b, new(events).collect)
 	found.Malformed = nil
 	for _, width := range []int{120, 80, 40} {
 		var table strings.Builder
@@ -131,15 +130,13 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	}
 }
 
-func collected(b *base) (found eventList, err error) {
-	v := &events{lister: lister{connection: connection{uri: uri, database: b.name}}}
-	st, err := v.open(b.t.Context(), 0, zerolog.Nop())
-	if err != nil {
-		return found, err
-	}
+// collected returns the result of a listing for the database.
+func collected[T any](b *base, collect func(context.Context, *store) (T, error)) T {
+	b.t.Helper()
+	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(b.t.Context(), 0,
+		zerolog.Nop()))(b.t)
 	defer st.close()
-	found, err = v.collect(b.t.Context(), st)
-	return found, errors.Join(err, writeJSON(io.Discard, found))
+	return assert.Value(collect(b.t.Context(), st))(b.t)
 }
 
 // On a terminal of 80 columns each event is a whole sentence with its reason. The day appears once.
@@ -147,7 +144,7 @@ func collected(b *base) (found eventList, err error) {
 func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b := newBase(t)
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)
-	found := assert.Value(collected(b))(t)
+	found := collected(b, new(events).collect)
 	var all, one strings.Builder
 	found.print(&all, layout{width: 80})
 	golden(t, "history-80.golden", all.String())

@@ -133,7 +133,7 @@ type problem struct {
 }
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
-	found := newListing(l.database)
+	found := newListing(st.database)
 	if l.name != "" {
 		return found, l.collectOne(ctx, st, &found)
 	}
@@ -144,9 +144,9 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	switch {
 	case len(found.Locks) > 0:
 	case free > 0:
-		found.empty = fmt.Sprintf("no lock is held in database %q; free: %d", l.database, free)
+		found.empty = fmt.Sprintf("no lock is held in database %q; free: %d", st.database, free)
 	case len(found.Malformed) > 0:
-		found.empty = fmt.Sprintf("no lock in database %q can be understood", l.database)
+		found.empty = fmt.Sprintf("no lock in database %q can be understood", st.database)
 	default:
 		found.empty, found.Never = st.explainEmpty(ctx)
 	}

@@ -82,20 +82,6 @@ func TestLocks_EverySortOfDocument_IsListed(t *testing.T) {
 	}
 }
 
-func TestLocks_JSON_KeepsTextsAndEscapesThem(t *testing.T) {
-	b := newBase(t)
-	fill(b)
-	r := b.cli("locks", "--json").want(t, 0)
-	checkWidth(t, r.out, 10_000)
-	got := decoded[listing](t, r)
-	if len(got.Locks) != 7 || len(got.Malformed) != 3 {
-		t.Fatalf("%d locks and %d malformed, want 7 and 3", len(got.Locks), len(got.Malformed))
-	}
-	if got.Locks[0].Why != foreign || got.Locks[0].PingAgeMS == nil {
-		t.Errorf("first row is %+v", got.Locks[0])
-	}
-}
-
 func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T) {
 	t.Parallel()
 	const tag = "a\U000e0041b\U0001f600" // a tag character is not printable, a smiley is

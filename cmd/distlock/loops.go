@@ -58,8 +58,8 @@ type forgetResult struct {
 }
 
 func (v *loops) forgetFuture(ctx context.Context, st *store) (forgetResult, error) {
-	done := forgetResult{Database: v.database, Name: v.name}
-	records, err := singleton.NewStore(st.client.Database(v.database))
+	done := forgetResult{Database: st.database, Name: v.name}
+	records, err := singleton.NewStore(st.client.Database(st.database))
 	if err == nil {
 		done.Repaired, err = singleton.ForgetFuture(ctx, records, v.name)
 	}
@@ -102,7 +102,7 @@ type loopRow struct {
 }
 
 func (v *loops) all(ctx context.Context, st *store) ([]singleton.Status, error) {
-	records, err := singleton.NewStore(st.client.Database(v.database))
+	records, err := singleton.NewStore(st.client.Database(st.database))
 	if err != nil {
 		return nil, err
 	}
@@ -110,14 +110,14 @@ func (v *loops) all(ctx context.Context, st *store) ([]singleton.Status, error) 
 }
 
 func (v *loops) collect(ctx context.Context, st *store) (loopList, error) {
-	found := loopList{Database: v.database, Loops: []loopRow{}}
+	found := loopList{Database: st.database, Loops: []loopRow{}}
 	all, err := v.all(ctx, st)
 	if err != nil {
 		return found, err
 	}
 	if len(all) == 0 {
 		found.empty = st.emptyText(ctx,
-			fmt.Sprintf("no loop or schedule ever ran in database %q", v.database))
+			fmt.Sprintf("no loop or schedule ever ran in database %q", st.database))
 	}
 	for _, s := range all {
 		r := loopRow{
@@ -203,7 +203,7 @@ type roundRow struct {
 }
 
 func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
-	found := roundList{Database: v.database, Name: v.name, Runs: []roundRow{}}
+	found := roundList{Database: st.database, Name: v.name, Runs: []roundRow{}}
 	all, err := v.all(ctx, st)
 	if err != nil {
 		return found, err
@@ -211,7 +211,7 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 	i := slices.IndexFunc(all, func(s singleton.Status) bool { return s.Name == v.name })
 	if i < 0 {
 		return found, fmt.Errorf("no loop or schedule %s ever ran in database %q", named(v.name),
-			v.database)
+			st.database)
 	}
 	if all[i].Err != nil {
 		return found, errors.Join(all[i].Err)

@@ -218,17 +218,16 @@ func useHistory(t *testing.T, b *base, client *mongo.Client) {
 func useListings(t *testing.T, b *base, client *mongo.Client) {
 	fill(b)
 	fillShared(b)
-	st, at := storeOn(t, b, client), connection{database: b.name}
-	ctx, list := t.Context(), lister{connection: at}
-	assert.NoErr(t, assert.Err((&locks{lister: list}).collect(ctx, st)))
-	assert.NoErr(t, assert.Err((&processes{list}).collect(ctx, st)))
-	assert.NoErr(t, assert.Err((&loops{lister: list}).collect(ctx, st)))
-	assert.NoErr(t, assert.Err((&locks{lister: list, name: "condemned"}).collect(ctx, st)))
+	ctx, st := t.Context(), storeOn(t, b, client)
+	assert.NoErr(t, assert.Err(new(locks).collect(ctx, st)))
+	assert.NoErr(t, assert.Err(new(processes).collect(ctx, st)))
+	assert.NoErr(t, assert.Err(new(loops).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&locks{name: "condemned"}).collect(ctx, st)))
 	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
 	if _, err := records.Settings(t.Context(), "x"); err != nil {
 		t.Error(err)
 	}
-	assert.NoErr(t, assert.Err((&events{lister: list}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err(new(events).collect(ctx, st)))
 }
 
 func useBreaking(t *testing.T, b *base, client *mongo.Client) {

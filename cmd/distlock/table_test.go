@@ -6,14 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/clock"
-	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 )
 
@@ -24,12 +22,7 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	fillQueues(b)
 	b.hold("a name that is long enough to fill half of a terminal by itself", 1795228717123)
 	b.held("\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396\u9396", 1795228717124)
-	st, err := (&connection{uri: uri, database: b.name}).open(t.Context(), 0, zerolog.Nop())
-	assert.Must(t, err)
-	defer st.close()
-	found, err := (&locks{lister: lister{connection: connection{database: b.name}}}).collect(
-		t.Context(), st)
-	assert.Must(t, err)
+	found := collected(b, new(locks).collect)
 	found.Malformed = nil
 	for _, width := range []int{200, 132, 80, 60, 40} {
 		var out strings.Builder
