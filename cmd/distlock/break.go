@@ -170,7 +170,7 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	switch {
 	case !first.Held:
 		state = "free"
-	case first.Mode == permit:
+	case first.Limit > 0:
 		state = "held, " + permits(holders) + " are taken"
 	case len(holders) > 1:
 		state = fmt.Sprintf("held by %d", len(holders))

@@ -262,7 +262,7 @@ func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.T
 	if g.exited() {
 		return
 	}
-	g.guardian.sendEnding()
+	g.guardian.send(endingMessage)
 	g.forward(syscall.SIGTERM)
 	begun := clock.System().Now()
 	for !g.exited() {

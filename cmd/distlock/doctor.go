@@ -85,14 +85,10 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	}
 	log.Info().Str("kind", r.Kind).Str("version", r.Version).Bool("fit", r.Fit).
 		Strs("refused", r.Refused).Strs("warnings", r.Warnings).Msg("examined")
-	if d.json {
-		err = writeJSON(s.out, r)
-	} else {
-		err = printed(s.out, func(w io.Writer) { r.print(w, layoutOf(s.out, false)) })
+	if err := output(s.out, d.json, false, r); err != nil {
+		return err
 	}
 	switch { // the report states the reasons
-	case err != nil:
-		return err
 	case !r.Fit:
 		return exit{code: exitFailed}
 	case len(r.Warnings) > 0:

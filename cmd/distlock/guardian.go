@@ -127,8 +127,6 @@ func (g *guardian) sendDeadline(until time.Time) {
 	}
 }
 
-func (g *guardian) sendEnding() { g.send(endingMessage) }
-
 // send sends a line to the guardian. If the guardian does not read, send gives up after a second.
 // send ignores errors, because runCommand reports the exit of the guardian.
 func (g *guardian) send(line string) {

@@ -71,11 +71,7 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 	if err != nil {
 		return l.explain(err)
 	}
-	if l.json {
-		err = writeJSON(s.out, found)
-	} else {
-		err = printed(s.out, func(w io.Writer) { found.print(w, layoutOf(s.out, l.wide)) })
-	}
+	err = output(s.out, l.json, l.wide, found)
 	if err == nil && st.never {
 		return exit{code: exitFailed} // the database may be misspelt, as the output explains
 	}
@@ -324,7 +320,7 @@ func (q queue) printOf(w io.Writer, how layout) {
 		var text strings.Builder
 		text.WriteString(fmt.Sprintf("%4d  %s has waited %s", r.Place, how.process(r.Process),
 			age(duration(r.WaitedMS))))
-		if r.Mode != exclusive {
+		if r.Mode != "exclusive" {
 			text.WriteString(", " + modeOf(r.Mode, r.Limit))
 		}
 		if r.PingAgeMS != nil {

@@ -168,7 +168,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	}
 	checkWidth(t, r.out, 10_000)
 	first, last := got.Queue.Waiters[0], got.Queue.Waiters[2]
-	if first.Place != 1 || first.Why != foreign || first.Mode != exclusive || first.Since == nil ||
+	if first.Place != 1 || first.Why != foreign || first.Mode != "exclusive" || first.Since == nil ||
 		first.WaitedMS == nil || *first.WaitedMS < time.Hour.Milliseconds() {
 		t.Errorf("the first waiter is %+v", first)
 	}

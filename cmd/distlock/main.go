@@ -112,11 +112,16 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	if errors.As(err, &e); e.err == nil {
 		return e.code
 	}
-	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), strings.TrimPrefix(catalog.RedactUserInfo(e.err.Error()), "distlock: "))
+	fmt.Fprintf(errOut, "%s: %s\n", c.CommandPath(), errorText(e.err))
 	if c.HasParent() && (e.code == exitUsage || e.code == exitWrongCall) {
 		fmt.Fprintf(errOut, "see %s -h\n", c.CommandPath())
 	}
 	return e.code
+}
+
+// errorText returns the text of an error without passwords and without the prefix of the package.
+func errorText(err error) string {
+	return strings.TrimPrefix(catalog.RedactUserInfo(err.Error()), "distlock: ")
 }
 
 // helpFiles contains the help text of each command.

@@ -178,17 +178,12 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 	guard, err := r.acquire(ctx, manager, s)
 	if err != nil {
 		if closed := bounded(closeLimit, manager.Close); closed != nil {
-			s.say("%s", r.errorText(closed))
+			s.say("%s", errorText(closed))
 		}
 		return r.refused(ctx, err)
 	}
 	code, err := r.runCommand(ctx, guard, path, s, signals)
 	return r.outcome(manager, guard, code, err, s)
-}
-
-// errorText returns the redacted text of an error, without the prefix of the package.
-func (r *runner) errorText(err error) string {
-	return strings.TrimPrefix(catalog.RedactUserInfo(err.Error()), "distlock: ")
 }
 
 // outcome releases the lock and returns the result of "distlock run". The parameters code and err
@@ -211,9 +206,9 @@ func (r *runner) outcome(m *distlock.Manager, guard *distlock.TryGuard, code int
 	case mayBeHeld && err == nil && code == 0:
 		return exit{exitMayBeHeld, r.mayBeHeld(released)}
 	case mayBeHeld:
-		s.say("%s", r.errorText(r.mayBeHeld(released)))
+		s.say("%s", errorText(r.mayBeHeld(released)))
 	case closed != nil:
-		s.say("%s", r.errorText(closed))
+		s.say("%s", errorText(closed))
 	}
 	if err == nil && code != 0 {
 		return exit{code: code}
@@ -334,7 +329,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 			end()
 			about := text
 			if err != nil { // the acquisition continues in spite of the error
-				text = r.errorText(r.explain(err))
+				text = errorText(r.explain(err))
 				about = kind(text)
 			}
 			if text != "" && about != said && ctx.Err() == nil {

@@ -56,11 +56,13 @@ func safe(text string) string {
 	return safe.String()
 }
 
-// printed collects the output of the given function, writes it to out in a single call, and returns
-// the error of that call.
-func printed(out io.Writer, print func(io.Writer)) error {
+// output writes a result as a text or as JSON, in a single call.
+func output(out io.Writer, asJSON, wide bool, result interface{ print(io.Writer, layout) }) error {
+	if asJSON {
+		return writeJSON(out, result)
+	}
 	var b bytes.Buffer
-	print(&b)
+	result.print(&b, layoutOf(out, wide))
 	_, err := out.Write(b.Bytes())
 	return err
 }
@@ -81,7 +83,7 @@ func holdersInWords(holders []distlock.LockInfo) string {
 	}
 	what := "held by "
 	switch n := len(holders); {
-	case first.Mode == permit:
+	case first.Limit > 0:
 		what = permits(holders) + " are taken, one by "
 	case n > 1:
 		what = fmt.Sprintf("held by %d who share it, one is ", n)
@@ -96,12 +98,6 @@ func holdersInWords(holders []distlock.LockInfo) string {
 	}
 	return what
 }
-
-// The modes of an exclusive lock and of a semaphore, as in package distlock.
-const (
-	exclusive = "exclusive"
-	permit    = "permit"
-)
 
 func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
