@@ -3,16 +3,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
 
-	"mongodlm/configserver"
 	"mongodlm/distlock"
-	"mongodlm/internal/test/assert"
 )
 
 // Each error of an acquisition has its own exit code, even if it is wrapped or joined with another
@@ -57,10 +54,8 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 	}{{"obedient", exitMayBeHeld}, {"polite", 7}} {
 		t.Run(c.helper, func(t *testing.T) {
 			t.Parallel()
-			server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-			shut := func() { _ = server.Close(context.Background()) } // a second close is harmless
-			t.Cleanup(shut)
-			args := []string{"run", "job", "--uri", server.URI() + "&serverSelectionTimeoutMS=3000", "--"}
+			uri, shut := ownServer(t)
+			args := []string{"run", "job", "--uri", uri + "&serverSelectionTimeoutMS=3000", "--"}
 			out, ended := start(t.Context(), t, append(args, self(t, c.helper)...)...)
 			pid := ready(t, out)
 			shut()
@@ -77,17 +72,15 @@ func TestRun_ServerGoneAtTheEnd_SaysThatTheLockMayBeHeld(t *testing.T) {
 // waits for the lock, and also after its command has ended.
 func TestRun_ServerDied_SaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	shut := func() { _ = server.Close(context.Background()) } // a second close is harmless
-	t.Cleanup(shut)
+	uri, shut := ownServer(t)
 	begin := func(uri string, flags ...string) *program {
 		t.Helper()
 		args := append([]string{"run", "job", "--uri", uri}, flags...)
 		return process(t, nil, append(append(args, "--"), self(t, "polite")...)...)
 	}
-	holds := begin(server.URI())
+	holds := begin(uri)
 	holds.pids(1)
-	waits := begin(server.URI()+"&serverSelectionTimeoutMS=4000", "--wait", "-v")
+	waits := begin(uri+"&serverSelectionTimeoutMS=4000", "--wait", "-v")
 	awaitText(t, waits.out.String, `waiting for "job": held by `)
 	shut()
 	holds.signal(syscall.SIGTERM)

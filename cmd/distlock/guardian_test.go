@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,9 +56,8 @@ func (p *program) wait() result {
 }
 
 // pids waits until the helpers have printed n process ids, and returns these ids.
-func (p *program) pids(n int) []string {
+func (p *program) pids(n int) (found []int) {
 	p.t.Helper()
-	var found []string
 	eventually(p.t, "the command runs", func() bool {
 		select {
 		case <-p.ended:
@@ -69,7 +67,7 @@ func (p *program) pids(n int) []string {
 		found = nil
 		for line := range strings.Lines(p.out.String()) {
 			if pid := pidAfter(line, "ready"); pid > 0 {
-				found = append(found, fmt.Sprint(pid))
+				found = append(found, pid)
 			}
 		}
 		return len(found) == n
@@ -103,7 +101,7 @@ func TestRun_KilledOrStopped_CommandIsDeadBeforeTheNextHolds(t *testing.T) {
 				to = -to
 			}
 			assert.Must(t, syscall.Kill(to, c.signal))
-			next := b.run(quickFlags+" --wait", append([]string{"alive"}, pids...)...).want(t, 0)
+			next := b.run(quickFlags+" --wait", "alive", fmt.Sprint(pids[0]), fmt.Sprint(pids[1])).want(t, 0)
 			if strings.Contains(next.out, "alive") {
 				t.Errorf("when the next holder began: %s", next.out)
 			}
@@ -143,11 +141,7 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	assert.Must(t, syscall.Kill(guardian, syscall.SIGKILL))
 	awaitText(t, p.out.String, "guardian has died")
 	p.signal(syscall.SIGKILL)
-	eventually(t, "the command is dead", func() bool {
-		var n int
-		_, _ = fmt.Sscan(pid, &n)
-		return dead(n) || zombie(n)
-	})
+	eventually(t, "the command is dead", func() bool { return dead(pid) || zombie(pid) })
 }
 
 // While its command runs, "distlock run" waits for each adopted process that exits. No adopted
@@ -161,8 +155,7 @@ func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 		`for i in 1 2 3; do (true & echo "ready $!"; setsid true & echo "ready $!"); done
 		exec sleep 120`)...)
 	for _, pid := range p.pids(6) {
-		n := assert.Value(strconv.Atoi(pid))(t)
-		eventually(t, "an orphan is waited for", func() bool { return dead(n) })
+		eventually(t, "an orphan is waited for", func() bool { return dead(pid) })
 	}
 	p.signal(syscall.SIGTERM)
 	p.wait().want(t, exitSignal+int(syscall.SIGTERM))

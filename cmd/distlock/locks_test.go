@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/configserver"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
@@ -100,10 +98,8 @@ func TestWriteJSON_CharactersBeyondTheBasicPlane_AreEscapedAsPairs(t *testing.T)
 // all locks are free, "distlock locks" reports their number.
 func TestLocks_NothingToShow_SaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
-	server, err := configserver.Start(t.Context(), configserver.Config{}) // has no other databases
-	assert.Must(t, err)
-	t.Cleanup(func() { _ = server.Close(context.Background()) })
-	b, other := newBaseOf(t, server.URI()), newBaseOf(t, server.URI())
+	uri, _ := ownServer(t) // has no other databases
+	b, other := newBaseOf(t, uri), newBaseOf(t, uri)
 	other.hold("job", 3)
 	never := "nothing was ever locked there; databases on this server that have one: "
 	b.cli("locks").want(t, exitFailed, never, other.name)

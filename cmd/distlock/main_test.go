@@ -160,6 +160,15 @@ func timeout(t *testing.T) <-chan time.Time {
 	return timer.C()
 }
 
+// ownServer starts an embedded server for one test. The function shut ends it early.
+func ownServer(t *testing.T) (uri string, shut func()) {
+	t.Helper()
+	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
+	shut = func() { _ = server.Close(context.Background()) } // a second close is harmless
+	t.Cleanup(shut)
+	return server.URI(), shut
+}
+
 // base is the separate database of a test.
 type base struct {
 	t    *testing.T

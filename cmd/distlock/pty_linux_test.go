@@ -100,9 +100,7 @@ func TestRun_ControlC_ReachesTheCommandOnce(t *testing.T) {
 	pid := p.pids(1)[0]
 	types(t, person, "\x03")
 	awaitText(t, p.out.String, "got interrupt")
-	var n int
-	_, _ = fmt.Sscan(pid, &n)
-	assert.Must(t, syscall.Kill(n, syscall.SIGKILL))
+	assert.Must(t, syscall.Kill(pid, syscall.SIGKILL))
 	r := p.wait().want(t, 0, "code 137")
 	if n := strings.Count(r.out, "got interrupt"); n != 1 {
 		t.Errorf("the command was interrupted %d times:\n%s", n, r.out)
@@ -123,9 +121,7 @@ func TestRun_ControlZ_StopsNothing(t *testing.T) {
 			pid := p.pids(1)[0]
 			types(t, person, "\x1a")
 			awaitText(t, p.out.String, c.says)
-			var n int
-			_, _ = fmt.Sscan(pid, &n)
-			terminate(t, n)
+			terminate(t, pid)
 			p.wait().want(t, 0, "got terminated", "code 7")
 		})
 	}

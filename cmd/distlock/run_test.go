@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"mongodlm/cmd/internal/words"
-	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
 )
 
@@ -116,10 +115,8 @@ func TestRun_LockBroken_CommandIsTerminatedThenKilled(t *testing.T) {
 
 func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	t.Parallel()
-	server := assert.Value(configserver.Start(t.Context(), configserver.Config{}))(t)
-	shut := func() { _ = server.Close(context.Background()) } // a second close is harmless
-	t.Cleanup(shut)
-	args := append([]string{"run", "job", "--uri", server.URI(), "--ping", "300ms",
+	uri, shut := ownServer(t)
+	args := append([]string{"run", "job", "--uri", uri, "--ping", "300ms",
 		"--takeover", "20s", "--grace", "0s", "--"}, self(t, "stubborn")...)
 	out, ended := start(t.Context(), t, args...)
 	pid := ready(t, out)
