@@ -182,10 +182,8 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 		"2 rows can never be claimed")
 	name := "claim:" + b.name + ".mails:queue:0"
 	b.held(name, 7)
-	if _, err := b.db.Collection(catalog.LocksCollection).UpdateByID(t.Context(), name, bsontest.D(
-		"$set", bsontest.D("why", `claims rows, due by "at", in chains by "to"`))); err != nil {
-		t.Fatal(err)
-	}
+	b.update(catalog.LocksCollection, name, "$set",
+		bsontest.D("why", `claims rows, due by "at", in chains by "to"`))
 	b.cli("claims", "mails").want(t, 0, `odd row 0: field "to" is a list`)
 	b.cli("claims", "mails", "--json").want(t, 0, `"oddRows": 6`, `"due": "at"`, `"odd": [`)
 	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")

@@ -14,9 +14,10 @@ import (
 	"mongodlm/internal/test/mongodtest"
 )
 
-// guarded starts a replica set that requires passwords, with a user named root. It skips the test
-// if MongoDB is not installed.
-func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
+// guarded starts a server that requires passwords, with a user named root. It skips the test if
+// MongoDB is not installed. The function as returns the connection string of a user.
+func guarded(t *testing.T, opts mongodtest.Options) (d *mongodtest.Deployment, root *mongo.Client,
+	as func(user string) string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short leaves out what starts a mongod")
@@ -25,18 +26,19 @@ func guarded(t *testing.T) (root *mongo.Client, as func(user string) string) {
 	if err != nil {
 		t.Skip(err)
 	}
-	d, err := mongodtest.Start(t.Context(), p, mongodtest.Options{Auth: true, ReplicaSet: 1})
-	assert.Must(t, err)
-	t.Cleanup(func() {
-		assert.NoErr(t, d.Close())
-	})
+	if opts.TLS != nil && !p.TLS {
+		t.Skipf("mongod %s was built without TLS", p.Version)
+	}
+	opts.Auth = true
+	d = assert.Value(mongodtest.Start(t.Context(), p, opts))(t)
+	t.Cleanup(func() { assert.NoErr(t, d.Close()) })
 	as = func(user string) string {
 		return strings.Replace(d.URI(), "mongodb://", "mongodb://"+user+":"+secretEscaped+"@", 1)
 	}
 	create := bsontest.D("createUser", "root", "pwd", secret,
 		"roles", bson.A{bsontest.D("role", "root", "db", "admin")})
 	asAdmin(t, connected(t, d.URI()), create) // the first user needs no password
-	return connected(t, as("root")), as
+	return d, connected(t, as("root")), as
 }
 
 // A password with characters that a connection string must escape.
@@ -56,7 +58,7 @@ func asAdmin(t *testing.T, client *mongo.Client, command any) {
 // doctor" finds no missing privilege and changes no data. If one action is removed from the role,
 // the command names that action.
 func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
-	root, as := guarded(t)
+	_, root, as := guarded(t, mongodtest.Options{ReplicaSet: 1})
 	out := cli(t, "doctor", "--role", "--json", "--features",
 		"locks,lines,history,listings,loops").want(t, 0).out
 	var command bson.D

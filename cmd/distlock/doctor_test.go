@@ -54,11 +54,9 @@ func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 				strings.Contains(r.Warnings[0], "declared dead") != (name != "silent") {
 				t.Errorf("warnings %q", r.Warnings)
 			}
-			if _, err := b.db.Collection(catalog.PingsCollection).UpdateByID(t.Context(), otherProcess,
-				bsontest.D("$set", bsontest.D("ping", bson.NewDateTimeFromTime(clock.System().Now().Wall)),
-					"$unset", bsontest.D("condemned", 1))); err != nil {
-				t.Fatal(err)
-			}
+			now := bson.NewDateTimeFromTime(clock.System().Now().Wall)
+			b.update(catalog.PingsCollection, otherProcess, "$set", bsontest.D("ping", now),
+				"$unset", bsontest.D("condemned", 1))
 			cli(t, args...).want(t, 0, "verdict: fit")
 		})
 	}

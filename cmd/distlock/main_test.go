@@ -209,11 +209,15 @@ func (b *base) insert(collection string, doc any) {
 	assert.Value(b.db.Collection(collection).InsertOne(b.t.Context(), doc))(b.t)
 }
 
+func (b *base) update(collection, id string, change ...any) {
+	b.t.Helper()
+	assert.Value(b.db.Collection(collection).UpdateByID(b.t.Context(), id, bsontest.D(change...)))(b.t)
+}
+
 func (b *base) lock(name string) catalog.Lock {
 	b.t.Helper()
-	raw, err := b.db.Collection(catalog.LocksCollection).
-		FindOne(b.t.Context(), bsontest.D("_id", name)).Raw()
-	assert.Must(b.t, err)
+	raw := assert.Value(b.db.Collection(catalog.LocksCollection).
+		FindOne(b.t.Context(), bsontest.D("_id", name)).Raw())(b.t)
 	l, bad := catalog.ParseLock(raw)
 	if bad != nil {
 		b.t.Fatal(bad)

@@ -89,8 +89,7 @@ func actionsOf(name string, command bson.Raw) []string {
 func (b *base) recorded() (*mongo.Client, *actionLog) {
 	b.t.Helper()
 	p := &actionLog{used: map[string]bool{}}
-	client, err := mongo.Connect(options.Client().ApplyURI(b.uri).SetMonitor(p.monitor()))
-	assert.Must(b.t, err)
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI(b.uri).SetMonitor(p.monitor())))(b.t)
 	b.t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	return client, p
 }
@@ -149,10 +148,8 @@ func allowing(features ...role.Feature) map[string]bool {
 
 func managerOn(t *testing.T, b *base, client *mongo.Client) *distlock.Manager {
 	t.Helper()
-	m, err := distlock.New(t.Context(),
-		distlock.Config{Client: client, PingClient: client, Database: b.name})
-	assert.Must(t, err)
-	return m
+	return assert.Value(distlock.New(t.Context(),
+		distlock.Config{Client: client, PingClient: client, Database: b.name}))(t)
 }
 
 func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
@@ -177,9 +174,7 @@ func useLocks(t *testing.T, b *base, client *mongo.Client) {
 	}
 	assert.NoErr(t, m.Close(t.Context()))
 	store := assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: b.name}))(t)
-	if _, err := store.Prepare(t.Context()); err != nil { // the Manager does this in the background
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(store.Prepare(t.Context()))) // the Manager does this in the background
 	b.ping(otherProcess, 100*time.Hour, bson.E{Key: "seq", Value: int64(1)})
 	old := assert.Value(store.OldPings(t.Context(), time.Now().Add(-time.Hour)))(t)
 	if n, err := store.Prune(t.Context(), old); err != nil || n != 1 {
@@ -224,9 +219,7 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, assert.Err(new(loops).collect(ctx, st)))
 	assert.NoErr(t, assert.Err((&locks{name: "condemned"}).collect(ctx, st)))
 	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
-	if _, err := records.Settings(t.Context(), "x"); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(records.Settings(t.Context(), "x")))
 	assert.NoErr(t, assert.Err(new(events).collect(ctx, st)))
 }
 
@@ -237,9 +230,7 @@ func useBreaking(t *testing.T, b *base, client *mongo.Client) {
 	if err != nil || len(holders) != 1 {
 		t.Fatal(holders, err)
 	}
-	if _, err := st.Break(t.Context(), "job", 7, "x", holders[0].Session); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(st.Break(t.Context(), "job", 7, "x", holders[0].Session)))
 	assert.NoErr(t, st.history.Close(t.Context()))
 }
 
@@ -257,15 +248,9 @@ func usePruning(t *testing.T, b *base, client *mongo.Client) {
 func useLoops(t *testing.T, b *base, client *mongo.Client) {
 	useLocks(t, b, client)
 	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
-	if _, err := records.Settings(t.Context(), "x"); err != nil {
-		t.Error(err)
-	}
-	if _, err := records.Change(t.Context(), singleton.Change{Name: "x", Fence: 1}); err != nil {
-		t.Error(err)
-	}
-	if _, err := records.Records(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.NoErr(t, assert.Err(records.Settings(t.Context(), "x")))
+	assert.NoErr(t, assert.Err(records.Change(t.Context(), singleton.Change{Name: "x", Fence: 1})))
+	assert.NoErr(t, assert.Err(records.Records(t.Context())))
 }
 
 func useClaims(t *testing.T, b *base, client *mongo.Client) {

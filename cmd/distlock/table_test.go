@@ -144,13 +144,8 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 	b := newBase(t)
 	long := strings.Repeat("nightly-report-of-", 56) + "mail" // 1,012 bytes
 	b.hold(long, 7)
-	line := bsontest.D("$set", bsontest.D(
-		"waiters", bson.A{bsontest.D("ts", bson.NewObjectID(), "process", otherProcess, "who", otherProcess+
-			":go:1", "why", long, "since", bson.NewDateTimeFromTime(clock.System().Now().Wall))}))
-	if _, err := b.db.Collection(catalog.LocksCollection).UpdateOne(t.Context(),
-		bsontest.D("_id", long), line); err != nil {
-		t.Fatal(err)
-	}
+	b.update(catalog.LocksCollection, long, "$set", bsontest.D("waiters",
+		bson.A{entryDoc(otherProcess, long, catalog.Exclusive, 0, 0)}))
 	b.insert(history.Collection, history.Entry{ID: bson.NewObjectID(), Name: long, Kind: "lost",
 		At: clock.System().Now().Wall, Session: bson.NewObjectID(), Process: otherProcess, Cause: long})
 	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"},

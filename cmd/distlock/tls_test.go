@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -92,28 +91,10 @@ func keyFile(path string) string { return "tlsCertificateKeyFile=" + url.QueryEs
 // reach a server that requires a certificate. The user is the subject of the certificate and has no
 // password.
 func TestX509_RealServer_UserIsTheSubject(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short leaves out what starts a mongod")
-	}
-	p, err := mongodtest.Find(t.Context())
-	if err != nil {
-		t.Skip(err)
-	}
-	if !p.TLS {
-		t.Skipf("mongod %s was built without TLS", p.Version)
-	}
 	a := newAuthority(t)
 	ca := filepath.Join(a.dir, "ca.pem")
-	d, err := mongodtest.Start(t.Context(), p, mongodtest.Options{Auth: true,
-		TLS: &mongodtest.TLS{Authority: ca, Server: a.pair("server")}})
-	assert.Must(t, err)
-	t.Cleanup(func() {
-		assert.NoErr(t, d.Close())
-	})
-	client := connected(t, d.URI())
-	asAdmin(t, client, bsontest.D("createUser", "root", "pwd", secret,
-		"roles", bson.A{bsontest.D("role", "root", "db", "admin")}))
-	root := connected(t, strings.Replace(d.URI(), "//", "//root:"+secretEscaped+"@", 1))
+	d, root, _ := guarded(t,
+		mongodtest.Options{TLS: &mongodtest.TLS{Authority: ca, Server: a.pair("server")}})
 	asAdmin(t, root, role.Command(roleName, defaultDatabase,
 		role.Of("", role.Locks, role.History, role.Listings)))
 	least := bsontest.D("createUser", "CN=operator,O=house of operator",
