@@ -31,8 +31,11 @@ type events struct {
 
 func (v *events) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
-	f.Var((*days)(&v.since), "since",
-		"only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock")
+	f.Func("since", "only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock",
+		func(value string) (err error) {
+			v.since, err = parseDays(value)
+			return err
+		})
 	f.IntVar(&v.limit, "limit", defaultHistory,
 		"the `number` of newest entries to list; 0 for all")
 }

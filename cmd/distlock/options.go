@@ -164,10 +164,16 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	var name *pflag.NotExistError
 	switch {
 	case errors.As(err, &value):
+		flag := value.GetFlag()
 		must := map[string]string{"bool": "true or false",
-			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m", "days": "a time with its unit (s, m, h, d), such as 30s or 7d", "wait time": "a time such as 30s, or " +
-				forever}[value.GetFlag().Value.Type()]
-		return fmt.Errorf("--%s must be %s", value.GetFlag().Name, cmp.Or(must, "a whole number"))
+			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m"}[flag.Value.Type()]
+		switch flag.Name {
+		case "since":
+			must = "a time with its unit (s, m, h, d), such as 30s or 7d"
+		case "wait":
+			must = "a time such as 30s, or " + forever
+		}
+		return fmt.Errorf("--%s must be %s", flag.Name, cmp.Or(must, "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
 		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
 	case errors.As(err, &name):
@@ -197,7 +203,7 @@ func joinWait(args []string) []string {
 	all := []string{}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		all = append(all, args[i])
-		if args[i] == "--wait" && i+1 < len(args) && (new(waitLimit).Set(args[i+1]) == nil ||
+		if args[i] == "--wait" && i+1 < len(args) && (new(waitLimit).set(args[i+1]) == nil ||
 			likeTime.MatchString(args[i+1])) {
 			i++
 			all[len(all)-1] += "=" + args[i]
@@ -249,19 +255,8 @@ type waitLimit struct {
 	forever bool
 }
 
-// String returns the value in the syntax of the flag. It is empty if the limit is 0.
-func (p *waitLimit) String() string {
-	switch {
-	case p.forever:
-		return forever
-	case p.limit == 0:
-		return ""
-	}
-	return p.limit.String()
-}
-
-// Set parses a value of the flag.
-func (p *waitLimit) Set(value string) (err error) {
+// set parses a value of the flag.
+func (p *waitLimit) set(value string) (err error) {
 	p.forever, p.limit = value == forever, 0
 	if !p.forever {
 		p.limit, err = time.ParseDuration(value)
@@ -269,34 +264,14 @@ func (p *waitLimit) Set(value string) (err error) {
 	return err
 }
 
-// days is the value of a flag for a duration. The duration may begin with days, such as 7d or
-// 1d12h.
-type days time.Duration
-
-// String returns the value in the syntax of the flag. It is empty for 0.
-func (d *days) String() string {
-	if *d == 0 {
-		return ""
-	}
-	return time.Duration(*d).String()
-}
-
-// Set parses a value of the flag.
-func (d *days) Set(value string) error {
+// parseDays parses a duration that may begin with days, such as 7d or 1d12h.
+func parseDays(value string) (time.Duration, error) {
 	if whole, rest, found := strings.Cut(value, "d"); found {
 		n, err := strconv.ParseInt(whole, 10, 32)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		value = fmt.Sprintf("%dh%s", 24*n, rest)
 	}
-	parsed, err := time.ParseDuration(value)
-	*d = days(parsed)
-	return err
+	return time.ParseDuration(value)
 }
-
-// Type returns the name of the type for [wrongFlag].
-func (d *days) Type() string { return "days" }
-
-// Type returns the name of the type for [wrongFlag].
-func (p *waitLimit) Type() string { return "wait time" }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -175,25 +176,21 @@ func TestServe_UntilInterrupted_PrintsItsURI(t *testing.T) {
 
 func TestPatience_ValueMayBeLeftOut(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		args, want, name string
-	}{
-		{"job", "", "job"},
-		{"job --wait", forever, "job"},
-		{"--wait job", forever, "job"},
-		{"--wait=forever job", forever, "job"},
-		{"--wait forever job", forever, "job"},
-		{"job --wait 30s", "30s", "job"},
-		{"--wait=0 job", "", "job"},
-		{"--why --wait job", "", "job"},
+	for line, want := range map[string]waitLimit{
+		"job":                {},
+		"job --wait":         {forever: true},
+		"--wait job":         {forever: true},
+		"--wait=forever job": {forever: true},
+		"--wait forever job": {forever: true},
+		"job --wait 30s":     {limit: 30 * time.Second},
+		"--wait=0 job":       {},
+		"--why --wait job":   {},
 	} {
-		t.Run(c.args, func(t *testing.T) {
-			var r runner
-			args := parsed(t, &r, c.args).Args()
-			if got := r.wait.String(); got != c.want || len(args) != 1 || args[0] != c.name {
-				t.Errorf("want %q for %q, got %q for %q", c.want, c.name, got, args)
-			}
-		})
+		var r runner
+		args := parsed(t, &r, line).Args()
+		if r.wait != want || !slices.Equal(args, []string{"job"}) {
+			t.Errorf("%s: want %+v, got %+v and %q", line, want, r.wait, args)
+		}
 	}
 }
 

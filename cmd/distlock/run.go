@@ -52,8 +52,8 @@ func (r *runner) flags(f *pflag.FlagSet) {
 	r.logging.flags(f)
 	r.metrics.flags(f)
 	f.StringVar(&r.why, "why", "", "the reason, for others to read; default: the command's name")
-	f.Var(&r.wait, "wait", "wait in the queue for this `time`, or without a limit: --wait, "+
-		"--wait=forever;\ndefault: try once")
+	f.Func("wait", "wait in the queue for this `time`, or without a limit: --wait, "+
+		"--wait=forever;\ndefault: try once", r.wait.set)
 	f.Lookup("wait").NoOptDefVal = forever
 	f.BoolVarP(&r.verbose, "verbose", "v", false,
 		"print the reason for a wait, even without a terminal")
