@@ -214,7 +214,11 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 		say("caller", "%s", shown(words.Caller(i), longText))
 		say("mode", "%s", modeOf(i.Mode, i.Limit))
 	}
-	describeWhy(w, how, i)
+	why := "why"
+	if _, elected := election.CandidateOf(i); elected { // the reason is the metadata of the candidate
+		why = "metadata"
+	}
+	wrap(w, how, fmt.Sprintf("  %-10s%s", why, shown(i.Why, longText)), "            ")
 	if waits {
 		say("waited", "%s", age(i.Age))
 	} else {
@@ -233,16 +237,6 @@ func describeOne(w io.Writer, how layout, i distlock.LockInfo) {
 	for _, mark := range marks(i) {
 		say("mark", "%s", mark)
 	}
-}
-
-// describeWhy prints the reason of a holder or waiter. The reason of a leader or candidate is its
-// metadata.
-func describeWhy(w io.Writer, how layout, i distlock.LockInfo) {
-	what := "why     "
-	if _, elected := election.CandidateOf(i); elected {
-		what = "metadata"
-	}
-	wrap(w, how, "  "+what+"  "+shown(i.Why, longText), "            ")
 }
 
 // noticeText describes the delay until a live holder notices a break.
