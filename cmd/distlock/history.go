@@ -31,8 +31,8 @@ type events struct {
 
 func (v *events) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
-	f.Func("since", "only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock",
-		func(value string) (err error) {
+	f.Func("since",
+		"only events of the last `duration`, such as 90m, 48h or 7d, by the server's clock", func(value string) (err error) {
 			v.since, err = parseDays(value)
 			return err
 		})

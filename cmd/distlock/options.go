@@ -217,7 +217,8 @@ func joinWait(args []string) []string {
 
 func (c call) noArguments() error {
 	if c.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; flags begin with --", shown(catalog.RedactUserInfo(c.Arg(0)), 60))
+		return fmt.Errorf("unexpected argument %q; flags begin with --",
+			shown(catalog.RedactUserInfo(c.Arg(0)), 60))
 	}
 	return nil
 }

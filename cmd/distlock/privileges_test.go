@@ -89,7 +89,8 @@ func actionsOf(name string, command bson.Raw) []string {
 func (b *base) recorded() (*mongo.Client, *actionLog) {
 	b.t.Helper()
 	p := &actionLog{used: map[string]bool{}}
-	client := assert.Value(mongo.Connect(options.Client().ApplyURI(b.uri).SetMonitor(p.monitor())))(b.t)
+	opts := options.Client().ApplyURI(b.uri).SetMonitor(p.monitor())
+	client := assert.Value(mongo.Connect(opts))(b.t)
 	b.t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	return client, p
 }

@@ -105,8 +105,8 @@ func (p processRow) trouble() int {
 	return min(1, len(p.Waits))
 }
 
-// addProcess adds a holder or a waiter to the row of its process. It skips the last holder of a free
-// lock.
+// addProcess adds a holder or a waiter to the row of its process. It skips the last holder of a
+// free lock.
 func addProcess(all map[string]*processRow, one distlock.LockInfo) {
 	if one.Process == "" || !one.Held && one.Place == 0 {
 		return

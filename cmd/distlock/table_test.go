@@ -170,9 +170,10 @@ func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 		Process: otherProcess, Cause: why}
 	d := LockDetails{History: eventList{Events: []eventRow{eventRowOf(e)}}}
 	d.holders = append(d.holders,
-		distlock.LockInfo{Name: "reports", Held: true, Mode: "exclusive", Process: otherProcess, Why: why})
-	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: "exclusive", Process: otherProcess,
-		Why: why}}}
+		distlock.LockInfo{Name: "reports", Held: true, Mode: "exclusive", Process: otherProcess,
+			Why: why})
+	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: "exclusive",
+		Process: otherProcess, Why: why}}}
 	var out strings.Builder
 	d.print(&out, layout{width: 80}, line)
 	checkWidth(t, out.String(), 80)

@@ -143,7 +143,8 @@ func (l *problemList) add(bad *distlock.MalformedError) {
 	if bad == nil {
 		return
 	}
-	if p := (problem{bad.Collection, bad.ID, bad.Field, bad.Problem, remedy(bad)}); !slices.Contains(*l, p) {
+	p := problem{bad.Collection, bad.ID, bad.Field, bad.Problem, remedy(bad)}
+	if !slices.Contains(*l, p) {
 		*l = append(*l, p)
 	}
 }
