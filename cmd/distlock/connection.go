@@ -53,6 +53,11 @@ func (c *connection) flags(f *pflag.FlagSet) {
 		"locks and lockpings;\ndefault: "+envDatabase+", else "+defaultDatabase)
 }
 
+// withoutPassword removes the password of the connection string from a text.
+func (c *connection) withoutPassword(text string) string {
+	return mongocatalog.WithoutSecrets(text, c.uri)
+}
+
 // accept validates the flags. If --uri is not set, accept reads the connection string from the file
 // --uri-file or from the environment.
 func (c *connection) accept(given call) error {
@@ -72,8 +77,7 @@ func (c *connection) accept(given call) error {
 	c.chooseDatabase()
 	if !strings.HasPrefix(c.uri, "mongodb+srv://") { // mongodb+srv needs DNS for a check
 		if err := options.Client().ApplyURI(c.uri).Validate(); err != nil {
-			return errors.New("invalid connection string (--uri): " +
-				mongocatalog.WithoutSecrets(err.Error(), c.uri))
+			return fmt.Errorf("invalid connection string (--uri): %w", err)
 		}
 	}
 	return problems(distlock.Config{URI: c.uri, Database: c.database}.Validate())

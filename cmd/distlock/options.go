@@ -136,6 +136,10 @@ func (t topic) of(s stdio) *cobra.Command {
 	coded := func(code int, err error) error {
 		e := exit{code, err}
 		errors.As(err, &e)
+		c, connects := t.command.(interface{ withoutPassword(string) string })
+		if connects && e.err != nil {
+			e.err = errors.New(c.withoutPassword(e.err.Error()))
+		}
 		return e
 	}
 	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,

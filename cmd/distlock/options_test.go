@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -160,6 +161,20 @@ func TestEveryCommand_Password_IsNowhere(t *testing.T) {
 	}
 	if logged := assert.Value(os.ReadFile(log))(t); strings.Contains(string(logged), "n0b0dy") {
 		t.Errorf("logged:\n%s", logged)
+	}
+}
+
+// A failing is a command whose error contains the password of its connection string.
+type failing struct{ connection }
+
+func (f *failing) run(context.Context, stdio) error { return errors.New("refused " + secret) }
+
+func TestCommand_PasswordInAnError_IsRemoved(t *testing.T) {
+	c := topic{"fails", "", "fails", &failing{}}.of(stdio{})
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.SetArgs([]string{"--uri", "mongodb://operator:" + secretEscaped + "@h"})
+	if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "refused xxx") {
+		t.Errorf("the error is %v", err)
 	}
 }
 
