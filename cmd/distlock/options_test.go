@@ -170,7 +170,7 @@ type failing struct{ connection }
 func (f *failing) run(context.Context, stdio) error { return errors.New("refused " + secret) }
 
 func TestCommand_PasswordInAnError_IsRemoved(t *testing.T) {
-	c := topic{"fails", "", "fails", &failing{}}.of(stdio{})
+	c := topic{"locks", "", "", &failing{}}.of(stdio{})
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.SetArgs([]string{"--uri", "mongodb://operator:" + secretEscaped + "@h"})
 	if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "refused xxx") {
