@@ -45,6 +45,29 @@ func TestRunSlots_ServersClockWasAhead_WarnsAndCanBeRepaired(t *testing.T) {
 	})
 }
 
+// If ForgetFuture repairs the record while a slot runs that began too early, this slot runs once
+// more at its time, and not immediately after its end.
+func TestForgetFuture_DuringTheEarlySlot_RunsItAtItsTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		step := w.steps()
+		var j journal
+		w.start(0).slots(slotting(time.Hour, func(ctx context.Context, s singleton.Slot) error {
+			time.Sleep(10 * time.Minute)
+			return j.nothing(ctx, s)
+		}))
+		time.Sleep(90 * time.Minute)
+		step.Store(int64(35 * time.Minute)) // the slot of 02:00 begins
+		time.Sleep(2 * time.Minute)
+		step.Store(0)
+		assert.Equal(t, assert.Value(singleton.ForgetFuture(t.Context(), w.store, "a"))(t), true,
+			"ForgetFuture returned %v, want %v")
+		time.Sleep(20 * time.Minute)
+		j.want(t, "01:00 02:00")
+		time.Sleep(80 * time.Minute)
+		j.want(t, "01:00 02:00 02:00 03:00")
+	})
+}
+
 // If the process of a slot dies, the slot is recorded as Interrupted. With Rerun the slot begins
 // again instead, with a larger fence, until an attempt returns or MaxAttempts attempts have begun.
 // The schedule then continues.
