@@ -29,13 +29,14 @@ type life struct {
 func TestQueue_AnyLife(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := &life{doc: document(t, "|"), now: noon, fences: map[int64]bool{}}
-		start := rapid.SampledFrom([]int64{0, 3, transition.Seeded - 1, transition.Seeded, planted})
+		m := &life{now: noon, fences: map[int64]bool{}}
+		start := rapid.SampledFrom([]int64{0, 3, transition.Seeded - 1, transition.Seeded, 1 << 40})
 		m.highest = start.Draw(t, "fence")
-		m.doc = put(m.doc, "fence", m.highest)
+		m.doc = bson.D{{Key: "_id", Value: "balancer"}, {Key: "state", Value: int32(0)},
+			{Key: "fence", Value: m.highest}}
 		for range 99 * (rapid.IntRange(0, 15).Draw(t, "long queue") / 15) {
 			m.sessions++
-			g := entrant(t, fmt.Sprint("x", m.sessions))
+			g := request(m.sessions, catalog.Exclusive, 0)
 			g.Process = process(rapid.IntRange(-2, 0).Draw(t, "of"))
 			m.enters(t, g, catalog.Queue)
 		}
@@ -53,7 +54,7 @@ func TestQueue_AnyLife(t *testing.T) {
 	})
 }
 
-func (m *life) lock(t failer) catalog.Lock { t.Helper(); return parse(t, m.doc) }
+func (m *life) lock(t *rapid.T) catalog.Lock { t.Helper(); return parse(t, m.doc) }
 
 // fits reports whether p may hold the lock together with the given holders.
 func fits(holders []catalog.Participant, p catalog.Participant) bool {
@@ -126,34 +127,49 @@ func (m *life) step(
 	if len(c.Grants) != len(granted) {
 		t.Fatalf("grants\nwant %v\ngot  %+v", names(granted), c.Grants)
 	}
+	want := before.Grants // a change without a grant keeps the grants and their evidence
+	if len(c.Grants) > 0 {
+		want = c.Grants
+	}
+	if !slices.Equal(l.Grants, want) {
+		t.Fatalf("recorded grants\nwant %+v\ngot  %+v", want, l.Grants)
+	}
 	for i, a := range c.Grants {
 		p, ok := l.HeldBy(granted[i].TS)
 		if a.TS != granted[i].TS || a.Process != granted[i].Process || a.Evidence != evidence || !ok ||
 			p.Fence != a.Fence || !p.Since.Equal(m.now) || p.Who != granted[i].Who {
 			t.Fatalf("grant %+v for %+v, holder %+v", a, granted[i], p)
 		}
-		if m.fences[a.Fence] || a.Fence <= m.highest || a.Fence < transition.Seeded {
-			t.Fatalf("fence %d after %d", a.Fence, m.highest)
+		fence := m.highest + 1
+		if m.highest < transition.Seeded {
+			fence = max(fence, m.now.UnixMilli())
+		}
+		if a.Fence != fence || m.fences[a.Fence] {
+			t.Fatalf("fence %d after %d, want %d", a.Fence, m.highest, fence)
 		}
 		m.fences[a.Fence], m.highest = true, a.Fence
 	}
-	for _, p := range before.Holders() { // a remaining holder keeps its fence
-		if now, ok := l.HeldBy(p.TS); ok && now.Fence != p.Fence {
-			t.Fatalf("fence of %d was %d and is %d", number(p.TS), p.Fence, now.Fence)
+	for _, p := range before.Holders() { // a remaining holder stays as it is
+		if now, ok := l.HeldBy(p.TS); ok && now != p {
+			t.Fatalf("holder %+v has become %+v", p, now)
 		}
+	}
+	ofQueue := func(e bson.E) bool { return e.Key == "waiters" || e.Key == "limit" }
+	if slices.Equal(names(before.Holders()), names(l.Holders())) &&
+		len(slices.DeleteFunc(slices.Clone(c.Set), ofQueue)) > 0 {
+		t.Fatalf("the holders stay, but the change is %v", c.Set)
 	}
 	m.movedUp = true
 }
 
 func (m *life) newGrant(t *rapid.T) catalog.Request {
 	m.sessions++
-	kinds := []string{"x", "x", "s", "s", "p2", "p2", "p3"}
-	kind := rapid.SampledFrom(kinds).Draw(t, "kind")
-	text := fmt.Sprint(kind, m.sessions)
-	if kind[0] == 'p' {
-		text = fmt.Sprintf("p%d/%s", m.sessions, kind[1:])
+	modes := []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Permit}
+	mode, limit := rapid.SampledFrom(modes).Draw(t, "mode"), int32(0)
+	if mode == catalog.Permit {
+		limit = rapid.Int32Range(1, 3).Draw(t, "limit")
 	}
-	g := entrant(t, text)
+	g := request(m.sessions, mode, limit)
 	if n := rapid.IntRange(-2, 2).Draw(t, "process"); n <= 0 {
 		g.Process = process(n)
 	}
@@ -168,7 +184,7 @@ func (m *life) enter(t *rapid.T) {
 
 func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	l := m.lock(t)
-	c, changed, err := entering(l, r, how, m.now)
+	c, err := transition.Enter{Request: r, How: how}.Next(l, m.now)
 	entry := catalog.Participant{
 		TS: r.TS, Process: r.Process, Who: r.Who, Mode: r.Mode, Limit: r.Limit,
 	}
@@ -184,9 +200,13 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	case !in && len(rest) > catalog.MaxWaiters:
 		want = catalog.ErrQueueFull
 	}
-	if !errors.Is(err, want) || changed != (err == nil) {
+	if !errors.Is(err, want) || c.Nothing() != (err != nil) {
 		t.Fatalf("enter of %s %d (%d) into %s: want %v, got %v", r.Mode, m.sessions, how, short(l),
 			want, err)
+	}
+	var mismatch *catalog.PermitMismatchError
+	if errors.As(err, &mismatch) && (mismatch.Recorded != l.Limit || mismatch.Asked != r.Limit) {
+		t.Fatalf("enter of limit %d into %s: %v", r.Limit, short(l), err)
 	}
 	if err == nil {
 		m.step(t, c, l.Holders(), waiters, "")
@@ -206,9 +226,9 @@ func (m *life) enterAgain(t *rapid.T) {
 	g := m.newGrant(t)
 	g.TS = m.participant(t).TS
 	how := catalog.EnterMode(rapid.IntRange(0, 2).Draw(t, "how"))
-	c, changed, err := entering(m.lock(t), g, how, m.now)
-	if err != nil || changed || len(c.Set)+len(c.Unset)+len(c.Grants) > 0 {
-		t.Fatalf("entered twice: %+v, %v, %v", c, changed, err)
+	c, err := transition.Enter{Request: g, How: how}.Next(m.lock(t), m.now)
+	if err != nil || !c.Nothing() || len(c.Grants) > 0 {
+		t.Fatalf("entered twice: %+v, %v", c, err)
 	}
 }
 
@@ -232,7 +252,7 @@ func (m *life) leave(t *rapid.T) {
 
 func (m *life) grantNext(t *rapid.T) {
 	l := m.lock(t)
-	c, err := granting(l, m.now)
+	c, err := transition.GrantNext{Name: l.Name}.Next(l, m.now)
 	if granted, _ := moveUp(l.Holders(), l.Waiters); len(granted) == 0 {
 		if !errors.Is(err, catalog.ErrNoMatch) {
 			t.Fatalf("grant next of %s: %v", short(l), err)

@@ -115,10 +115,10 @@ var all = []Mistake{
 		New: `!l.OldSharers {
 		forget := []string{"waiters"}
 		return catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: forget}, nil`,
-		Package: "catalog/transition", Test: "TestTransitions", Rule: "queue_test.go"},
+		Package: "catalog/transition", Test: "TestQueue_AnyLife", Rule: "property_test.go"},
 	{Name: "a newcomer enters at the front of the queue", File: "catalog/transition/enter_leave.go",
 		Old: "	place := len(s.waiters)\n", New: "	place := 0\n",
-		Package: "catalog/transition", Test: "TestTransitions", Rule: "queue_test.go"},
+		Package: "catalog/transition", Test: "TestQueue_AnyLife", Rule: "property_test.go"},
 	{Name: "an eviction matches any session of the process", File: "catalog/transition/enter_leave.go",
 		Old: "	p, waits := l.WaitedBy(t.TS)\n	if t.Waits ",
 		New: `	for _, p := range append(l.Holders(), l.Waiters...) {
@@ -132,7 +132,7 @@ var all = []Mistake{
 		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "life.go"},
 	{Name: "a waiter that gave up stays in the queue", File: "catalog/transition/enter_leave.go",
 		Old: "others(s.holders, ts), others(s.waiters, ts)", New: "others(s.holders, ts), s.waiters",
-		Package: "catalog/transition", Test: "TestTransitions", Rule: "queue_test.go"},
+		Package: "catalog/transition", Test: "TestQueue_AnyLife", Rule: "property_test.go"},
 	{Name: "a grant is used after the end of the term", File: "distlock/acquire.go",
 		Old: "h.lapsed(); err != nil {", New: "h.lapsed(); false {",
 		Package: "distlock", Test: "TestTryLock_ReplyAfterDeadline_GivesBack",
@@ -303,8 +303,7 @@ var all = []Mistake{
 		Rule: "not taken over"},
 	{Name: "a full queue accepts one more waiter", File: "catalog/queues.go",
 		Old: "	return len(l.Waiters) < MaxWaiters\n", New: "	return len(l.Waiters) <= MaxWaiters\n",
-		Package: "catalog/transition", Test: "TestEnter_FullQueue_RefusesWhoWouldWait",
-		Rule: "want the queue is full"},
+		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "queue.go"},
 	{Name: "a renewal in a transaction counts before the commit", File: "distlock/lease.go",
 		Old: `	case err == nil && inside != nil:
 `, New: `	case err == nil && inside != nil && inside == nil:
