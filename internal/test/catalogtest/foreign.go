@@ -173,6 +173,19 @@ var damagedCases = []testCase{
 			b.acquire(request(name, alice))
 		}
 	}},
+	{"WithUnknownHolders_IsNotFreed", func(b *bench) {
+		for i, damage := range [][]bson.E{
+			{field("mode", "shared")}, {field("mode", "permit"), field("sharers", bson.A{})},
+			{field("mode", "intent"), field("sharers", int32(5))},
+		} {
+			g := request(label(i), alice)
+			b.acquire(g)
+			b.rewrite(g.Name, damage...)
+			b.wantUntouched("locks", g.Name, func() {
+				b.wantErr(b.release(g.Session), catalog.ErrMalformed)
+			})
+		}
+	}},
 	{"SessionNotInTheDocument_IsNoMatch", func(b *bench) {
 		g := request("a", alice)
 		b.acquire(g)

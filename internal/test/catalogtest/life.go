@@ -121,7 +121,7 @@ func (b *bench) live(name string, l life) {
 		}
 	}()
 	for i, text := range steps {
-		b.step(name, text)
+		b.step(name, text, true)
 		b.alike(name)
 		if b.Failed() {
 			steps = steps[:i+1]
@@ -149,7 +149,10 @@ func (b *bench) locked(name string) catalog.Lock {
 	return l
 }
 
-func (b *bench) step(name, text string) {
+// step applies a step to a document. If exact is false, the document may have unusual fields, which
+// package transition restores and the single commands of a store keep. Then only the holders, the
+// waiters and the malformed field must be those of the computed document.
+func (b *bench) step(name, text string, exact bool) {
 	b.Helper()
 	text, failure, _ := strings.Cut(text, ":")
 	switch text[0] {
@@ -174,7 +177,7 @@ func (b *bench) step(name, text string) {
 		b.Fatalf("package transition returns %v, want %q", want, failure)
 	}
 	if verdict(err) != verdict(want) {
-		b.Fatalf("error\nwant %v\ngot  %v", want, err)
+		b.Fatalf("error of %s\nwant %v\ngot  %v", text, want, err)
 	}
 	after := b.document("locks", name)
 	if change.Nothing() {
@@ -183,7 +186,16 @@ func (b *bench) step(name, text string) {
 		}
 		return
 	}
-	b.wantDocument(after, changed(b.T, before, change))
+	computed := changed(b.T, before, change)
+	if !exact {
+		l, bad := catalog.ParseLock(after)
+		want, ended := catalog.ParseLock(assert.Value(bson.Marshal(computed))(b))
+		if short(l) != short(want) || !reflect.DeepEqual(bad, ended) {
+			b.Errorf("document after %s\nwant %v\ngot  %v", text, computed, after)
+		}
+		return
+	}
+	b.wantDocument(after, computed)
 	switch t.(type) {
 	case transition.Leave, transition.Evict, transition.GrantNext:
 		b.wantGrants(grants, err, change.Grants...)

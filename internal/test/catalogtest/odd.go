@@ -1,26 +1,20 @@
 package catalogtest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/assert"
 )
 
-// oddCases test lock documents with unusual fields. All operations must agree whether a document is
-// valid:
-//   - A malformed document is changed only by a release of its holder.
-//   - Most operations on a malformed document return an error that names the malformed
-//     field. Acquire and Leave return another error. Held and HeldOrFree leave the lock
-//     out.
-//   - In a valid document, every session that enters can also leave.
+// oddCases test lock documents with unusual fields. All reads agree whether such a document is
+// valid, and which field is malformed. Each transition has the result that package transition
+// computes. On a malformed document, every transition fails, except that its holder can leave.
 var oddCases = []testCase{
 	{"State", func(b *bench) { b.odd(oddStates()) }},
 	{"FenceAndRev", func(b *bench) { b.odd(oddCounters()) }},
@@ -33,16 +27,10 @@ var oddCases = []testCase{
 			g := request(label(i), alice)
 			b.acquire(g)
 			b.rewrite(g.Name, field("rev", rev))
-			if err := b.release(g.Session); err != nil {
-				b.Errorf("rev %v: release: %v", rev, err)
-			}
 			next := request(g.Name, bob)
-			if _, err := On(b.Catalog).Enter(b.ctx, next, catalog.Try); err != nil {
-				b.Errorf("rev %v, released: enter: %v", rev, err)
-			}
-			if err := b.release(next.Session); err != nil {
-				b.Errorf("rev %v, released: release: %v", rev, err)
-			}
+			assert.Must(b, b.release(g.Session), fmt.Sprint("release with rev ", rev))
+			assert.Must(b, assert.Err(On(b.Catalog).Enter(b.ctx, next, catalog.Try)), "enter")
+			assert.Must(b, b.release(next.Session), "release")
 		}
 	}},
 }
@@ -53,7 +41,7 @@ type oddity struct {
 	// The field free names the malformed field if the lock is free. The field held names it if the
 	// lock is held. An empty name means that the document is valid.
 	free, held string
-	// sets is true if fields contains the state. In this case, held is ignored.
+	// sets is true if fields contains the state. Then free is also the field of a held lock.
 	sets bool
 }
 
@@ -174,13 +162,13 @@ func oddWaiters() []oddity {
 	return list
 }
 
-// oddHolderTS is the session of the holder in every odd document.
-var oddHolderTS = bson.ObjectID{0: 0x4e, 11: 0x01}
+// otherTS is a session that is not the holder's.
+var otherTS = bson.ObjectID{0: 0x4e, 11: 0x01}
 
 func oddSharers() []oddity {
-	r := catalog.Request{Session: catalog.Session{TS: oddHolderTS}, Process: alice}
+	r := catalog.Request{Session: catalog.Session{TS: historicalTS}, Process: alice}
 	first := with(sharing(r, 7), field("when", bson.DateTime(5)))
-	second := with(first, field("ts", historicalTS))
+	second := with(first, field("ts", otherTS))
 	both := func(mode any, more ...bson.E) []bson.E {
 		return append([]bson.E{field("sharers", bson.A{first, second}), field("mode", mode)}, more...)
 	}
@@ -207,7 +195,7 @@ func oddSharers() []oddity {
 		list = append(list, oddly("sharers", "sharers", field("sharers", v)))
 	}
 	for key, values := range map[string][]any{
-		"ts": {nil, bson.NilObjectID, bson.A{oddHolderTS}}, "process": {nil, "", int32(5)},
+		"ts": {nil, bson.NilObjectID, bson.A{historicalTS}}, "process": {nil, "", int32(5)},
 	} {
 		for _, v := range values {
 			at := "sharers.0." + key
@@ -216,63 +204,71 @@ func oddSharers() []oddity {
 		}
 	}
 	// In these documents, the session that holds the lock is also in the queue.
-	w := with(plantedWaiter(request("x", bob)), field("ts", oddHolderTS))
+	w := with(plantedWaiter(request("x", bob)), field("ts", historicalTS))
 	list = append(list, oddly("", "waiters.0.ts", field("waiters", bson.A{w})),
 		oddly("", "waiters.0.ts", both("shared",
-			field("waiters", bson.A{with(w, field("ts", historicalTS))}))...))
+			field("waiters", bson.A{with(w, field("ts", otherTS))}))...))
 	return list
+}
+
+// oddLives are sequences of steps of a life, see there. Session 99 is the holder. The first life
+// must not change a malformed document.
+var oddLives = []string{
+	"a1 x1? x1 p1/3 y g f99/1 n99/7 c99 r99/1 e99 b99/3 -9", "a1 -1", "x1? -1", "x1 -1", "p1/3 -1", "e99",
 }
 
 func (b *bench) odd(list []oddity) {
 	b.Helper()
 	for i, o := range list {
-		for _, state := range []int32{0, 1} {
-			bad := o.free
-			doc := bson.D{field("state", state), field("process", alice), field("ts", oddHolderTS),
-				field("fence", planted), field("rev", int64(3))}
-			if state == 1 {
-				bad = o.held
-			}
-			if o.sets {
-				if bad = o.free; state == 1 {
-					continue
-				}
-			}
-			b.oddDocument(fmt.Sprint(label(i), " ", state), with(doc, o.fields...), bad)
+		b.oddDocument(fmt.Sprint("$", label(i), " free"), with(odd(0), o.fields...), o.free)
+		if !o.sets {
+			b.oddDocument(fmt.Sprint("$", label(i), " held"), with(odd(1), o.fields...), o.held)
 		}
 	}
+}
+
+func odd(state int32) bson.D {
+	return bson.D{field("_id", ""), field("state", state), field("process", alice),
+		field("ts", historicalTS), field("fence", planted), field("rev", int64(3))}
 }
 
 // oddDocument tests one document. The argument bad is the name of the malformed field, or empty if
 // the document is valid.
 func (b *bench) oddDocument(name string, doc bson.D, bad string) {
 	b.Helper()
-	doc = append(bson.D{field("_id", name)}, doc...)
 	if b.storesNo(doc) {
 		return
 	}
-	b.insert("locks", doc)
-	raw := b.document("locks", name)
+	doc[0].Value = name
 	defer func() {
 		if b.Failed() {
-			b.Logf("%s is %v", name, raw)
+			b.Logf("the document was %v", doc)
 		}
 	}()
-	l, problem := catalog.ParseLock(raw)
-	if (problem == nil) != (bad == "") || problem != nil && problem.Field != bad {
-		b.Errorf("%s: read as %+v, want malformed %q", name, problem, bad)
-		return
+	for i, steps := range oddLives {
+		b.insert("locks", doc)
+		live := func() {
+			for _, step := range strings.Fields(steps) {
+				b.step(name, step+":any", false)
+			}
+		}
+		raw := b.document("locks", name)
+		_, problem := catalog.ParseLock(raw)
+		switch {
+		case (problem == nil) != (bad == "") || problem != nil && problem.Field != bad:
+			b.Fatalf("read as %+v, want malformed %q", problem, bad)
+		case bad == "":
+			live()
+		case i == 0:
+			b.wantUntouched("locks", name, live)
+			b.malformed(name, bad)
+			// A filter on ts also matches a list that contains the session, so a server then frees the lock.
+			if raw.Lookup("ts").Type != bson.TypeArray {
+				b.step(name, "-99:any", false)
+			}
+		}
+		assert.Must(b, b.Delete(b.ctx, "locks", name))
 	}
-	if problem != nil {
-		b.refusedByAll(name, bad)
-		b.freedByItsHolder(name, raw)
-		return
-	}
-	r := request(name+" valid", bob)
-	for _, way := range ways(l, r) {
-		b.oddLife(name, with(doc, field("_id", r.Name)), way, r)
-	}
-	assert.Must(b, b.Delete(b.ctx, "locks", name))
 }
 
 // storesNo reports whether the store rejects a document. FerretDB v1 closes the connection when it
@@ -297,181 +293,35 @@ func unusual(v any, inArray bool) bool {
 	return false
 }
 
-// refusedByAll checks that no operation changes a malformed document. Most operations must return
-// an error that names the malformed field. Acquire must return ErrNotFree. A release by a session
-// that is not in the document must return ErrNoMatch. Held and HeldOrFree must leave the lock out.
-func (b *bench) refusedByAll(name, bad string) {
+// malformed checks that all reads of a malformed document agree. The collection must contain no
+// other document.
+func (b *bench) malformed(name, bad string) {
 	b.Helper()
-	s := catalog.Session{Name: name, TS: oddHolderTS}
-	mine, other := request(name, alice), request(name, bob)
-	mine.TS = oddHolderTS
-	tries := map[string]func() error{
-		"Read":      func() error { return assert.Err(b.Catalog.Read(b.ctx, name)) },
-		"Snapshot":  func() error { return asError(b.snapshot(name).LockErr) },
-		"Snapshots": func() error { return asError(b.snapshots(name)[name].LockErr) },
-		"List":      func() error { return b.listed(name) },
-		"Transact": func() error {
-			return b.Catalog.Transact(b.ctx, s, func(context.Context) error { return nil })
-		},
+	want := func(err error) {
+		b.Helper()
+		b.wantMalformed(err, "locks", name, bad)
 	}
-	for _, t := range []catalog.Transition{
-		transition.Enter{Request: other, How: catalog.Queue},
-		transition.Enter{Request: other, How: catalog.Try}, transition.Confirm{Request: mine},
-		transition.SeedFence{Session: s, AtLeast: 1 << 41}, transition.Evict{Holder: dead(mine)},
-		transition.GrantNext{Name: name}, transition.Break{Session: s, Fence: planted},
-		transition.PutFirst{Session: s, To: other.TS}, transition.RequestYield{Name: name},
-	} {
-		tries[fmt.Sprintf("%T %+v", t, t)] = func() error {
-			_, _, err := b.Catalog.Apply(b.ctx, t)
-			return err
-		}
+	want(assert.Err(b.Catalog.Read(b.ctx, name)))
+	if snapshot := b.snapshot(name); snapshot.LockErr == nil {
+		b.Errorf("snapshot %+v", snapshot)
+	} else {
+		want(snapshot.LockErr)
 	}
-	b.wantUntouched("locks", name, func() {
-		for way, try := range tries {
-			err := try()
-			var found *catalog.MalformedError
-			switch {
-			case errors.Is(err, catalog.ErrNoTransactions):
-			case !errors.As(err, &found):
-				b.Errorf("%s: %s: %v, want a *MalformedError", name, way, err)
-			case found.Collection != "locks" || found.ID != name || found.Field != bad:
-				b.Errorf("%s: %s: %v, want field %q", name, way, err, bad)
-			}
-		}
-		_, err := On(b.Catalog).Acquire(b.ctx, other)
-		b.wantErr(err, catalog.ErrNotFree) // Acquire sends one command, which does not return the document
-		b.wantErr(b.release(other.Session), catalog.ErrNoMatch)
-		grants, free := b.heldOrFree(alice, name)
-		if len(grants)+len(free) > 0 {
-			b.Errorf("%s: holds %v, free %v", name, grants, free)
-		}
-		b.omitted(name)
-	})
-}
-
-func (b *bench) omitted(name string) {
-	b.Helper()
-	held := assert.Value(b.Catalog.Held(b.ctx, alice))(b)
-	for _, s := range held {
-		if s.Name == name {
-			b.Errorf("%s: Held returned it: %+v", name, s)
+	listed := false
+	for row, err := range b.Catalog.List(b.ctx, false) {
+		listed = true
+		if want(err); row.Lock != nil {
+			b.Errorf("listed %+v", row)
 		}
 	}
 	for row, err := range b.Catalog.List(b.ctx, true) {
-		if err == nil && row.Lock.Name == name {
-			b.Errorf("%s: List with waited returned it: %+v", name, row)
+		if want(err); row.Lock != nil {
+			b.Errorf("listed %+v", row)
 		}
 	}
-}
-
-// asError converts a nil pointer to a nil error.
-func asError(bad *catalog.MalformedError) error {
-	if bad == nil {
-		return nil
+	grants, free := b.heldOrFree(alice, name)
+	if !listed || len(grants)+len(free) > 0 {
+		b.Errorf("listed %v, holds %v, free %v", listed, grants, free)
 	}
-	return bad
-}
-
-func (b *bench) listed(name string) error {
-	for _, err := range b.Catalog.List(b.ctx, false) {
-		var bad *catalog.MalformedError
-		if errors.As(err, &bad) && bad.ID == name {
-			return err
-		}
-		if err != nil && bad == nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// freedByItsHolder checks that the holder can release a lock with a malformed document. Then it
-// deletes the document.
-func (b *bench) freedByItsHolder(name string, raw bson.Raw) {
-	b.Helper()
-	state, isNumber := raw.Lookup("state").AsInt64OK()
-	ts, isSession := raw.Lookup("ts").ObjectIDOK()
-	decimal := raw.Lookup("state").Type == bson.TypeDouble
-	if isNumber && !decimal && state > 0 && isSession && ts == oddHolderTS {
-		want := int64(0)
-		mode, _ := raw.Lookup("mode").StringValueOK()
-		list, _ := raw.Lookup("sharers").ArrayOK()
-		values, _ := list.Values()
-		for i, v := range values {
-			sharer, _ := v.DocumentOK()
-			other, _ := sharer.Lookup("ts").ObjectIDOK()
-			if !other.IsZero() && other != ts && (i > 0 || mode != "") {
-				want = 1 // another session holds the lock
-			}
-		}
-		if list == nil && raw.Lookup("sharers").Type <= bson.TypeNull && mode != "" ||
-			list != nil && len(values) == 0 && mode != "" {
-			b.notFreed(name, ts)
-			return
-		}
-		if err := b.release(catalog.Session{Name: name, TS: ts}); err != nil {
-			b.Errorf("%s: release by the holder: %v", name, err)
-		} else if left, _ := b.document("locks", name).Lookup("state").AsInt64OK(); left != want {
-			b.Errorf("%s: state after the release by the holder: %d, want %d", name, left, want)
-		}
-	}
-	assert.Must(b, b.Delete(b.ctx, "locks", name))
-}
-
-// notFreed checks that a release does not free a lock with unknown holders. Then it deletes the
-// document.
-func (b *bench) notFreed(name string, ts bson.ObjectID) {
-	b.Helper()
-	b.wantUntouched("locks", name, func() {
-		b.wantErr(b.release(catalog.Session{Name: name, TS: ts}), catalog.ErrMalformed)
-	})
-	assert.Must(b, b.Delete(b.ctx, "locks", name))
-}
-
-func ways(l catalog.Lock, r catalog.Request) []catalog.Transition {
-	plain := transition.Enter{Request: r, How: catalog.TryPlain}
-	if r.Limit = l.Limit; r.Limit > 0 {
-		r.Mode = catalog.Permit
-	}
-	all := []catalog.Transition{
-		plain, transition.Enter{Request: r, How: catalog.Queue},
-		transition.Enter{Request: r, How: catalog.Try},
-	}
-	if l.Held {
-		from := HolderOf(l)
-		from.Name = r.Name
-		all = append(all, transition.Evict{Holder: from})
-	}
-	return all
-}
-
-// oddLife applies one transition. If the session of the request then holds the lock or waits for
-// it, the session must be able to leave.
-func (b *bench) oddLife(name string, doc bson.D, way catalog.Transition, r catalog.Request) {
-	b.Helper()
-	b.insert("locks", doc)
-	_, _, err := b.Catalog.Apply(b.ctx, way)
-	_, enters := way.(transition.Enter)
-	if err != nil && !errors.Is(err, catalog.ErrNotFree) && !errors.Is(err, catalog.ErrNoMatch) {
-		b.Errorf("%s: %T: %v", name, way, err)
-	}
-	l := b.snapshot(r.Name)
-	if bad := l.LockErr; bad != nil { // the eviction raised the fence or the rev to its maximum
-		if enters || bad.Field != "fence" && bad.Field != "rev" {
-			b.Errorf("%s: after %T: %v", name, way, bad)
-		}
-		assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
-		return
-	}
-	_, holds := l.Lock.HeldBy(r.TS)
-	_, waits := l.Lock.WaitedBy(r.TS)
-	switch {
-	case holds || waits:
-		if err := b.release(r.Session); err != nil {
-			b.Errorf("%s: %T, then release: %v", name, way, err)
-		}
-	case enters && err == nil:
-		b.Errorf("%s: %T without an effect: %+v", name, way, l.Lock)
-	}
-	assert.Must(b, b.Delete(b.ctx, "locks", r.Name))
+	b.wantHeld(alice, nil)
 }
