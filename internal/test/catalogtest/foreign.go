@@ -176,7 +176,6 @@ var damagedCases = []testCase{
 	{"WithUnknownHolders_IsNotFreed", func(b *bench) {
 		for i, damage := range [][]bson.E{
 			{field("mode", "shared")}, {field("mode", "permit"), field("sharers", bson.A{})},
-			{field("mode", "intent"), field("sharers", int32(5))},
 		} {
 			g := request(label(i), alice)
 			b.acquire(g)
