@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,18 +33,17 @@ var foreignNames = regexp.MustCompile(`^(` + strings.Join([]string{
 }, "|") + `)$`)
 
 type knownNames struct {
-	files    map[string]bool            // files and folders, relative to the root
-	bases    map[string][]string        // files by base name
-	declared map[string]map[string]bool // by package ("" for all): f, T, T.m or m
+	files    map[string]bool            // files and folders, and the base names of files
+	declared map[string]map[string]bool // functions, types, fields and variables, by package
 	tests    []string
-	words    map[string]bool // words of strings
+	words    map[string]bool // all words of the Go files
 	text     string          // all Go files except this one
 }
 
 func readNames(t *testing.T) *knownNames {
 	t.Helper()
-	h := &knownNames{files: map[string]bool{}, bases: map[string][]string{},
-		declared: map[string]map[string]bool{}, words: map[string]bool{}}
+	h := &knownNames{files: map[string]bool{}, declared: map[string]map[string]bool{},
+		words: map[string]bool{}}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -54,9 +52,8 @@ func readNames(t *testing.T) *knownNames {
 			return filepath.SkipDir
 		}
 		name, err = filepath.Rel(root, name)
-		name = filepath.ToSlash(name)
-		h.files[name] = true
-		h.bases[path.Base(name)] = append(h.bases[path.Base(name)], name)
+		h.files[filepath.ToSlash(name)] = true
+		h.files[filepath.Base(name)] = true
 		return err
 	})
 	assert.Must(t, err)
@@ -71,83 +68,43 @@ func readNames(t *testing.T) *knownNames {
 		h.declare(strings.TrimSuffix(file.Name.Name, "_test"), file)
 	})
 	h.text = text.String()
+	for _, w := range word.FindAllString(h.text, -1) {
+		h.words[w] = true
+	}
 	return h
 }
 
 func (h *knownNames) declare(pkg string, file *ast.File) {
+	if h.declared[pkg] == nil {
+		h.declared[pkg] = map[string]bool{}
+	}
+	note := func(names ...*ast.Ident) {
+		for _, name := range names {
+			h.declared[pkg][name.Name] = true
+		}
+	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		if s, ok := n.(*ast.BasicLit); ok && s.Kind == token.STRING {
-			for _, word := range word.FindAllString(s.Value, -1) {
-				h.words[word] = true
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			note(n.Name)
+			if n.Recv == nil && strings.HasPrefix(n.Name.Name, "Test") {
+				h.tests = append(h.tests, n.Name.Name)
 			}
+		case *ast.TypeSpec:
+			note(n.Name)
+		case *ast.ValueSpec:
+			note(n.Names...)
+		case *ast.Field:
+			note(n.Names...)
 		}
 		return true
 	})
-	note := func(name string) {
-		for _, p := range []string{"", pkg} {
-			if h.declared[p] == nil {
-				h.declared[p] = map[string]bool{}
-			}
-			h.declared[p][name] = true
-		}
-	}
-	for _, decl := range file.Decls {
-		switch d := decl.(type) {
-		case *ast.FuncDecl:
-			name := d.Name.Name
-			note(name)
-			if d.Recv != nil {
-				note(typeName(d.Recv.List[0].Type) + "." + name)
-			} else if strings.HasPrefix(name, "Test") {
-				h.tests = append(h.tests, name)
-			}
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch s := spec.(type) {
-				case *ast.ValueSpec:
-					for _, name := range s.Names {
-						note(name.Name)
-					}
-				case *ast.TypeSpec:
-					note(s.Name.Name)
-					for _, member := range members(s.Type) {
-						note(member)
-						note(s.Name.Name + "." + member)
-					}
-				}
-			}
-		}
-	}
 }
 
-func members(of ast.Expr) (names []string) {
-	var list *ast.FieldList
-	switch of := of.(type) {
-	case *ast.StructType:
-		list = of.Fields
-	case *ast.InterfaceType:
-		list = of.Methods
-	default:
-		return nil
-	}
-	for _, field := range list.List {
-		for _, name := range field.Names {
-			names = append(names, name.Name)
-		}
-	}
-	return names
-}
-
-func typeName(of ast.Expr) string {
-	switch of := of.(type) {
-	case *ast.StarExpr:
-		return typeName(of.X)
-	case *ast.IndexExpr:
-		return typeName(of.X)
-	case *ast.Ident:
-		return of.Name
-	}
-	return ""
+// declares reports whether a package declares each part of a name such as Term.Err.
+func (h *knownNames) declares(pkg, name string) bool {
+	unknown := func(part string) bool { return !h.declared[pkg][part] }
+	return !slices.ContainsFunc(strings.Split(name, "."), unknown)
 }
 
 var (
@@ -160,14 +117,11 @@ var (
 	testEnd   = regexp.MustCompile(`^\.\.\.(_\w+)$`)
 	caseName  = regexp.MustCompile(`^(?:catalogtest )?([A-Z]\w+)/(\w+)(\.\.\.)?$`)
 	fileName  = regexp.MustCompile(`^([\w./-]+\.(?:go|md|mod|pml|work|yml))(?: ([\w.]+))?$`)
-	pathName  = regexp.MustCompile(`^[.\w-]+(/[\w-]+)*/?$`)
-	inPackage = regexp.MustCompile(`^([a-z]+) ([\w.]+)$`)
-	dotted    = regexp.MustCompile(`^\*?(\w+)\.(\w+)$`)
-	setting   = regexp.MustCompile(`^([A-Z]\w+): (\w+)\.(\w+)$`)
-	called    = regexp.MustCompile(`^(?:(\w+)\.)?(\w+)\(.*\)$`)
+	pathName  = regexp.MustCompile(`^[.\w-]+(/[\w-]+)+/?$`)
+	inPackage = regexp.MustCompile(`^\*?([a-z]+)[ .]([\w.]+)$`)
 	flagName  = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
-	oneWord   = regexp.MustCompile(`^\*?(\w+)$`)
 	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
+	symbol    = regexp.MustCompile(`^([A-Z]\w+: )?\*?[\w.]+(\(.*\))?$`) // or a setting
 	word      = regexp.MustCompile(`\w+`)
 	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
 	events    = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
@@ -175,9 +129,10 @@ var (
 	phrase    = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// missing explains why a name does not exist. It returns an empty text if the name exists.
+// missing explains why a name does not exist. It returns an empty text if the name exists or has no
+// known form.
 func (h *knownNames) missing(name string) string {
-	is := func(ok bool, what string) string {
+	unless := func(ok bool, what string) string {
 		if ok {
 			return ""
 		}
@@ -190,80 +145,52 @@ func (h *knownNames) missing(name string) string {
 		return h.missingTest(m[1], m[2], m[3] != "", m[4])
 	}
 	if m := testEnd.FindStringSubmatch(name); m != nil {
-		return is(slices.ContainsFunc(h.tests, func(s string) bool { return strings.HasSuffix(s, m[1]) }),
-			"no test with that end")
+		ends := func(test string) bool { return strings.HasSuffix(test, m[1]) }
+		return unless(slices.ContainsFunc(h.tests, ends), "no test with that end")
 	}
 	if m := caseName.FindStringSubmatch(name); m != nil && !h.files[name] {
 		end := `"`
 		if m[3] != "" {
 			end = ""
 		}
-		return is(strings.Contains(h.text, `{"`+m[1]+`", `) && strings.Contains(h.text, `"`+m[2]+end),
+		return unless(strings.Contains(h.text, `{"`+m[1]+`", `) && strings.Contains(h.text, `"`+m[2]+end),
 			"no such case in catalogtest")
 	}
 	if m := fileName.FindStringSubmatch(name); m != nil {
-		if !h.files[m[1]] && (strings.Contains(m[1], "/") || h.bases[m[1]] == nil) {
-			return "no such file"
-		}
-		return is(m[2] == "" || h.declared[""][m[2]], "not declared")
-	}
-	return h.missingSymbol(name)
-}
-
-func (h *knownNames) missingSymbol(name string) string {
-	unless := func(ok bool, what string) string {
-		if ok {
-			return ""
-		}
-		return what
+		return unless(h.files[m[1]] && h.known(m[2]), "no such file, or not declared")
 	}
 	if command.MatchString(name) || strings.HasPrefix(name, "-") {
-		for _, m := range flagName.FindAllStringSubmatch(name, -1) {
-			ours := strings.HasPrefix(name, "-") || strings.Contains(m[0], "--") ||
-				strings.Contains(m[1], ".")
-			if ours && !strings.Contains(h.text, `"`+m[1]+`"`) {
-				return "no such flag: " + m[1]
-			}
-		}
-		return ""
+		return h.missingFlag(name)
 	}
-	if m := inPackage.FindStringSubmatch(name); m != nil && h.declared[m[1]] != nil {
-		return unless(h.declared[m[1]][m[2]], "not declared in that package")
-	}
-	if m := setting.FindStringSubmatch(name); m != nil {
-		return unless(h.declared[""][m[1]] && h.declared[m[2]][m[3]], "no such setting")
-	}
-	if m := dotted.FindStringSubmatch(name); m != nil {
-		pkg, all := h.declared[m[1]], h.declared[""]
-		return unless(pkg != nil && pkg[m[2]] || all[m[1]+"."+m[2]] || variable(all, m[1], m[2]) ||
-			h.files[name], "no such member of a package or type")
-	}
-	if m := called.FindStringSubmatch(name); m != nil {
-		all := h.declared[""]
-		return unless(all[m[2]] && (m[1] == "" || h.declared[m[1]][m[2]] || all[m[1]+"."+m[2]] ||
-			variable(all, m[1], m[2])), "no such function")
-	}
-	if m := oneWord.FindStringSubmatch(name); m != nil {
-		if strings.ToLower(m[1]) != m[1] { // an identifier, or a field of a document
-			return unless(h.declared[""][m[1]] || strings.Contains(h.text, `"`+m[1]+`"`), "not declared")
-		}
-		return unless(h.declared[""][m[1]] || h.declared[m[1]] != nil || h.words[m[1]] || h.files[m[1]],
-			"neither declared nor in a string")
-	}
-	if pathName.MatchString(name) && strings.Contains(name, "/") {
+	if pathName.MatchString(name) {
 		p := strings.TrimSuffix(strings.TrimPrefix(name, "mongodlm/"), "/")
 		return unless(h.files[p] || !h.files[strings.SplitN(p, "/", 2)[0]], "no such folder")
+	}
+	if m := inPackage.FindStringSubmatch(name); m != nil && h.declared[m[1]] != nil {
+		return unless(h.declares(m[1], m[2]) || h.files[name], "not declared in that package")
 	}
 	if phrase.MatchString(name) {
 		said := strings.TrimSuffix(name, " failed") // the log appends the word failed
 		return unless(strings.Contains(h.text, said), "nothing in the code says so")
 	}
-	return ""
+	return unless(!symbol.MatchString(name) || h.known(name), "no Go file contains it")
 }
 
-func variable(declared map[string]bool, name, method string) bool {
-	of := map[string]string{"guard": "TryGuard", "manager": "Manager", "lock": "DistributedLock"}
-	return declared[of[name]+"."+method]
+// known reports whether each word of a name occurs in Go files.
+func (h *knownNames) known(name string) bool {
+	unknown := func(w string) bool { return !h.words[w] && !h.files[w] }
+	return !slices.ContainsFunc(word.FindAllString(name, -1), unknown)
+}
+
+func (h *knownNames) missingFlag(name string) string {
+	for _, m := range flagName.FindAllStringSubmatch(name, -1) {
+		ours := strings.HasPrefix(name, "-") || strings.Contains(m[0], "--") ||
+			strings.Contains(m[1], ".")
+		if ours && !strings.Contains(h.text, `"`+m[1]+`"`) {
+			return "no such flag: " + m[1]
+		}
+	}
+	return ""
 }
 
 func (h *knownNames) missingTest(pkg, test string, begins bool, sub string) string {
@@ -273,7 +200,7 @@ func (h *knownNames) missingTest(pkg, test string, begins bool, sub string) stri
 		}
 		return ""
 	}
-	if !h.declared[pkg][test] {
+	if !slices.Contains(h.tests, test) || pkg != "" && !h.declared[pkg][test] {
 		return "no such test"
 	}
 	plain := strings.ReplaceAll(sub, "_", " ")
@@ -391,15 +318,15 @@ func TestComments_LinkWhatExists(t *testing.T) {
 		own := strings.TrimSuffix(file.Name.Name, "_test")
 		for _, group := range file.Comments {
 			for _, m := range docLink.FindAllStringSubmatch(group.Text(), -1) {
-				pkg, symbol := own, m[1]
-				if !ast.IsExported(symbol) {
-					pkg, symbol, _ = strings.Cut(symbol, ".")
+				pkg, linked := own, m[1]
+				if !ast.IsExported(linked) {
+					pkg, linked, _ = strings.Cut(linked, ".")
 				}
-				if h.declared[pkg] == nil || symbol == "" || symbol == strings.ToUpper(symbol) {
+				if h.declared[pkg] == nil || linked == "" || linked == strings.ToUpper(linked) {
 					continue // a link to another module, or an argument in a usage text
 				}
 				links++
-				if !h.declared[pkg][symbol] {
+				if !h.declares(pkg, linked) {
 					t.Errorf("%s: [%s] does not exist", name, m[1])
 				}
 			}

@@ -4,9 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -157,29 +154,6 @@ func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 				t.Errorf("%s imports %s", pkg, imported)
 			}
 		}
-	}
-}
-
-// A file in the table does not use the names that its row forbids.
-func TestDistlock_RoomsAreApart(t *testing.T) {
-	t.Parallel()
-	for file, unknown := range map[string][]string{
-		"events.go":  {"call", "holding", "ownedSessions", "Manager", "TryGuard"},
-		"owned.go":   {"call", "TryGuard"},
-		"guard.go":   {"call", "attempts"},
-		"release.go": {"call", "attempts"},
-		"call.go":    {"holding", "ownedSessions", "attempts", "emitter"},
-		"entry.go":   {"holding", "ownedSessions", "attempts", "emitter"},
-		"agent.go":   {"holding", "ownedSessions", "attempts", "emitter", "TryGuard"},
-	} {
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "distlock", file), nil, 0)
-		assert.Must(t, err)
-		ast.Inspect(f, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok && slices.Contains(unknown, id.Name) {
-				t.Errorf("distlock/%s knows of %s, which it must not", file, id.Name)
-			}
-			return true
-		})
 	}
 }
 
