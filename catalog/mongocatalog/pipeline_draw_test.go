@@ -1,8 +1,6 @@
 package mongocatalog_test
 
 import (
-	"fmt"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
@@ -13,6 +11,9 @@ import (
 
 // The functions in this file draw random transitions and random lock documents. They draw documents
 // of this package, documents of other programs, and damaged documents.
+
+// twoLines is a process id that contains the line of a grant.
+var twoLines = "one\n" + catalog.GrantLine(id(1), 7, processOf(1))
 
 var modes = []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Shared, catalog.Permit}
 
@@ -26,11 +27,13 @@ func drawStep(t *rapid.T) step {
 			limit = rapid.SampledFrom([]int32{1, 2, 2, 2, 3}).Draw(t, "limit")
 		}
 		how := rapid.SampledFrom([]catalog.EnterMode{catalog.Queue, catalog.Queue, catalog.Try})
-		return enter(n, mode, limit, how.Draw(t, "how"))
+		s := enter(n, mode, limit, how.Draw(t, "how"))
+		s.Process = rapid.SampledFrom([]string{s.Process, s.Process, twoLines}).Draw(t, "process")
+		return s
 	case 5, 6, 7:
 		return leave(n)
 	case 8, 9, 10:
-		process := rapid.SampledFrom([]string{fmt.Sprint("process-", n), "process-1", ""})
+		process := rapid.SampledFrom([]string{processOf(n), processOf(1), ""})
 		s := evict(n, process.Draw(t, "process"))
 		s.Renewal = rapid.SampledFrom([]int64{0, 0, 0, 0, 1}).Draw(t, "renewal")
 		return s
@@ -50,8 +53,11 @@ func drawRenewal(t *rapid.T, n byte) transition.Renew {
 // document.
 func document(t *rapid.T) (doc bson.D, plain bool) {
 	kind := rapid.IntRange(0, 9).Draw(t, "kind of document")
-	if kind == 0 {
+	switch kind {
+	case 0:
 		return nil, true
+	case 9:
+		return decoded(rapid.SampledFrom(catalogtest.OddDocuments()).Draw(t, "odd")), false
 	}
 	plain = kind < 6
 	doc = bson.D{e("_id", "x")}
@@ -64,7 +70,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	add("state", int32(0), int32(1), int32(1), int32(2), int64(1), 1.0)
 	n := byte(rapid.IntRange(1, 8).Draw(t, "holder"))
 	doc = append(doc, e("ts", id(n)))
-	if process := fmt.Sprint("process-", n); plain { // this package always writes the field
+	if process := processOf(n); plain { // this package always writes the field
 		doc = append(doc, e("process", process))
 	} else {
 		add("process", process, process, none, nil, "")
@@ -73,7 +79,7 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 		int64(1)<<45, int64(transition.Highest), int64(transition.Highest)+1)
 	add("rev", none, none, int32(3), int64(4), int64(transition.Highest))
 	add("who", none, "other")
-	add("grants", none, catalog.GrantLine(id(n), 7, fmt.Sprint("process-", n)))
+	add("grants", none, catalog.GrantLine(id(n), 7, processOf(n)))
 	add("evidence", none, "old")
 	add("takeoverMS", none, int64(1000))
 	add("mode", none, none, "shared", "permit")
@@ -96,9 +102,6 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 		doc = append(doc, e("leases", leases))
 	}
 	doc = append(doc, e("x", bson.D{e("y", "z")}))
-	if kind == 9 {
-		doc = damaged(t, doc)
-	}
 	return decoded(doc), plain
 }
 
@@ -126,7 +129,7 @@ func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 		}
 		one := enter(n, mode, limit, catalog.Queue)
 		if i > catalog.MaxWaiters/2 {
-			one.Process = fmt.Sprint("process-", crowd)
+			one.Process = processOf(crowd)
 		}
 		element := entry(one)
 		if field == "sharers" {
@@ -158,18 +161,7 @@ func foreign(t *rapid.T, element bson.D) bson.D {
 	case 6:
 		return remove(element, []string{"since"})
 	case 7:
-		return put(element, []string{"process"}, "one\n"+catalog.GrantLine(id(1), 7, "process-1"))
+		return put(element, []string{"process"}, twoLines)
 	}
 	return element
-}
-
-// damaged returns the document without a required field, or with invalid values in some fields.
-func damaged(t *rapid.T, doc bson.D) bson.D {
-	if rapid.IntRange(0, 9).Draw(t, "gone") == 0 {
-		return remove(doc, []string{rapid.SampledFrom([]string{"state", "ts"}).Draw(t, "field")})
-	}
-	for _, f := range rapid.SampledFrom(catalogtest.OddFields()).Draw(t, "damage") {
-		doc = put(doc, []string{f.Key}, f.Value)
-	}
-	return doc
 }

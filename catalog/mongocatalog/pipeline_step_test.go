@@ -98,21 +98,15 @@ func decoded(doc bson.D) bson.D {
 
 func id(n byte) bson.ObjectID { return bson.ObjectID{0x50, 11: n} }
 
+func processOf(n byte) string { return fmt.Sprint("$process-", n) }
+
+// enter returns a request whose texts begin with "$". A command that does not quote them stores
+// values of fields instead.
 func enter(n byte, mode catalog.Mode, limit int32, how catalog.EnterMode) transition.Enter {
 	return transition.Enter{How: how, Request: catalog.Request{
-		Session: catalog.Session{Name: "x", TS: id(n)}, Process: fmt.Sprint("process-", n),
-		Who: "who", Why: "why", Takeover: time.Minute, Mode: mode, Limit: limit,
+		Session: catalog.Session{Name: "x", TS: id(n)}, Process: processOf(n),
+		Who: "$$NOW", Why: "$why.x", Takeover: time.Minute, Mode: mode, Limit: limit,
 	}}
-}
-
-func writer(n byte) transition.Enter { return enter(n, catalog.Exclusive, 0, catalog.Queue) }
-func reader(n byte) transition.Enter { return enter(n, catalog.Shared, 0, catalog.Queue) }
-func permit(n byte) transition.Enter { return enter(n, catalog.Permit, 2, catalog.Queue) }
-
-func dollars(n byte) transition.Enter {
-	t := writer(n)
-	t.Process, t.Who, t.Why = "$process", "$$NOW", "$why.x"
-	return t
 }
 
 func leave(n byte) transition.Leave {

@@ -13,6 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/effort"
 )
 
@@ -148,87 +149,6 @@ func sorted(v any) any {
 	return v
 }
 
-// For rare lock documents, a single command has the same result as package transition.
-func TestPipeline_SpecialCases_AgreeWithPackageTransition(t *testing.T) {
-	t.Parallel()
-	try := func(n byte) step { return enter(n, catalog.Exclusive, 0, catalog.Try) }
-	state := func(n int32) bson.E { return e("state", n) }
-	for _, c := range []struct {
-		name  string
-		doc   bson.D
-		steps []step
-	}{
-		{"FirstEver", nil, []step{writer(1), writer(1), leave(1), leave(1)}},
-		{"OtherLimit", nil, []step{
-			permit(1), writer(2), enter(3, catalog.Permit, 3, catalog.Queue), leave(1),
-		}},
-		{"Evicted", nil, []step{writer(1), reader(2), evict(1, "wrong"), evict(1, "process-1"),
-			reader(3), evict(2, "process-2"), evict(3, "process-3")}},
-		{"DollarsInTexts", nil, []step{
-			writer(1), dollars(2), dollars(3), leave(1), evict(2, "$process"),
-		}},
-		{"ForeignRelease", bson.D{e("_id", "x"), state(0), e("fence", int64(5)),
-			e("waiters", bson.A{entry(reader(2)), entry(reader(3)), entry(writer(4))})},
-			[]step{try(9), grant, leave(2), grant}},
-		{"ForeignOvertake", bson.D{e("_id", "x"), state(2), e("ts", id(7)), e("process", "process-7"),
-			e("mode", "shared"), e("limit", int32(3)), e("sharers", bson.A{entry(reader(1))}),
-			e("waiters", bson.A{entry(reader(2))})},
-			[]step{reader(3), leave(1), evict(1, "process-1"), leave(7)}},
-		{"StateAlone", bson.D{e("_id", "x"), state(0)}, []step{grant, leave(1), permit(1)}},
-		{"HandMadeFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest)+1),
-			e("waiters", bson.A{entry(writer(2))})}, []step{writer(1), grant, leave(2)}},
-		{"HighestFence", bson.D{e("_id", "x"), state(0), e("fence", int64(transition.Highest))},
-			[]step{writer(1), writer(2), leave(1), leave(2)}},
-		{"OneWaitsTwice", bson.D{e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
-			e("fence", int64(7)), e("rev", int64(3)),
-			e("waiters", bson.A{entry(writer(2)), entry(writer(2))})},
-			[]step{writer(3), reader(4), leave(1), leave(2)}},
-		{"HeldWithAFenceAtItsEnd", bson.D{
-			e("_id", "x"), state(1), e("ts", id(1)), e("process", "process-1"),
-			e("fence", int64(transition.Highest)+1)}, []step{writer(2), reader(3), leave(1), leave(2)}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			doc := c.doc
-			for _, s := range c.steps {
-				doc, _ = check(t, evaluated, s, doc, true)
-			}
-		})
-	}
-}
-
-// The lock document stores a grant as one line of text, even if the process id contains line
-// breaks.
-func TestPipeline_ProcessOfTwoLines_IsGrantedInOne(t *testing.T) {
-	t.Parallel()
-	odd := func(s transition.Enter) step {
-		s.Process = "one\n" + catalog.GrantLine(id(9), 7, "process-9") + "two"
-		return s
-	}
-	for _, steps := range [][]step{
-		{
-			odd(writer(1)), odd(writer(2)), writer(3), odd(writer(4)),
-			leave(1), leave(2), leave(3), leave(4),
-		},
-		{odd(permit(1)), permit(2), odd(permit(3)), odd(permit(4)), leave(1), leave(2), leave(3)},
-		{
-			odd(reader(1)), reader(2), odd(writer(3)), odd(reader(4)),
-			leave(1), leave(2), leave(3), leave(4),
-		},
-	} {
-		var doc bson.D
-		for _, s := range steps {
-			doc, _ = check(t, evaluated, s, doc, false)
-			l, _ := catalog.ParseLock(encoded(doc))
-			for _, a := range l.Grants {
-				if a.TS == id(9) {
-					t.Errorf("%T: a grant without an acquisition: %+v", s, a)
-				}
-			}
-		}
-	}
-}
-
 // If a queue has one free place, the next request enters the queue with a single command. A reader
 // behind an exclusive holder needs more commands. A full queue refuses requests in every mode.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
@@ -240,10 +160,10 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 		for i := range catalog.MaxWaiters - 1 {
 			waiters = append(waiters, entry(enter(byte(i+100), mode, limit, catalog.Queue)))
 		}
-		doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", "process-1"), e("ts", id(1)),
+		doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", processOf(1)), e("ts", id(1)),
 			e("fence", int64(7)), e("rev", int64(3)), e("waiters", waiters)}
 		if mode == catalog.Permit {
-			holder := bson.D{e("ts", id(1)), e("process", "process-1"), e("fence", int64(7))}
+			holder := bson.D{e("ts", id(1)), e("process", processOf(1)), e("fence", int64(7))}
 			doc = append(doc, e("mode", "permit"), e("limit", limit), e("sharers", bson.A{holder}))
 		}
 		for i, commands := range []int{1, 0, 0} {
@@ -340,6 +260,29 @@ func TestAcquisition_AnyDocument_TakesWhatIsUnderstoodAndFree(t *testing.T) {
 	}
 }
 
+// On a document with unusual fields, each form of a transition has the same result as package
+// transition, or does not match.
+func TestPipeline_OddDocuments_DoAsPackageTransition(t *testing.T) {
+	t.Parallel()
+	for _, odd := range catalogtest.OddDocuments() {
+		doc := decoded(odd)
+		process, _ := field(doc, "process").(string)
+		s := leave(1)
+		if ts, _ := field(doc, "ts").(bson.ObjectID); !ts.IsZero() {
+			s.TS = ts
+		}
+		lease := renew(1, 1, false)
+		lease.Session = s.Session
+		for _, next := range []step{
+			enter(2, catalog.Exclusive, 0, catalog.Queue), enter(2, catalog.Shared, 0, catalog.Queue),
+			enter(2, catalog.Permit, 3, catalog.Queue), s, lease,
+			transition.Evict{Holder: catalog.Holder{Session: s.Session, Process: process}},
+		} {
+			check(t, evaluated, next, doc, false)
+		}
+	}
+}
+
 func TestPipeline_AnyDocument_DoesAsPackageTransition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { walk(t, evaluated) })
@@ -414,17 +357,16 @@ func TestUnderstood_AnyDocument_IsWhatPackageCatalogUnderstands(t *testing.T) {
 func TestPipeline_EvictionByLease_NamesTheRenewal(t *testing.T) {
 	t.Parallel()
 	var doc bson.D
-	for _, s := range []step{
-		writer(1), renew(1, 1, false), renew(1, 2, false),
-		writer(2),
-	} {
+	holder := enter(1, catalog.Exclusive, 0, catalog.Queue)
+	waiter := enter(2, catalog.Exclusive, 0, catalog.Queue)
+	for _, s := range []step{holder, renew(1, 1, false), renew(1, 2, false), waiter} {
 		short := 0
 		if doc, short = check(t, evaluated, s, doc, true); short != 1 {
 			t.Fatalf("%T has no short form on %s", s, text(doc))
 		}
 	}
 	for renewal, want := range map[int64]int{1: 0, 2: 1, 3: 0} {
-		s := evict(1, "process-1")
+		s := evict(1, processOf(1))
 		s.Renewal = renewal
 		if _, short := check(t, evaluated, s, doc, true); short != want {
 			t.Errorf("of renewal %d: %d short forms, want %d", renewal, short, want)

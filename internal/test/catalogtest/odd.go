@@ -45,14 +45,16 @@ type oddity struct {
 	sets bool
 }
 
-// OddFields returns sets of unusual fields. Most of them make a lock document malformed.
-func OddFields() (sets []bson.D) {
+// OddDocuments returns lock documents with unusual fields. Most of them are malformed. Their _id is x.
+func OddDocuments() (docs []bson.D) {
 	for _, o := range slices.Concat(
 		oddStates(), oddCounters(), oddHolders(), oddWaiters(), oddSharers(), oddInformation(),
 	) {
-		sets = append(sets, o.fields)
+		for _, state := range []int32{0, 1} {
+			docs = append(docs, with(odd(state), o.fields...))
+		}
 	}
-	return sets
+	return docs
 }
 
 func oddly(free, held string, fields ...bson.E) oddity {
@@ -228,7 +230,7 @@ func (b *bench) odd(list []oddity) {
 }
 
 func odd(state int32) bson.D {
-	return bson.D{field("_id", ""), field("state", state), field("process", alice),
+	return bson.D{field("_id", "x"), field("state", state), field("process", alice),
 		field("ts", historicalTS), field("fence", planted), field("rev", int64(3))}
 }
 
