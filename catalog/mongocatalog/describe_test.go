@@ -181,18 +181,6 @@ func TestSupported_ProductsThatAreNoMongoDB(t *testing.T) {
 	}
 }
 
-// Hello reports the name of a product that imitates MongoDB.
-func TestCatalog_Hello_NamesTheProduct(t *testing.T) {
-	t.Parallel()
-	s := serve(t, func(bson.Raw) bson.D { return nil })
-	s.hello = bson.D{e("internal", bson.D{e("documentdb_versions", bson.A{"0.106-0"})})}
-	c := assert.Value(mongocatalog.New(s.client(t), mongocatalog.Options{Database: "distlock"}))(t)
-	server := assert.Value(c.Hello(t.Context()))(t)
-	if !strings.Contains(server.Product, "DocumentDB") || server.Kind != catalog.ReplicaSet {
-		t.Errorf("got %+v", server)
-	}
-}
-
 // Dial refuses a host of an unsupported product, such as Amazon DocumentDB, before it sends a DNS
 // query or a command. The error does not contain the password.
 func TestDial_HostsOfAProduct_AreRefused(t *testing.T) {

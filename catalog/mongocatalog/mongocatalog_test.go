@@ -269,23 +269,6 @@ func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
 	}
 }
 
-func TestCatalog_EndedContext_SendsNothing(t *testing.T) { // G8, I13
-	t.Parallel()
-	s := serve(t, found(held()))
-	c := store(t, s, 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, op := range catalogtest.Writes(c, request()) {
-		err := op(ctx)
-		if !errors.Is(err, context.Canceled) || errors.Is(err, catalog.ErrUnknownOutcome) {
-			t.Errorf("%s: want context.Canceled and no more, got %v", name, err)
-		}
-	}
-	if sent := s.sent(); len(sent) != 0 {
-		t.Errorf("sent %v", sent)
-	}
-}
-
 func TestCatalog_NoServer_IsUnavailableAndKeepsSecrets(t *testing.T) { // G11, E4
 	t.Parallel()
 	client := dial(t, "mongodb://root:s3cret@127.0.0.1:1/?serverSelectionTimeoutMS=200")

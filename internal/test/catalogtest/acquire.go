@@ -50,34 +50,24 @@ var acquireCases = []testCase{
 		_, err := b.Catalog.Read(b.ctx, "balancer")
 		b.wantMalformed(err, "locks", "balancer", "state")
 	}},
-	{"AnyName_IsData", func(b *bench) { // G4
-		for _, name := range []string{
+	{"AnyNameAndText_IsData", func(b *bench) { // F13, G4, G5, G6
+		var sessions []catalog.Session
+		for i, name := range []string{
 			"$set", "a.b", "$where.x", " ", "..", "../x", "config.locks", "🔒", "\u202eabc", "a\nb",
 			strings.Repeat("n", 1024), `{"$gt": ""}`, "'\"", "has the field 'rev' of",
+			"é", "e\u0301", "E\u0301", "lock", "Lock", "lock ", " lock", // different locks
 		} {
 			r := request(name, "$"+alice)
-			r.Who, r.Why = "$who", "$$NOW"
+			r.Who = "$who"
+			r.Why = []string{"$$NOW", "", strings.Repeat("w", 1024), "two\nlines \x1b[31m"}[i%4]
 			b.acquire(r)
 			b.wantDocument(b.document("locks", name), acquired(r, 1, 1))
 			_, err := On(b.Catalog).Acquire(b.ctx, request(name, bob))
 			b.wantErr(err, catalog.ErrNotFree)
-			if err := b.release(r.Session); err != nil {
-				b.Errorf("%q: release: %v", name, err)
-			}
+			sessions = append(sessions, r.Session)
 		}
-	}},
-	{"NamesThatLookAlike_AreDifferentLocks", func(b *bench) { // F13, G5
-		for _, name := range []string{"é", "e\u0301", "E\u0301", "lock", "Lock", "lock ", " lock"} {
-			b.acquire(request(name, alice))
-		}
-	}},
-	{"EmptyAndLongTexts_AreKept", func(b *bench) { // G6
-		for _, why := range []string{"", strings.Repeat("w", 1024), "two\nlines \x1b[31m"} {
-			r := request(label(len(why)), alice)
-			r.Why = why
-			if l := b.acquire(r); l.Why != why {
-				b.Errorf("why: want %q, got %q", why, l.Why)
-			}
+		for _, s := range sessions {
+			assert.NoErr(b, b.release(s), s.Name)
 		}
 	}},
 	{"DeletedWhileHeld_FenceStartsAnewUntilSeeded", func(b *bench) { // F12

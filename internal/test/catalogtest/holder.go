@@ -1,7 +1,6 @@
 package catalogtest
 
 import (
-	"reflect"
 	"slices"
 	"time"
 
@@ -36,15 +35,6 @@ var holderCases = []testCase{
 		b.wantDocument(b.document("locks", "balancer"),
 			with(doc, field("state", int32(0)), field("rev", int64(1))))
 	}},
-	{"Confirm_OfOwnLock_WritesAndReturnsIt", func(b *bench) { // I2
-		g := request("balancer", alice)
-		want := b.acquire(g)
-		got, err := On(b.Catalog).Confirm(b.ctx, g)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			b.Fatalf("confirm\nwant %+v\ngot  %+v, %v", want, got, err)
-		}
-		b.wantDocument(b.document("locks", "balancer"), acquired(g, 1, 2))
-	}},
 	{"SeedFence_RaisesAndNeverLowers", func(b *bench) {
 		g := request("balancer", alice)
 		b.acquire(g)
@@ -56,15 +46,6 @@ var holderCases = []testCase{
 			}
 		}
 		b.wantDocument(b.document("locks", "balancer"), acquired(g, 101, 5))
-	}},
-	{"SeedFence_WithoutFence_SetsIt", func(b *bench) {
-		doc := held("balancer", alice)
-		b.insert("locks", doc)
-		s := catalog.Session{Name: "balancer", TS: doc[3].Value.(bson.ObjectID)}
-		l, err := On(b.Catalog).SeedFence(b.ctx, s, 77)
-		if err != nil || l.Fence != 77 {
-			b.Fatalf("want 77, got %d, %v", l.Fence, err)
-		}
 	}},
 	{"Read_OfNoDocument_IsNotFound", func(b *bench) {
 		_, err := b.Catalog.Read(b.ctx, "balancer")
@@ -82,17 +63,6 @@ var holderCases = []testCase{
 		want := []catalog.HeldSession{{Session: h.Session}, {Session: g.Session}}
 		b.wantHeld(alice, want)
 		b.wantHeld("nobody", nil)
-	}},
-	{"HexStringTS_IsNeverMatched", func(b *bench) { // F4
-		doc := held("balancer", alice)
-		ts := doc[3].Value.(bson.ObjectID)
-		b.insert("locks", with(doc, field("ts", ts.Hex())))
-		s := catalog.Session{Name: "balancer", TS: ts}
-		b.wantUntouched("locks", "balancer", func() {
-			_, err := On(b.Catalog).Evict(b.ctx, catalog.Holder{Session: s, Process: alice}, "silent")
-			b.wantMalformed(err, "locks", "balancer", "ts")
-			b.wantErr(b.release(s), catalog.ErrNoMatch)
-		})
 	}},
 	{"ErrorsNameOperationAndLock", func(b *bench) {
 		err := b.release(request("bal\"ancer", alice).Session)

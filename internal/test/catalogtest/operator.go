@@ -13,11 +13,6 @@ import (
 )
 
 var operatorCases = []testCase{
-	{"List_OfNothing_IsEmpty", func(b *bench) {
-		for row, err := range b.Catalog.List(b.ctx, false) {
-			b.Errorf("%+v, %v", row, err)
-		}
-	}},
 	{"List_IsInOrderWithPings", func(b *bench) {
 		p := b.ping(alice)
 		for _, name := range []string{"b", "é", "a", "B", "ab", "b c"} {
@@ -96,18 +91,6 @@ var operatorCases = []testCase{
 		})
 		if next := b.acquire(request("balancer", bob)); next.Fence != 3 {
 			b.Errorf("fence: want 3, got %d", next.Fence)
-		}
-	}},
-	{"Break_WithoutFence_IsByZero", func(b *bench) {
-		for name, doc := range map[string]bson.D{
-			"missing": held("missing", alice),
-			"zero":    append(held("zero", alice), field("fence", int32(0))),
-		} {
-			b.insert("locks", doc)
-			l, err := On(b.Catalog).Break(b.ctx, catalog.Session{Name: name}, 0, "x")
-			if err != nil || l.Fence != 1 || l.Held {
-				b.Errorf("%s: %+v, %v", name, l, err)
-			}
 		}
 	}},
 }

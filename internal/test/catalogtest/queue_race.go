@@ -137,38 +137,6 @@ func (b *bench) relayRace(mode catalog.Mode, limit int32) {
 }
 
 var queueRaceCases = []testCase{
-	{"Race_Enters_OneHoldsAndTheRestWait", func(b *bench) {
-		for round := range b.rounds(20, 2) {
-			name := fmt.Sprint("lock-", round)
-			grants := make([]catalog.Request, contenders)
-			for i := range grants {
-				grants[i] = request(name, process(i))
-			}
-			b.wantAllDone(together(contenders, func(i int) error {
-				l, err := On(b.Catalog).Enter(b.ctx, grants[i], catalog.Queue)
-				_, holds := l.HeldBy(grants[i].TS)
-				_, waits := l.WaitedBy(grants[i].TS)
-				if err == nil && holds == waits {
-					return fmt.Errorf("holds %v, waits %v", holds, waits)
-				}
-				return err
-			}))
-			l := b.snapshot(name).Lock
-			count := map[bson.ObjectID]int{}
-			for _, p := range append(l.Holders(), l.Waiters...) {
-				count[p.TS]++
-			}
-			if len(l.Holders()) != 1 || len(l.Waiters) != contenders-1 || len(count) != contenders ||
-				b.revOf(name) != contenders {
-				b.Fatalf("rev %d, lock %+v", b.revOf(name), l)
-			}
-			for _, g := range grants {
-				if count[g.TS] != 1 {
-					b.Errorf("%s occurs %d times", g.Process, count[g.TS])
-				}
-			}
-		}
-	}},
 	{"Race_OneSessionEnters_IsQueuedOnce", func(b *bench) {
 		g := b.queued("balancer", 1)
 		again := request("balancer", bob)

@@ -84,6 +84,40 @@ func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
 }
 
 var queueReadCases = []testCase{
+	{"NoProcess_HasNoPing", func(b *bench) { // F5
+		b.insert("lockpings", bson.D{field("_id", ""), field("ping", bson.DateTime(5))})
+		b.insert("locks", held("balancer", ""))
+		if snapshot := b.snapshot("balancer"); snapshot.Lock == nil || snapshot.Ping != nil {
+			b.Errorf("want a lock without ping, got %+v", snapshot)
+		}
+	}},
+	{"MalformedPing_IsInTheResult", func(b *bench) { // F15, F17
+		for i, c := range []bson.E{
+			field("ping", nil), field("ping", "now"), field("ping", 5.0),
+			field("ping", bson.Timestamp{T: 7}), field("seq", "x"), field("seq", 1.5),
+		} {
+			process := label(i)
+			b.insert("lockpings", with(
+				bson.D{field("_id", process), field("ping", bson.DateTime(5))}, c))
+			b.acquire(request(process, process))
+			snapshot := b.snapshot(process)
+			if snapshot.Lock == nil || snapshot.Ping != nil || snapshot.PingErr == nil {
+				b.Errorf("%v: want PingErr, got %+v", c, snapshot)
+				continue
+			}
+			b.wantMalformed(snapshot.PingErr, "lockpings", process, c.Key)
+		}
+	}},
+	{"FieldsWithOurNames_DoNotConflict", func(b *bench) {
+		doc := append(held("balancer", alice), field("now", "x"), field("pings", "y"),
+			field("lock", bson.D{field("state", int32(0))}), field("ping", int32(1)))
+		b.insert("locks", doc)
+		p := b.ping(alice)
+		snapshot := b.snapshot("balancer")
+		if snapshot.Lock == nil || !snapshot.Lock.Held || snapshot.Ping == nil || *snapshot.Ping != p {
+			b.Errorf("got %+v", snapshot)
+		}
+	}},
 	{"Snapshots_SeveralNames_InOneRead", func(b *bench) {
 		b.ping(process(0))
 		b.ping(process(2))
@@ -113,21 +147,6 @@ var queueReadCases = []testCase{
 		}
 		b.wantMalformed(snapshots["bad"].LockErr, "locks", "bad", "waiters")
 		assert.Equal(b, len(b.snapshots())+len(b.snapshots("missing")), 0, "%d snapshots of missing locks, want %d")
-	}},
-	{"Snapshots_ManyNames_AllInTheResult", func(b *bench) {
-		var names []string
-		for i := range 60 {
-			name := "lock " + label(i)
-			names = append(names, name)
-			b.insert("locks", held(name, process(i)))
-			b.insert("lockpings", bson.D{field("_id", process(i)), field("ping", bson.DateTime(5))})
-		}
-		snapshots := b.snapshots(names...)
-		for i, name := range names {
-			if l := snapshots[name]; l.Lock == nil || l.Ping == nil || l.Ping.Process != process(i) {
-				b.Errorf("%s: %+v", name, l)
-			}
-		}
 	}},
 	{"Pings_OfHoldersAndWaiters", func(b *bench) {
 		b.ping(process(0))

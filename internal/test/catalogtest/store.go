@@ -82,7 +82,6 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		{"Acquire", acquireCases},
 		{"Held", holderCases},
 		{"Lease", leaseCases},
-		{"Snapshot", snapshotCases},
 		{"Foreign", foreignCases},
 		{"Ping", pingCases},
 		{"Condemn", condemnCases},
