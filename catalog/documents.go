@@ -292,14 +292,11 @@ func integral(v bson.RawValue) (n int64, problem string) {
 	case bson.TypeInt64:
 		return v.Int64(), ""
 	case bson.TypeDouble:
-		f := v.Double()
-		if f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-			return 0, "must be a whole number, not " + describe(v)
+		if f := v.Double(); f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
+			return int64(f), ""
 		}
-		return int64(f), ""
-	default:
-		return 0, "must be a whole number, not " + describe(v)
 	}
+	return 0, "must be a whole number, not " + describe(v)
 }
 
 // MaxCount is the largest valid fence and the largest valid rev of a free lock. An acquisition

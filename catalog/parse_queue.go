@@ -145,7 +145,15 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 			}
 		}
 	}
-	p.complete(in)
+	p.Who, _ = in.lookup("who").StringValueOK()
+	p.Why, _ = in.lookup("why").StringValueOK()
+	p.Takeover = bounded(in.lookup("takeoverMS"))
+	if p.Since = date(in.lookup("since")); p.Since.IsZero() {
+		p.Since = date(in.lookup("when"))
+	}
+	if fence, problem := integral(in.lookup("fence")); problem == "" {
+		p.Fence = fence
+	}
 	return "", ""
 }
 
@@ -172,18 +180,6 @@ func ProcessesIn(raw bson.Raw, held bool) (named []string) {
 		}
 	}
 	return named
-}
-
-func (p *Participant) complete(in fields) {
-	p.Who, _ = in.lookup("who").StringValueOK()
-	p.Why, _ = in.lookup("why").StringValueOK()
-	p.Takeover = bounded(in.lookup("takeoverMS"))
-	if p.Since = date(in.lookup("since")); p.Since.IsZero() {
-		p.Since = date(in.lookup("when"))
-	}
-	if fence, problem := integral(in.lookup("fence")); problem == "" {
-		p.Fence = fence
-	}
 }
 
 // GrantLine returns one line of the field grants: session, fence and process id. The field is a

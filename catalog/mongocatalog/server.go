@@ -192,12 +192,11 @@ func wireVersion(hello bson.Raw) string {
 }
 
 func kindOf(b build, hello bson.Raw) catalog.Kind {
-	message, _ := hello.Lookup("msg").StringValueOK()
 	_, member := hello.Lookup("setName").StringValueOK()
 	switch {
 	case b.ferret:
 		return catalog.FerretDB
-	case message == "isdbgrid":
+	case text(hello, "msg") == "isdbgrid":
 		return catalog.Mongos
 	case member:
 		return catalog.ReplicaSet

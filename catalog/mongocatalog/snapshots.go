@@ -28,10 +28,7 @@ func (c *Catalog) Snapshots(ctx context.Context, names []string) (catalog.Looks,
 	if len(names) == 0 {
 		return catalog.Looks{}, ctx.Err()
 	}
-	return c.snapshots(ctx, reading("read "+fewOf(names)), among("_id", names))
-}
-
-func (c *Catalog) snapshots(ctx context.Context, o operation, filter bson.D) (catalog.Looks, error) {
+	o, filter := reading("read "+fewOf(names)), among("_id", names)
 	s, err := c.known(ctx)
 	if err != nil {
 		return nil, o.wrap(err)
