@@ -104,11 +104,11 @@ func ShortEntry(r catalog.Request, how catalog.EnterMode) (bson.D, bson.A) {
 	return parts(m)
 }
 
-func ShortDeparture(s catalog.Session, mode catalog.Mode) (bson.D, bson.A) {
+func ShortDeparture(t transition.Leave, mode catalog.Mode) (bson.D, bson.A) {
 	if mode == catalog.Exclusive {
-		return parts(shortDeparture(s, ""))
+		return parts(shortDeparture(t, ""))
 	}
-	return parts(sharedDeparture(s, mode))
+	return parts(sharedDeparture(t.Session, mode))
 }
 
 func ShortEviction(dead catalog.Holder, evidence string) (bson.D, bson.A) {

@@ -30,8 +30,10 @@ func drawStep(t *rapid.T) step {
 		s := enter(n, mode, limit, how.Draw(t, "how"))
 		s.Process = rapid.SampledFrom([]string{s.Process, s.Process, twoLines}).Draw(t, "process")
 		return s
-	case 5, 6, 7:
+	case 5, 6:
 		return leave(n)
+	case 7:
+		return leaveFor(n, byte(rapid.IntRange(1, 8).Draw(t, "next")))
 	case 8, 9, 10:
 		process := rapid.SampledFrom([]string{processOf(n), processOf(1), ""})
 		s := evict(n, process.Draw(t, "process"))

@@ -29,7 +29,9 @@ func short(t catalog.Transition) []form {
 	case transition.Leave:
 		var forms []form
 		for _, mode := range []catalog.Mode{catalog.Exclusive, catalog.Shared, catalog.Permit} {
-			forms = append(forms, of(mongocatalog.ShortDeparture(t.Session, mode)))
+			if mode == catalog.Exclusive || t.Enqueue == nil { // only this form queues a request
+				forms = append(forms, of(mongocatalog.ShortDeparture(t, mode)))
+			}
 		}
 		return forms
 	case transition.Renew:
@@ -111,6 +113,13 @@ func enter(n byte, mode catalog.Mode, limit int32, how catalog.EnterMode) transi
 
 func leave(n byte) transition.Leave {
 	return transition.Leave{Session: catalog.Session{Name: "x", TS: id(n)}}
+}
+
+// leaveFor returns a Leave of the session n that queues the session next.
+func leaveFor(n, next byte) transition.Leave {
+	t, then := leave(n), enter(next, catalog.Exclusive, 0, catalog.Queue)
+	t.Enqueue = &then.Request
+	return t
 }
 
 func evict(n byte, process string) transition.Evict {

@@ -271,11 +271,13 @@ func TestPipeline_OddDocuments_DoAsPackageTransition(t *testing.T) {
 		if ts, _ := field(doc, "ts").(bson.ObjectID); !ts.IsZero() {
 			s.TS = ts
 		}
+		queues := leaveFor(1, 2)
+		queues.TS = s.TS
 		lease := renew(1, 1, false)
 		lease.Session = s.Session
 		for _, next := range []step{
 			enter(2, catalog.Exclusive, 0, catalog.Queue), enter(2, catalog.Shared, 0, catalog.Queue),
-			enter(2, catalog.Permit, 3, catalog.Queue), s, lease,
+			enter(2, catalog.Permit, 3, catalog.Queue), s, queues, lease,
 			transition.Evict{Holder: catalog.Holder{Session: s.Session, Process: process}},
 		} {
 			check(t, evaluated, next, doc, false)
@@ -305,7 +307,7 @@ func TestPipeline_AnyLife_DoesAsPackageTransition(t *testing.T) {
 		return // there are too few steps to try each form
 	}
 	for _, kind := range []string{
-		"enter ", "enter shared", "enter permit", "release ", "evict ", "renew ",
+		"enter ", "enter shared", "enter permit", "release", "release and queue", "evict", "renew",
 	} {
 		if done[kind] == 0 {
 			t.Errorf("the form of %q was never used: the test proves nothing; %v", kind, done)
@@ -330,10 +332,24 @@ func live(t *rapid.T, run runner, steps int, done map[string]int) {
 			}
 		}
 		if doc, short = check(t, run, s, doc, true); short > 0 {
-			entry, _ := s.(transition.Enter)
-			done[string(s.Op())+" "+string(entry.Mode)]++
+			kind := string(s.Op())
+			switch one := s.(type) {
+			case transition.Enter:
+				kind += " " + string(one.Mode)
+			case transition.Leave:
+				if next := one.Enqueue; next != nil && hasWaiter(doc, next.TS) {
+					kind = "release and queue"
+				}
+			}
+			done[kind]++
 		}
 	}
+}
+
+func hasWaiter(doc bson.D, ts bson.ObjectID) bool {
+	l, _ := catalog.ParseLock(encoded(doc))
+	_, waits := l.WaitedBy(ts)
+	return waits
 }
 
 // A read of many locks skips exactly the documents that package catalog cannot parse.

@@ -33,7 +33,9 @@ type Enter struct {
 
 func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 	g := t.Request
-	if hasSession(l, g.TS) {
+	_, holds := l.HeldBy(g.TS)
+	_, waits := l.WaitedBy(g.TS)
+	if holds || waits {
 		return catalog.Change{}, nil
 	}
 	s := stateOf(l)
@@ -123,17 +125,18 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string, next *ca
 	s.moved = len(holders) < len(s.holders)
 	s.holders, s.waiters = holders, waiters
 	s.grant(now, why)
-	if next != nil && len(s.grants) > 0 && next.Mode == catalog.Exclusive && s.limit == next.Limit &&
-		!hasSession(l, next.TS) && len(s.waiters) < catalog.MaxWaiters {
+	if next != nil && len(s.grants) > 0 && s.accepts(*next) {
 		s.waiters = append(slices.Clone(s.waiters), participant(*next, now))
 	}
 	return s.change(), nil
 }
 
-func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
-	_, holds := l.HeldBy(ts)
-	_, waits := l.WaitedBy(ts)
-	return holds || waits
+// accepts reports whether a request can be added to the end of the queue of a held lock, where it
+// must wait.
+func (s *state) accepts(r catalog.Request) bool {
+	known := func(p catalog.Participant) bool { return p.TS == r.TS }
+	return r.Mode == catalog.Exclusive && s.limit == r.Limit && len(s.waiters) < catalog.MaxWaiters &&
+		!slices.ContainsFunc(s.holders, known) && !slices.ContainsFunc(s.waiters, known)
 }
 
 // GrantNext grants a free lock to the first waiters. That is necessary after a foreign manager
