@@ -65,8 +65,7 @@ type engine struct {
 	closing chan struct{} // closed at the end of Close; nil before Close
 	running *run          // nil if neither Run nor Serve runs
 	now     *session      // the current session; nil without a slot
-	open    []*session    // the current session, and retired sessions with open claims
-	flying  map[*claimed]struct{}
+	open    []*session    // the current session, and earlier sessions with open claims
 	asides  map[string]aside
 	logged  map[string]bool // problems that were logged
 
@@ -84,8 +83,7 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 		locks: mc.Database, clock: clock.From(ctx), limit: patience * mc.CommandTimeout,
 		entering: make(chan struct{}, 1), asking: make(chan struct{}, 1),
 		woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		flying: map[*claimed]struct{}{}, asides: map[string]aside{},
-		logged: map[string]bool{}}
+		asides: map[string]aside{}, logged: map[string]bool{}}
 	e.base = rows.Alone(context.WithoutCancel(ctx))
 	e.life, e.end = context.WithCancel(e.base)
 	e.log = mc.Logger.With().Str("queue", cfg.Queue).Logger()
@@ -190,12 +188,12 @@ type claimed struct {
 	s     *session
 	since time.Duration // monotonic time of the claim
 	tried atomic.Bool   // an end was sent
+	stuck bool          // the handler did not return, and was reported; only for findStuck
 
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
 	lost     error           // why the claim has lost its row; nil before
 	stopped  time.Duration   // when the handler's context ended; zero before
-	stuck    bool            // the handler did not return, and was reported
 	returned bool            // the handler has returned
 	working  *sync.WaitGroup // done when DoneWith returns; nil if DoneWith does not run
 	stopWork context.CancelCauseFunc
@@ -211,17 +209,27 @@ func (c *claimed) lose(why error) {
 	}
 }
 
+// isHandled reports whether a handler works on the row, outside of DoneWith, and has not lost it.
+func (c *claimed) isHandled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.returned && !c.done && c.lost == nil && c.working == nil
+}
+
+// has reports whether a row has this claim.
+func (c *claimed) has(row rows.Row) bool {
+	return row.Mark.State == rows.Claimed && row.Mark.Batch == c.row.Mark.Batch
+}
+
+// stands reports whether a row has this claim and is not cancelled.
+func (c *claimed) stands(row rows.Row) bool { return c.has(row) && !row.Mark.Cancelled }
+
 func (e *engine) oldest() (age time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.clock.Now().Mono
-	for c := range e.flying {
-		age = max(age, now-c.since)
+	for _, c := range e.flying() {
+		age = max(age, e.clock.Now().Mono-c.since)
 	}
 	return age
 }
-
-func claimID(row rows.Row) string { return row.Mark.Batch.Hex() + rows.Key(row.ID) }
 
 // hooks calls OnDead and OnStuck in the background, one call at a time.
 type hooks struct {

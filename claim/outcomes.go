@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -74,6 +72,7 @@ type outcome struct {
 	end      rows.Ending
 	pause    time.Duration // before a retry
 	recorded bool          // no further command is necessary
+	short    bool          // the texts of the end were shortened
 	owed     bool          // the server refuses the end
 }
 
@@ -82,8 +81,8 @@ func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(r
 
 func (e *engine) failure(c *claimed, cause error) outcome {
 	w, attempts := wished(cause), c.row.Mark.Attempts
-	o := outcome{c: c, end: c.row.End(rows.Retrying), pause: e.backoff(attempts)}
-	o.end.Error = rows.Cut(cause.Error(), 2000)
+	o := outcome{c: c, pause: e.backoff(attempts)}
+	o.end = c.row.Failed(e.wall(), e.m.Process(), cause.Error())
 	if w.again != nil {
 		o.pause = *w.again
 	}
@@ -119,65 +118,49 @@ func timedOut(ctx context.Context, err error) error {
 // record records the end of a claim. It repeats the command until the outcome is known or the slot
 // is lost. If the server refuses the command, record continues in the background.
 func (e *engine) record(o outcome) {
-	logged, pause := false, time.Duration(0)
+	c := o.c
+	stop := c.s.guard.Context().Done()
+	if o.owed {
+		stop = e.life.Done() // Close tries to give the row back
+	}
+	logged, refusals := false, refusedPause/2
 	for !o.recorded {
 		err := e.finish(o)
-		short, shorter := o.shortened()
-		switch {
+		pause := max(e.pace.now(), leastPause)
+		switch refused := isRefused(err); {
 		case err == nil:
 			o.recorded = true
 			continue
-		case errors.Is(err, ErrLost):
+		case errors.Is(err, ErrLost) || c.s.guard.Err() != nil:
 			o.recorded = true
-			e.log.Warn().Err(err).Msg("a row was lost before its claim ended")
+			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).
+				Msg("a row was lost before its claim ended")
 			continue
-		case o.c.s.guard.Err() != nil:
-			o.recorded = true
-			e.log.Warn().Err(err).Msg("ending a claim failed; the rescue of its row will end it")
+		case refused && !o.short && len(o.end.Failures) > 0: // the row may have no room for the texts
+			o.short = true
+			o.end.Error, o.end.Failures = rows.Cut(o.end.Error, 100), c.row.Mark.Failures
 			continue
-		case isRefused(err) && shorter:
-			o = short
-			continue
-		case isRefused(err) && !o.owed && e.refused() < mostAsides:
+		case refused && !o.owed && e.refused() < mostAsides:
 			o.owed = true // in the background, so that the worker can handle other rows
 			e.owed.Add(1)
 			e.background.Go(func() { e.record(o); e.owed.Add(-1) })
 			return
-		case isRefused(err):
-			pause = min(2*max(pause, refusedPause/2), refusedMost)
-		default:
-			pause = max(e.pace.now(), leastPause)
+		case refused:
+			refusals = min(2*refusals, refusedMost)
+			pause = refusals
 		}
 		if !logged {
 			logged = true
-			e.log.Warn().Err(err).Msg("ending a claim failed")
+			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).Msg("ending a claim failed")
 		}
-		done := o.c.s.guard.Context().Done()
-		if o.owed {
-			done = e.life.Done()
-		}
-		if clock.Sleep(e.clock, jittered(e.clock, pause), done); o.owed && clock.Over(done) {
-			break // Close tries to give the row back
+		if !clock.Sleep(e.clock, jittered(e.clock, pause), stop) && o.owed {
+			break
 		}
 	}
-	e.finished(o.c)
+	e.finished(c)
 	if o.end.To == rows.Ready {
 		signal(e.woken)
 	}
-}
-
-// shortened returns the outcome with a shorter error text, and without the failure that the outcome
-// adds to the row. A server may refuse the longer outcome, because the document would become too
-// large. If the outcome is already short, the second result is false.
-func (o outcome) shortened() (outcome, bool) {
-	const most = 100
-	if o.end.Keep || o.end.To == rows.Done || len(o.end.Error) <= most && o.end.Failures != nil {
-		return o, false
-	}
-	text := o.end.Error
-	o.end.Error = strings.ToValidUTF8(text[:min(most, len(text))], "")
-	o.end.Failures = append([]rows.Failure{}, o.c.row.Mark.Failures...)
-	return o, true
 }
 
 // finish sends the end of a claim. If the command matches no row, finish reads the row. If the row
@@ -187,37 +170,32 @@ func (e *engine) finish(o outcome) error {
 	c.mu.Lock()
 	known := errors.Is(c.lost, ErrCancelled)
 	c.mu.Unlock()
+	end.At = e.wall()
 	if known {
-		end = cancelled(c.row)
-	}
-	now := e.wall()
-	end.At = now
-	if !end.Keep && end.Failures == nil && (end.To == rows.Retrying || end.To == rows.Dead) {
-		end.Failures = rows.Failed(c.row.Mark.Failures, rows.Failure{Attempt: c.row.Mark.Attempts,
-			At: now, Process: e.m.Process(), Error: end.Error})
+		end = c.row.Cancelled(end.At)
 	}
 	if end.To == rows.Retrying {
-		due, err := e.serverNow()
+		now, err := e.serverNow()
 		if err != nil {
-			return e.notEnded(c, err)
+			return err
 		}
-		end.NotBefore = notBefore(due, o.pause)
+		end.NotBefore = notBefore(now, o.pause)
 	}
 	n, err := e.sendEnds(end)
 	tried := c.tried.Swap(true)
 	if err != nil {
-		return e.notEnded(c, err)
+		return err
 	}
 	if n == 0 {
 		row, err := e.reread(c.row.ID, false)
 		switch {
 		case err != nil:
-			return e.notEnded(c, err)
-		case row != nil && isClaim(*row, c.row) && row.Mark.Cancelled && !known:
+			return err
+		case row != nil && c.has(*row) && row.Mark.Cancelled && !known:
 			c.lose(lost(c, row))
 			return e.finish(o)
-		case row != nil && isClaim(*row, c.row):
-			return e.notEnded(c, errors.New("the row still has this claim but does not match"))
+		case row != nil && c.has(*row):
+			return errors.New("the row still has this claim but does not match")
 		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
 			e.report(metrics.Attempts, 1, "lost")
 			return lost(c, row)
@@ -236,10 +214,8 @@ func (e *engine) ended(c *claimed, end rows.Ending) {
 		outcome = "given_back"
 	case end.To == rows.Dead:
 		row := c.row
-		row.Mark.State, row.Mark.Error, row.Mark.DeadAt = rows.Dead, end.Error, end.At
-		if end.Failures != nil {
-			row.Mark.Failures = end.Failures
-		}
+		row.Mark.State, row.Mark.DeadAt = rows.Dead, end.At
+		row.Mark.Error, row.Mark.Failures = end.Error, end.Failures
 		e.log.Error().Str("row", rows.Text(row.ID)).Str("error", end.Error).
 			Int64("attempts", end.Attempts).Msg("row is dead")
 		e.onDead(row)
@@ -265,29 +241,13 @@ func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
 	return &found[0], nil
 }
 
-func isClaim(row, was rows.Row) bool {
-	return row.Mark.State == rows.Claimed && row.Mark.Batch == was.Mark.Batch
-}
-
-func cancelled(row rows.Row) rows.Ending {
-	end := row.End(rows.Dead)
-	end.Error, end.Failures = rows.Cancelled, slices.Clone(row.Mark.Failures)
-	return end
-}
-
 // contradicts reports whether the mark of a row shows that the server did not apply the ending. The
 // batch of the row does not show this, because the batch stays the same if a rescuer ends the
 // claim.
 func contradicts(m rows.Mark, end rows.Ending) bool {
-	switch {
-	case m.State == rows.Done:
+	if m.State == rows.Done {
 		return false // by DoneWith
-	case end.To == rows.Dead && m.State == rows.Dead:
-		return m.Error != end.Error
 	}
-	return (end.To == rows.Done || end.To == rows.Dead) && m.State != end.To
-}
-
-func (e *engine) notEnded(c *claimed, err error) error {
-	return fmt.Errorf("claim: end the claim of row %s: %w", rows.Text(c.row.ID), err)
+	return end.To == rows.Done ||
+		end.To == rows.Dead && (m.State != rows.Dead || m.Error != end.Error)
 }

@@ -138,28 +138,22 @@ func (e *engine) trySlot(slot string) error {
 	if err != nil {
 		return err
 	}
-	n, err := e.rescueSlot(guard, e.slot(slot))
-	if n > 0 {
-		e.log.Info().Str("slot", slot).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).
-			Msg("rows were rescued")
-	}
-	return errors.Join(err, guard.Release())
+	return errors.Join(e.rescueSlot(guard), guard.Release())
 }
 
 // rescueSlot ends the claims of a slot's earlier holders.
-func (e *engine) rescueSlot(guard *distlock.TryGuard, slot rows.Slot) (n int, _ error) {
+func (e *engine) rescueSlot(guard *distlock.TryGuard) error {
 	for {
-		found, err := e.claimedBy(slot)
+		found, err := e.claimedBy(e.slot(guard.Name()))
 		if err = errors.Join(err, guard.Err()); err != nil {
-			return n, err
+			return err
 		}
 		all := len(found) < rows.MostClaimed
 		left := slices.DeleteFunc(found, func(row rows.Row) bool {
 			return row.Mark.SlotFence >= guard.Fence()
 		})
-		more, err := e.failRows(guard, left)
-		if n += more; err != nil || more == 0 || all {
-			return n, err
+		if n, err := e.endLeft(guard, left); err != nil || n == 0 || all {
+			return err
 		}
 	}
 }

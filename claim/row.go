@@ -133,7 +133,7 @@ type Failure struct {
 
 func failuresOf(m rows.Mark) (list []Failure) {
 	for _, f := range m.Failures {
-		list = append(list, Failure{int(f.Attempt), f.At, f.Process, f.Error})
+		list = append(list, Failure(f))
 	}
 	return list
 }

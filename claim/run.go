@@ -48,6 +48,7 @@ func (e *engine) begin(handle func(context.Context, *claimed) error) (*run, erro
 	if !e.begun {
 		e.begun = true
 		e.background.Go(e.tend)
+		e.background.Go(e.wakeDue)
 		e.background.Go(e.rescue)
 		e.background.Go(e.listen)
 	}

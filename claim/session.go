@@ -19,11 +19,9 @@ type session struct {
 	guard *distlock.TryGuard
 	slot  rows.Slot
 
-	pending map[bson.ObjectID]struct{} // the batches of claims that wait for a reply
-	rows    int                        // claims that wait for a reply, or have no recorded end
-	unsure  bool                       // claims of lost replies must be given back first
-	doubt   int                        // rounds of tend that still search for such claims
-	retired bool                       // no more rows are claimed in this session
+	claims map[bson.ObjectID]*claimed // by batch; nil: the claim waits for its reply
+	unsure bool                       // claims of lost replies must be given back first
+	doubt  int                        // rounds of tend that still search for such claims
 }
 
 // doubts is the number of rounds of tend that search for a claim whose reply was lost. The server
@@ -32,29 +30,35 @@ const doubts = 12
 
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
-	delete(e.flying, c)
-	e.gone(c.s)
+	delete(c.s.claims, c.row.Mark.Batch)
+	e.leave(c.s)
 	e.mu.Unlock()
 	if e.arrivals.isWaited() {
 		signal(e.woken)
 	}
 }
 
-// gone removes a claim from its session. If it was the last claim of a retired session, gone
-// releases the slot. The caller holds e.mu.
-func (e *engine) gone(s *session) {
-	if s.rows--; s.retired && s.rows == 0 {
-		e.leave(s)
-	}
-}
-
-// leave releases a session's slot in the background. During Close it does nothing, because Close
-// releases the slots. The caller holds e.mu.
+// leave releases the slot of an earlier session in the background if the session has no claims.
+// During Close it does nothing, because Close releases the slots. The caller holds e.mu.
 func (e *engine) leave(s *session) {
-	if e.closing == nil {
+	if s != e.now && len(s.claims) == 0 && e.closing == nil {
 		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
 		e.background.Go(func() { e.release(s) })
 	}
+}
+
+// flying returns the claims whose handlers have not begun, or whose ends are not recorded.
+func (e *engine) flying() (all []*claimed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.open {
+		for _, c := range s.claims {
+			if c != nil {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
 }
 
 // session returns the session for new claims. It takes a slot if there is no session.
@@ -78,7 +82,7 @@ func (e *engine) session() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{guard: guard, slot: e.slot(slot), pending: map[bson.ObjectID]struct{}{},
+	s := &session{guard: guard, slot: e.slot(slot), claims: map[bson.ObjectID]*claimed{},
 		unsure: true} // earlier holders of this slot may have left rows
 	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
@@ -119,21 +123,18 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// If the slot of a session is lost, retire stops further claims in the session. The session stays
-// open until its last claim has ended.
+// If the slot of the current session is lost, retire stops further claims in the session. The
+// session stays open until its last claim has ended.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
-	first := !s.retired
-	s.retired = true
-	if e.now == s {
+	current := e.now == s
+	if current {
 		e.now = nil
-	}
-	if first && s.rows == 0 {
 		e.leave(s)
 	}
 	e.mu.Unlock()
-	if err := s.guard.Err(); first && err != nil {
-		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("slot lost")
+	if current {
+		e.log.Warn().Err(s.guard.Err()).Str("slot", s.slot.Name).Msg("slot lost")
 	}
 }
 
@@ -216,8 +217,7 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
 		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
 	e.mu.Lock()
-	s.pending[c.Batch] = struct{}{}
-	s.rows++
+	s.claims[c.Batch] = nil
 	e.mu.Unlock()
 	row, err := sent(e, func(ctx context.Context) (*rows.Row, error) {
 		return e.store.Claim(ctx, c, ask)
@@ -228,16 +228,16 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(s.pending, c.Batch)
 	if err != nil && !answered(err) {
 		s.unsure, s.doubt = true, doubts
 	}
 	if err != nil || row == nil {
-		e.gone(s)
+		delete(s.claims, c.Batch)
+		e.leave(s)
 		return nil, err
 	}
 	one := &claimed{row: *row, s: s, since: e.clock.Now().Mono}
-	e.flying[one] = struct{}{}
+	s.claims[c.Batch] = one
 	return one, nil
 }
 
@@ -333,12 +333,7 @@ func (e *engine) refused() int64 {
 // operator or the handler has removed the field of this package, for example by a replacement of
 // the document.
 func (e *engine) isCompany(c *claimed) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for other := range e.flying {
-		if other != c && rows.Key(other.row.ID) == rows.Key(c.row.ID) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.flying(), func(other *claimed) bool {
+		return other != c && rows.Key(other.row.ID) == rows.Key(c.row.ID)
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/metrics"
@@ -25,7 +27,7 @@ func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
 		pause := max(jittered(e.clock, e.cfg.tend), rare*last, e.pace.now())
-		if !e.sleep(pause) {
+		if !clock.Sleep(e.clock, pause, e.life.Done()) {
 			return
 		}
 		sent := e.clock.Now().Mono
@@ -44,7 +46,7 @@ func (e *engine) tendOnce(all bool) (err error) {
 			continue
 		}
 		e.mu.Lock()
-		needed := s.rows > 0 || s.unsure || s.doubt > 0
+		needed := len(s.claims) > 0 || s.unsure || s.doubt > 0
 		e.mu.Unlock()
 		if needed || all {
 			err = errors.Join(err, e.tendClaims(s))
@@ -58,12 +60,12 @@ func (e *engine) tendOnce(all bool) (err error) {
 
 // tendClaims reads the rows that are claimed under the slot of a session, with one command. Then it
 // does the following, with further commands if necessary:
-//   - It gives back rows if the replies to their claims were lost.
-//   - It ends claims of earlier holders of the slot.
+//   - It ends claims whose replies were lost, and claims of earlier holders of the slot.
 //   - It ends the contexts of handlers whose rows are lost or cancelled.
 func (e *engine) tendClaims(s *session) (err error) {
 	e.mu.Lock()
 	s.unsure, s.doubt = false, max(s.doubt-1, 0) // set first, because a claim may fail meanwhile
+	before := maps.Clone(s.claims)
 	e.mu.Unlock()
 	defer func() {
 		if err != nil {
@@ -72,45 +74,27 @@ func (e *engine) tendClaims(s *session) (err error) {
 			e.mu.Unlock()
 		}
 	}()
-	before := e.flyingOf(s)
 	found, err := e.claimedBy(s.slot)
 	if err != nil {
 		return err
 	}
 	e.mu.Lock()
-	pending := maps.Clone(s.pending)
+	after := maps.Clone(s.claims)
 	e.mu.Unlock()
-	flying := e.flyingOf(s)
-	var ghosts []rows.Ending
 	var left []rows.Row
 	there := map[string]rows.Row{}
 	for _, row := range found {
-		there[claimID(row)] = row
+		there[rows.Key(row.ID)] = row
 		own := row.Mark.Session == s.guard.Session()
-		if !own && row.Mark.SlotFence < s.guard.Fence() {
+		_, known := after[row.Mark.Batch]
+		if own && !known || !own && row.Mark.SlotFence < s.guard.Fence() {
 			left = append(left, row)
-		}
-		_, waits := pending[row.Mark.Batch]
-		if own && !waits && flying[claimID(row)] == nil { // no handler began
-			end := row.Uncounted(rows.Ready)
-			if row.Mark.Cancelled {
-				end = cancelled(row)
-			}
-			end.At = e.wall()
-			ghosts = append(ghosts, end)
 		}
 	}
 	if len(found) < rows.MostClaimed {
 		err = e.findLost(before, there)
 	}
-	if len(ghosts) > 0 {
-		n, bad := e.sendEnds(ghosts...)
-		if err = errors.Join(err, e.unlessRefused("ghost", bad)); n > 0 {
-			e.log.Info().Int("rows", n).Msg("rows of lost replies were given back")
-			signal(e.woken)
-		}
-	}
-	_, bad := e.failRows(s.guard, left)
+	_, bad := e.endLeft(s.guard, left)
 	return errors.Join(err, bad)
 }
 
@@ -118,37 +102,18 @@ func (e *engine) claimedBy(slot rows.Slot) ([]rows.Row, error) {
 	return sent(e, func(ctx context.Context) ([]rows.Row, error) { return e.store.Claimed(ctx, slot) })
 }
 
-func (e *engine) flyingOf(s *session) map[string]*claimed {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := map[string]*claimed{}
-	for c := range e.flying {
-		if c.s == s {
-			all[claimID(c.row)] = c
-		}
-	}
-	return all
-}
-
 // If a row was cancelled, or this process has lost the row, findLost ends the context of the row's
 // handler.
-func (e *engine) findLost(before map[string]*claimed, there map[string]rows.Row) error {
-	for id, c := range before {
-		row, is := there[id]
-		c.mu.Lock()
-		over := c.returned || c.done || c.lost != nil
-		c.mu.Unlock()
-		if over || is && !row.Mark.Cancelled {
+func (e *engine) findLost(before map[bson.ObjectID]*claimed, there map[string]rows.Row) error {
+	for _, c := range before {
+		if c == nil || !c.isHandled() || c.stands(there[rows.Key(c.row.ID)]) {
 			continue
 		}
 		now, err := e.reread(c.row.ID, false)
 		if err != nil {
 			return err
 		}
-		c.mu.Lock()
-		over = c.returned || c.done || c.working != nil
-		c.mu.Unlock()
-		if over || now != nil && isClaim(*now, c.row) && !now.Mark.Cancelled {
+		if !c.isHandled() || now != nil && c.stands(*now) {
 			continue
 		}
 		why := lost(c, now)
@@ -182,46 +147,42 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// failRows ends the claims that earlier holders of a slot have left, and returns the number of
-// changed rows. The guard holds the slot. If an earlier holder died, its attempts fail. If an
-// earlier holder released the slot, the server has carried out the claim after the release. Then no
-// handler began, and failRows gives the row back. Rows that the server refuses to change stay
-// claimed.
-func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ error) {
-	if len(died) == 0 {
+// endLeft ends claims of a slot that no handler works on, and returns the number of changed rows.
+// The guard holds the slot. If an earlier holder of the slot died, its attempts fail. In two cases
+// no handler began, and endLeft gives the row back: the reply to the claim was lost, or an earlier
+// holder released the slot before the server carried out the claim. Rows that the server refuses to
+// change stay claimed.
+func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) (n int, _ error) {
+	if len(left) == 0 {
 		return 0, nil
 	}
 	server, err := e.serverNow()
 	if err != nil {
 		return 0, err
 	}
-	now := e.wall()
 	most := int64(math.MaxInt64) // for the rows of another queue, whose limit is unknown here
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
 		most = int64(e.cfg.MaxAttempts)
 	}
 	var ends, dead []rows.Ending
-	for _, row := range died {
-		end := row.End(rows.Retrying)
-		end.Error, end.At = rows.DiedText, now
-		end.Failures = rows.Failed(row.Mark.Failures, rows.Failure{Attempt: row.Mark.Attempts, At: now,
-			Error: rows.DiedText})
-		end.NotBefore = notBefore(server, e.backoff(row.Mark.Attempts))
+	for _, row := range left {
+		released := guard.TakeoverEvidence() == "" && row.Mark.SlotFence == guard.Fence()-1
+		end := row.Failed(e.wall(), "", rows.DiedText)
 		switch {
 		case row.Mark.Cancelled:
-			end = cancelled(row)
-			end.At = now
-		case guard.TakeoverEvidence() == "" && row.Mark.SlotFence == guard.Fence()-1:
+			end = row.Cancelled(e.wall())
+		case released || row.Mark.Session == guard.Session():
 			end = row.Uncounted(rows.Ready)
 		case row.Mark.Attempts >= most:
 			end.To = rows.Dead
+		default:
+			end.NotBefore = notBefore(server, e.backoff(row.Mark.Attempts))
+			e.wakeAt(end.NotBefore)
 		}
 		if end.To == rows.Dead {
 			dead = append(dead, end)
-			continue
-		}
-		if ends = append(ends, end); end.To == rows.Retrying {
-			e.wakeAt(end.NotBefore)
+		} else {
+			ends = append(ends, end)
 		}
 	}
 	if len(ends) > 0 {
@@ -232,6 +193,10 @@ func (e *engine) failRows(guard *distlock.TryGuard, died []rows.Row) (n int, _ e
 	for _, end := range dead {
 		one, bad := e.makeDead(end)
 		n, err = n+one, errors.Join(err, bad)
+	}
+	if n > 0 {
+		e.log.Info().Str("slot", guard.Name()).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).
+			Msg("rows were rescued")
 	}
 	return n, err
 }
@@ -260,43 +225,34 @@ const stuckAfter = 30 * time.Second
 func (e *engine) findStuck() {
 	now := e.clock.Now().Mono
 	n := 0
-	e.mu.Lock()
-	var these []*claimed
-	for c := range e.flying {
+	for _, c := range e.flying() {
 		c.mu.Lock()
-		if (!c.returned || c.working != nil) && c.stopped > 0 && now-c.stopped >= stuckAfter {
-			if n++; !c.stuck {
-				c.stuck = true
-				these = append(these, c)
-			}
-		}
+		stuck := (!c.returned || c.working != nil) && c.stopped > 0 && now-c.stopped >= stuckAfter
 		c.mu.Unlock()
+		if !stuck {
+			continue
+		}
+		if n++; !c.stuck {
+			c.stuck = true
+			e.log.Error().Str("row", rows.Text(c.row.ID)).Dur("since", now-c.since).
+				Msg("a handler does not return although its context has ended")
+			e.hook("OnStuck", e.cfg.OnStuck, c.row)
+		}
 	}
-	e.mu.Unlock()
 	e.report(metrics.Stuck, float64(n))
-	for _, c := range these {
-		e.log.Error().Str("row", rows.Text(c.row.ID)).Dur("since", now-c.since).
-			Msg("a handler does not return although its context has ended")
-		e.hook("OnStuck", e.cfg.OnStuck, c.row)
-	}
 }
 
-// sleep waits for a pause. During the pause it wakes the retries of this process that become due.
-// It returns false if the queue closes.
-func (e *engine) sleep(pause time.Duration) bool {
-	t := e.clock.NewTimer(pause)
-	defer t.Stop()
+// wakeDue wakes the retries of this process that become due, until the queue closes.
+func (e *engine) wakeDue() {
 	for {
 		select {
-		case <-t.C():
-			return !clock.Over(e.life.Done())
 		case <-e.due:
-			if err := e.wake(); err != nil && e.life.Err() == nil {
-				e.log.Warn().Err(err).Msg("waking retries failed")
-				clock.Sleep(e.clock, e.pace.now(), e.life.Done())
-			}
 		case <-e.life.Done():
-			return false
+			return
+		}
+		if err := e.wake(); err != nil && e.life.Err() == nil {
+			e.log.Warn().Err(err).Msg("waking retries failed")
+			clock.Sleep(e.clock, e.pace.now(), e.life.Done())
 		}
 	}
 }

@@ -294,7 +294,7 @@ func (m *Mongo) before(end Ending) bson.D {
 func (m *Mongo) ending(end Ending) bson.D {
 	set := bson.D{m.e("attempts", end.Attempts)}
 	if !end.Keep && (end.To == Retrying || end.To == Dead) {
-		set = append(set, m.e("error", end.Error), m.e("errors", stored(end.Failures)))
+		set = append(set, m.e("error", end.Error), m.e("errors", append([]Failure{}, end.Failures...)))
 	}
 	unset := []string{"locks", "slot", "slotFence", "session"}
 	switch end.To {

@@ -102,6 +102,23 @@ func (r Row) Uncounted(to State) Ending {
 	return e
 }
 
+// Failed returns an ending for the row's claim whose attempt has failed. The process is empty if it
+// died.
+func (r Row) Failed(at time.Time, process, text string) Ending {
+	e := r.End(Retrying)
+	one := Failure{int(r.Mark.Attempts), at, Cut(process, mostProcess), Cut(text, mostText)}
+	all := append(slices.Clip(r.Mark.Failures), one)
+	e.At, e.Error, e.Failures = at, Cut(text, mostError), all[max(0, len(all)-MostFailures):]
+	return e
+}
+
+// Cancelled returns an ending for the row's claim that makes a cancelled row dead.
+func (r Row) Cancelled(at time.Time) Ending {
+	e := r.End(Dead)
+	e.At, e.Error, e.Failures = at, Cancelled, r.Mark.Failures
+	return e
+}
+
 // Counts stores the number of rows in each state, as the type Counts of package claim does.
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
@@ -269,27 +286,20 @@ func Parse(doc bson.Raw, field string) (Row, *Malformed) {
 
 // A Failure is a failed attempt, as a row stores it.
 type Failure struct {
-	Attempt int64 // zero if unknown
+	Attempt int `bson:"attempt,omitempty"` // zero if unknown
 	At      time.Time
-	Process string // empty if the process died
+	Process string `bson:"process,omitempty"` // empty if the process died
 	Error   string
 }
 
-// The limits for the failures of a row: their number, and the bytes of each text and each process
-// name. With the last error, the failures add at most about 10 KB to a row.
+// The limits for the failures of a row: their number, and the bytes of each text, each process name
+// and the last error. They add at most about 10 KB to a row.
 const (
 	MostFailures = 10
 	mostText     = 700
 	mostProcess  = 200
+	mostError    = 2000
 )
-
-// Failed adds a failure to the failures of a row. It returns the last failures, at most
-// MostFailures.
-func Failed(before []Failure, one Failure) []Failure {
-	one.Error, one.Process = Cut(one.Error, mostText), Cut(one.Process, mostProcess)
-	all := append(before[:len(before):len(before)], one)
-	return all[max(0, len(all)-MostFailures):]
-}
 
 // Cut returns the text as valid UTF-8. If the text is longer than the given number of bytes, Cut
 // shortens it and appends dots.
@@ -300,39 +310,16 @@ func Cut(text string, most int) string {
 	return text
 }
 
-func stored(list []Failure) bson.A {
-	all := bson.A{}
-	for _, f := range list {
-		one := bson.D{}
-		if f.Attempt > 0 {
-			one = append(one, e("attempt", f.Attempt))
-		}
-		one = append(one, e("at", f.At))
-		if f.Process != "" {
-			one = append(one, e("process", f.Process))
-		}
-		all = append(all, append(one, e("error", f.Error)))
-	}
-	return all
-}
-
 // failuresOf returns the last failures in the field of a row. It skips failures that it cannot
 // parse.
 func failuresOf(in bson.Raw) (list []Failure) {
 	array, _ := in.Lookup("errors").ArrayOK()
 	values, _ := array.Values()
 	for _, v := range values {
-		one, ok := v.DocumentOK()
-		if !ok {
-			continue
-		}
 		var f Failure
-		f.Attempt, _ = one.Lookup("attempt").AsInt64OK()
-		at, _ := one.Lookup("at").TimeOK()
-		f.At = at.UTC()
-		f.Process, _ = one.Lookup("process").StringValueOK()
-		f.Error, _ = one.Lookup("error").StringValueOK()
-		list = append(list, f)
+		if v.Unmarshal(&f) == nil {
+			list = append(list, f)
+		}
 	}
 	return list[max(0, len(list)-MostFailures):]
 }
