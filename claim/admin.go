@@ -136,7 +136,7 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	flush := func() error {
 		one, err := a.store.Retry(ctx, ids)
 		n, ids = n+one, nil
-		if is[*rows.RefusedError](err) {
+		if isRefused(err) {
 			refused, err = fmt.Errorf("claim: retry dead rows: %w", err), nil
 		}
 		return err

@@ -65,7 +65,7 @@ func (p problems) err() error {
 
 // If the server refused a query, badQuery adds ErrConfig to the error.
 func badQuery(err error) error {
-	if is[*rows.QueryError](err) {
+	if errors.Is(err, rows.ErrQuery) {
 		return fmt.Errorf("%w: Filter: %w", ErrConfig, err)
 	}
 	return err
@@ -77,16 +77,18 @@ func isClosed(err error) bool { return errors.Is(err, distlock.ErrClosed) || err
 
 func isDenied(err error) bool { return is[*distlock.PrivilegeError](err) }
 
-func isRefused(err error) bool { return is[*rows.RefusedError](err) }
+func isRefused(err error) bool { return errors.Is(err, rows.ErrRefused) }
 
 // answered reports whether err is a reply of the server, so that the outcome of the command is
 // known.
 func answered(err error) bool {
-	return is[*rows.HeldError](err) || isRefused(err) || is[*rows.QueryError](err) || isDenied(err)
+	return is[*rows.HeldError](err) || isRefused(err) || errors.Is(err, rows.ErrQuery) || isDenied(err)
 }
 
 // hopeless reports whether a retry would fail with the same error.
-func hopeless(err error) bool { return isClosed(err) || isDenied(err) || is[*rows.QueryError](err) }
+func hopeless(err error) bool {
+	return isClosed(err) || isDenied(err) || errors.Is(err, rows.ErrQuery)
+}
 
 const noContext = "the context is nil; pass context.Background()"
 

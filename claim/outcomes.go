@@ -232,13 +232,7 @@ func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
 
 // reread returns the row with the given _id, or nil if the row is gone.
 func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
-	found, err := sent(e, func(ctx context.Context) ([]rows.Row, error) {
-		return e.store.Current(ctx, []bson.RawValue{id}, document)
-	})
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
+	return sent(e, func(ctx context.Context) (*rows.Row, error) { return e.store.Read(ctx, id, document) })
 }
 
 // contradicts reports whether the mark of a row shows that the server did not apply the ending. The

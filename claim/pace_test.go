@@ -23,7 +23,7 @@ func TestPace_Failures_DoubleThePause(t *testing.T) {
 		fail(p.clock.Now().Mono)
 	}
 	assert.Equal(t, p.now(), time.Minute, "the pause is %v, want %v")
-	p.note(0, &rows.RefusedError{})
+	p.note(0, rows.ErrRefused)
 	assert.Equal(t, p.now(), 30*time.Second, "the pause is %v, want %v")
 	for range 10 {
 		p.note(0, nil)

@@ -46,8 +46,8 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	preparing, done := context.WithTimeout(ctx, q.e.limit)
 	defer done()
 	if err := admin.store.Prepare(preparing); err != nil {
-		if key, is := errors.AsType[*rows.KeyError](err); is {
-			return nil, &ConfigError{Problems: []string{key.Error()}}
+		if errors.Is(err, rows.ErrNoChains) {
+			return nil, &ConfigError{Problems: []string{err.Error()}}
 		}
 		return nil, fmt.Errorf("claim: %w", err)
 	}

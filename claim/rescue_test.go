@@ -58,7 +58,7 @@ func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
 				p := w.start(Config{Workers: 3})
 				p.gate.on(func(apply func() error) error {
 					if refuse.Swap(false) {
-						return &rows.RefusedError{}
+						return rows.ErrRefused
 					}
 					return apply()
 				}, "claim")

@@ -379,7 +379,7 @@ func TestRun_Hopeless_Returns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(Config{})
 		p.gate.on(func(func() error) error {
-			return &rows.QueryError{Err: errors.New("unknown operator")}
+			return rows.ErrQuery
 		}, "claim")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -70,8 +70,7 @@ func (m *Mongo) Remove(ctx context.Context, state State, ids []bson.RawValue) (i
 
 func (m *Mongo) remove(ctx context.Context, state State, before time.Time, ids []bson.RawValue) (
 	int, error) {
-	n, err := m.all(ctx, change{filter: m.over(state, before, e("_id", in(ids)))})
-	return n, m.failed("remove", err)
+	return m.carryOut(ctx, "remove", change{filter: m.over(state, before, e("_id", in(ids)))})
 }
 
 func (m *Mongo) Purge(ctx context.Context, state State, before time.Time) (int, error) {
@@ -98,8 +97,8 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 		if n, err := m.only(ctx, id, works, marked); n > 0 || err != nil {
 			return Claimed, err
 		}
-		found, err := m.Current(ctx, []bson.RawValue{id}, false)
-		if err != nil || len(found) == 0 || found[0].Mark.State == Dead || found[0].Mark.State == Done {
+		row, err := m.Read(ctx, id, false)
+		if err != nil || row == nil || row.Mark.State == Dead || row.Mark.State == Done {
 			return "", err
 		}
 	}
@@ -173,11 +172,19 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	return err
 }
 
-// A change updates all rows that match its filter. If the update is nil, it removes these rows.
-type change struct{ filter, update bson.D }
+// A change updates the rows that match its filter. If the update is nil, it removes them.
+type change struct {
+	id             bson.RawValue // of the only row that can match; zero if several can
+	filter, update bson.D
+}
 
-// The changes are sent as one command.
-func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
+// carryOut sends the changes as one command and returns the number of changed rows. The parameter
+// action is the necessary privilege. If the server refuses to change some rows, the error matches
+// ErrRefused.
+func (m *Mongo) carryOut(ctx context.Context, action string, changes ...change) (n int, _ error) {
+	if len(changes) == 0 {
+		return 0, nil
+	}
 	models := make([]mongo.WriteModel, len(changes))
 	for i, c := range changes {
 		if c.update == nil {
@@ -187,37 +194,25 @@ func (m *Mongo) all(ctx context.Context, changes ...change) (int, error) {
 		models[i] = mongo.NewUpdateManyModel().SetFilter(c.filter).SetUpdate(c.update)
 	}
 	result, err := m.rows.BulkWrite(Alone(ctx), models, options.BulkWrite().SetOrdered(false))
-	if result == nil {
-		return 0, err
+	if result != nil {
+		n = int(result.MatchedCount + result.DeletedCount)
 	}
-	return int(result.MatchedCount + result.DeletedCount), err
+	bulk, _ := errors.AsType[mongo.BulkWriteException](err)
+	if !refuses(err) || len(bulk.WriteErrors) == 0 || bulk.WriteConcernError != nil {
+		return n, m.failed(action, err)
+	}
+	first := bulk.WriteErrors[0]
+	return n, fmt.Errorf("%w: %d changes failed, the first of them at row %s: %v", ErrRefused,
+		len(bulk.WriteErrors), Text(changes[first.Index].id), catalog.Shown(first))
 }
 
 func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E) bson.D,
 	update ...bson.E) (int, error) {
 	changes := make([]change, len(ids))
 	for i, id := range ids {
-		changes[i] = change{is(e("_id", id)), update}
+		changes[i] = change{id, is(e("_id", id)), update}
 	}
-	return m.those(ctx, ids, changes)
-}
-
-// The changes are sent as one command. The change with index i belongs to ids[i].
-func (m *Mongo) those(ctx context.Context, ids []bson.RawValue, changes []change) (int, error) {
-	if len(changes) == 0 {
-		return 0, nil
-	}
-	n, err := m.all(ctx, changes...)
-	bulk, is := errors.AsType[mongo.BulkWriteException](err)
-	if !is || bulk.WriteConcernError != nil || len(bulk.WriteErrors) == 0 ||
-		has(err, codesPassing...) {
-		return n, m.failed("update, remove", err)
-	}
-	var refused RefusedError
-	for _, one := range bulk.WriteErrors {
-		refused.Rows = append(refused.Rows, Refused{ids[one.Index], catalog.Shown(one)})
-	}
-	return n, &refused
+	return m.carryOut(ctx, "update", changes...)
 }
 
 // If ctx has a transaction, the update is part of that transaction.
@@ -229,7 +224,7 @@ func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.
 	case transacts(ctx) && has(err, codeIllegal, codeNoTransactions):
 		return 0, fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
 	case refuses(err) && !transacts(ctx):
-		return 0, &RefusedError{[]Refused{{id, catalog.Shown(err)}}}
+		return 0, fmt.Errorf("%w: row %s: %v", ErrRefused, Text(id), catalog.Shown(err))
 	}
 	return 0, m.failed("update", err)
 }

@@ -95,7 +95,7 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	}
 	opts := options.Find().SetProjection(bson.D{e("_id", 0), e(m.key, 1)}).SetLimit(MostHeld).
 		SetBatchSize(MostHeld + 1).SetHint(m.holders().keys)
-	docs, err := m.hinted(ctx, bson.D{m.holds()}, opts)
+	docs, err := m.docs(ctx, bson.D{m.holds()}, opts)
 	if err != nil {
 		return nil, m.failed("find", err)
 	}
@@ -116,18 +116,7 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort).SetHint(m.order())
 	}
-	return m.hinted(ctx, filter, opts)
-}
-
-// hinted returns the documents of a query that may have an index hint. If the index is missing,
-// hinted creates the index.
-func (m *Mongo) hinted(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
-	docs []bson.Raw, err error) {
-	err = m.healed(ctx, func() error {
-		docs, err = m.docs(ctx, filter, opts)
-		return err
-	})
-	return docs, err
+	return m.docs(ctx, filter, opts)
 }
 
 func (m *Mongo) order() bson.D { return append(bson.D{m.e("state", 1)}, m.sort...) }
@@ -137,13 +126,13 @@ func (m *Mongo) Settle(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	free := bson.D{m.unset("holds")}
-	changes := []change{{bson.D{m.holds(), m.e("state", in([]State{Done, Dead}))}, free}}
+	over := bson.D{m.holds(), m.e("state", in([]State{Done, Dead}))}
+	changes := []change{{filter: over, update: free}}
 	if len(m.filter) > 0 {
 		outside := bson.D{m.holds(), m.isReady(), e("$nor", bson.A{m.filter})}
-		changes = append(changes, change{outside, free})
+		changes = append(changes, change{filter: outside, update: free})
 	}
-	n, err := m.all(ctx, changes...)
-	return n, m.failed("update", err)
+	return m.carryOut(ctx, "update", changes...)
 }
 
 // gate returns the unique index that allows only one row to hold a key.

@@ -22,7 +22,6 @@ const (
 	codeIllegal           = 20 // transactions on a standalone
 	codeDuplicate         = 11000
 	codeNamespaceNotFound = 26
-	codeCommandNotFound   = 59
 	codeShardKeyNotFound  = 61
 	codeNoTransactions    = 263
 	codeOtherName         = 85 // the index exists with another name
@@ -50,32 +49,17 @@ func (m *Mongo) failedOn(collection, actions string, err error) error {
 	return fmt.Errorf("%s of %s: %w", actions, namespace, catalog.Shown(err))
 }
 
-// A Refused names a row that the server refuses to change, and the reason.
-type Refused struct {
-	ID  bson.RawValue
-	Err error
-}
-
-// A RefusedError reports rows that the server refuses to change, for example because of a validator
-// or their size. The command has changed the remaining rows. If Claim returns a RefusedError, the
-// error names no row.
-type RefusedError struct{ Rows []Refused }
-
-func (e *RefusedError) Error() string {
-	if len(e.Rows) == 0 {
-		return "the server refuses to change a row"
-	}
-	return fmt.Sprintf("the server refuses to change %d rows, the first of them %s: %v", len(e.Rows),
-		Text(e.Rows[0].ID), e.Rows[0].Err)
-}
-
-// A QueryError reports that the server refuses the query for rows because of its filter or order.
-type QueryError struct{ Err error }
-
-func (e *QueryError) Error() string {
-	return fmt.Sprintf("the server refuses the query for rows: %v", e.Err)
-}
-func (e *QueryError) Unwrap() error { return e.Err }
+// Replies of the server. After another error, the server may have carried out the command.
+var (
+	// ErrRefused means that the server refuses to change rows, for example because of a validator or
+	// their size. The command has changed the remaining rows.
+	ErrRefused = errors.New("the server refuses to change a row")
+	// ErrQuery means that the server refuses the query for rows because of its filter or order.
+	ErrQuery = errors.New("the server refuses the query for rows")
+	// ErrNoChains means that the server cannot create the unique index for chains.
+	ErrNoChains = errors.New("Config.Key needs a unique partial index, which lets the server claim one " +
+		"row of a key at a time, and this server cannot create it")
+)
 
 // codesPassing are the codes of transient errors in MongoDB 8. A transient error does not depend on
 // a document or a query. For example, the server shuts down, is busy or accepts no writes, a chunk
@@ -111,15 +95,3 @@ type HeldError struct{ Key bson.RawValue } // zero if the server does not report
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("another row holds the key %s", Text(e.Key))
 }
-
-// A KeyError reports that the server cannot create the unique index for chains.
-type KeyError struct {
-	Key string
-	Err error
-}
-
-func (e *KeyError) Error() string {
-	return fmt.Sprintf("Key %q needs a unique partial index, which lets the server claim one row of "+
-		"a key at a time, and this server cannot create it: %v", e.Key, e.Err)
-}
-func (e *KeyError) Unwrap() error { return e.Err }

@@ -40,9 +40,8 @@ type Mongo struct {
 	key    string
 	keeps  bool
 
-	transactions atomic.Pointer[bool] // the server has transactions; nil: unknown
-	unique       atomic.Bool          // the index for the keys of InsertUnique exists
-	oldHello     atomic.Bool
+	transactions atomic.Bool // the server has transactions
+	unique       atomic.Bool // the index for the keys of InsertUnique exists
 	collated     atomic.Bool // the collection has a collation
 	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
 }
@@ -156,7 +155,7 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 	case m.key != "" && command.Code == codeDuplicate:
 		return nil, &HeldError{command.Raw.Lookup("keyValue", m.key)}
 	case refuses(err):
-		return nil, fmt.Errorf("%w: %w", &RefusedError{}, m.failed("find, update", err))
+		return nil, fmt.Errorf("%w: %w", ErrRefused, m.failed("find, update", err))
 	case err != nil:
 		return nil, m.failed("find, update", err)
 	}
@@ -230,7 +229,7 @@ func (m *Mongo) First(ctx context.Context, ask Ask) (bson.RawValue, error) {
 	docs, err := m.inOrder(ctx, m.wanted(ask),
 		options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d("_id", 1)))
 	if refuses(err) {
-		err = &QueryError{err}
+		err = fmt.Errorf("%w: %w", ErrQuery, err)
 	}
 	if err != nil || len(docs) == 0 {
 		return bson.RawValue{}, m.failed("find", err)
@@ -255,9 +254,13 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 }
 
 func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
-	[]bson.Raw, error) {
+	docs []bson.Raw, err error) {
 	ctx = Alone(ctx)
-	return read(m.rows.Find(ctx, filter, opts))(ctx)
+	err = m.healed(ctx, func() error {
+		docs, err = read(m.rows.Find(ctx, filter, opts))(ctx)
+		return err
+	})
+	return docs, err
 }
 
 func read(cursor *mongo.Cursor, err error) func(context.Context) ([]bson.Raw, error) {
@@ -270,14 +273,14 @@ func read(cursor *mongo.Cursor, err error) func(context.Context) ([]bson.Raw, er
 }
 
 func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
-	ids, changes := make([]bson.RawValue, len(endings)), make([]change, len(endings))
+	changes := make([]change, len(endings))
 	for i, end := range endings {
-		ids[i], changes[i] = end.ID, change{m.before(end), m.ending(end)}
+		changes[i] = change{end.ID, m.before(end), m.ending(end)}
 	}
 	if len(endings) == 1 {
-		return m.only(ctx, ids[0], changes[0].filter, changes[0].update)
+		return m.only(ctx, endings[0].ID, changes[0].filter, changes[0].update)
 	}
-	return m.those(ctx, ids, changes)
+	return m.carryOut(ctx, "update", changes...)
 }
 
 // The result is the filter for the row and the claim that an ending names. If the ending makes the
@@ -320,22 +323,25 @@ func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
 	return found, err
 }
 
-func (m *Mongo) Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error) {
+func (m *Mongo) Read(ctx context.Context, id bson.RawValue, document bool) (*Row, error) {
 	opts := options.Find()
-	if !documents {
+	if !document {
 		opts.SetProjection(m.mark())
 	}
-	found, _, err := m.find(ctx, d("_id", in(ids)), opts)
-	return found, err
+	found, _, err := m.find(ctx, d("_id", id), opts)
+	if len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
 }
 
 func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now))}
 	ready := m.unset("state", "notBefore")
-	n, err := m.all(ctx, change{due, bson.D{ready}},
-		change{bson.D{m.is(Ready)}, bson.D{m.unset("state")}}) // an operator may have set this state
-	if !refuses(err) {
-		return n, m.failed("update", err)
+	byHand := change{filter: bson.D{m.is(Ready)}, update: bson.D{m.unset("state")}}
+	n, err := m.carryOut(ctx, "update", change{filter: due, update: bson.D{ready}}, byHand)
+	if !errors.Is(err, ErrRefused) {
+		return n, err
 	}
 	ids, err := m.lot(ctx, due)
 	if err != nil || len(ids) == 0 {
@@ -399,17 +405,9 @@ func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// hello returns the reply to hello, or to isMaster on servers before MongoDB 4.4.2.
+// hello sends isMaster, because servers before MongoDB 4.4.2 have no command hello.
 func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
-	ctx, db := Alone(ctx), m.rows.Database()
-	if !m.oldHello.Load() {
-		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()
-		if !has(err, codeCommandNotFound) {
-			return reply, m.failed("hello", err)
-		}
-		m.oldHello.Store(true)
-	}
-	reply, err := db.RunCommand(ctx, d("isMaster", 1)).Raw()
+	reply, err := m.rows.Database().RunCommand(Alone(ctx), d("isMaster", 1)).Raw()
 	return reply, m.failed("isMaster", err)
 }
 

@@ -147,16 +147,16 @@ type Ask struct {
 }
 
 // A Store stores the rows of one queue. A method usually sends one command. If it sends another
-// number of commands, its comment gives that number. *RefusedError, *HeldError and *QueryError are
+// number of commands, its comment gives that number. ErrRefused, *HeldError and ErrQuery are
 // replies of the server. After any other error, the server may have carried out the command, or may
 // still carry it out.
 type Store interface {
 	// Claim claims the first ready row and counts an attempt. If no row is ready, it returns nil. If
 	// another row holds the key of the first ready row, it returns a *HeldError. If the server refuses
-	// the change, it returns a *RefusedError.
+	// the change, it returns ErrRefused.
 	Claim(ctx context.Context, c Claim, ask Ask) (*Row, error)
 	// First returns the _id of the row that Claim would claim. If no row is ready, it returns a zero
-	// value. If the server refuses the query, it returns a *QueryError.
+	// value. If the server refuses the query, it returns ErrQuery.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
 	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it sends no command.
 	Held(ctx context.Context) ([]bson.RawValue, error)
@@ -165,15 +165,15 @@ type Store interface {
 	Settle(ctx context.Context) (int, error)
 	// End ends claims and returns the number of rows that it changed. It changes a row only if the row
 	// has the session and the batch of the ending. It does not make a cancelled row Ready or Retrying.
-	// If it returns a *RefusedError, it has carried out the remaining endings. A call with one ending
+	// If it returns ErrRefused, it has carried out the remaining endings. A call with one ending
 	// joins the transaction of ctx.
 	End(ctx context.Context, endings ...Ending) (int, error)
 	// Claimed returns the rows that are claimed under a slot, without their documents. It returns at
 	// most MostClaimed rows.
 	Claimed(ctx context.Context, slot Slot) ([]Row, error)
-	// Current returns the rows with the given _ids. If documents is true, the rows include their
-	// documents.
-	Current(ctx context.Context, ids []bson.RawValue, documents bool) ([]Row, error)
+	// Read returns the row with the given _id, or nil if the row is gone. If document is true, the row
+	// includes its document.
+	Read(ctx context.Context, id bson.RawValue, document bool) (*Row, error)
 	// Wake makes retries ready that are due at the given time, and returns the number of changed rows.
 	// If the server refuses to change a row, Wake sends two more commands.
 	Wake(ctx context.Context, now time.Time) (int, error)

@@ -45,22 +45,18 @@ func (m *Mongo) Transact(ctx context.Context, work func(context.Context) error) 
 	return err
 }
 
-// canTransact returns ErrNoTransactions if the server has no transactions. It asks the server once.
-// Without this check, the embedded server would carry out the commands without a transaction.
+// canTransact returns ErrNoTransactions if the server has no transactions. Without this check, the
+// embedded server would carry out the commands without a transaction.
 func (m *Mongo) canTransact(ctx context.Context) error {
-	has := m.transactions.Load()
-	if has == nil {
-		set, mongos, err := m.kind(ctx)
-		if err != nil {
-			return err
-		}
-		has = new(set || mongos)
-		m.transactions.Store(has)
+	if m.transactions.Load() {
+		return nil
 	}
-	if !*has {
-		return fmt.Errorf("%w: the collection's server is not a replica set", ErrNoTransactions)
+	set, mongos, err := m.kind(ctx)
+	if err == nil && !set && !mongos {
+		err = fmt.Errorf("%w: the collection's server is not a replica set", ErrNoTransactions)
 	}
-	return nil
+	m.transactions.Store(err == nil)
+	return err
 }
 
 func (m *Mongo) kind(ctx context.Context) (set, mongos bool, err error) {
@@ -263,7 +259,7 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 	case err == nil || has(err, codeOtherName) && !i.unique:
 		return nil
 	case i.only != nil && i.unique && refuses(err):
-		return &KeyError{m.key, catalog.Shown(err)}
+		return fmt.Errorf("%w: Key %q: %w", ErrNoChains, m.key, catalog.Shown(err))
 	}
 	return fmt.Errorf("index missing, create it with %s: %w", m.command(i),
 		m.failed("createIndex", err))
@@ -284,7 +280,7 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	}
 	if len(missing) > 0 { // a server may leave out an option that it does not know
 		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
-			return &KeyError{m.key, errors.New("the server created an index with other options")}
+			return fmt.Errorf("%w: Key %q: the created index has other options", ErrNoChains, m.key)
 		}
 	}
 	return m.enforced(ctx, m.gate().keys, m.gate().only)

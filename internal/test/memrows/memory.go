@@ -175,14 +175,11 @@ func (m *Memory) report(event rows.Event) {
 	}
 }
 
-func (m *Memory) refused(r *record) *rows.RefusedError {
-	if m.refuses == nil {
+func (m *Memory) refused(r *record) error {
+	if m.refuses == nil || m.refuses(r.Row) == nil {
 		return nil
 	}
-	if err := m.refuses(r.Row); err != nil {
-		return &rows.RefusedError{Rows: []rows.Refused{{ID: r.ID, Err: err}}}
-	}
-	return nil
+	return rows.ErrRefused
 }
 
 func (m *Memory) first(ask rows.Ask) *record {
@@ -229,8 +226,8 @@ func (m *Memory) Claim(_ context.Context, c rows.Claim, ask rows.Ask) (*rows.Row
 	if r == nil {
 		return nil, nil
 	}
-	if m.refused(r) != nil {
-		return nil, &rows.RefusedError{}
+	if err := m.refused(r); err != nil {
+		return nil, err
 	}
 	if holder := m.holder(r.key); holder != nil && holder != r {
 		key, _ := rows.KeyOf(r.Doc, m.key)
@@ -339,14 +336,15 @@ func (m *Memory) Claimed(_ context.Context, slot rows.Slot) ([]rows.Row, error) 
 	}), nil
 }
 
-func (m *Memory) Current(_ context.Context, ids []bson.RawValue, _ bool) ([]rows.Row, error) {
+func (m *Memory) Read(_ context.Context, id bson.RawValue, _ bool) (*rows.Row, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.those(func(r *record) bool {
-		return slices.ContainsFunc(ids, func(id bson.RawValue) bool {
-			return rows.Key(id) == rows.Key(r.ID)
-		})
-	}), nil
+	r := m.rows[rows.Key(id)]
+	if r == nil {
+		return nil, nil
+	}
+	copied := r.Row
+	return &copied, nil
 }
 
 func (m *Memory) Wake(_ context.Context, now time.Time) (n int, err error) {

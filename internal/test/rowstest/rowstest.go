@@ -111,11 +111,11 @@ func (s *suite) end(want int, ends ...rows.Ending) {
 
 func (s *suite) now(row rows.Row) rows.Row {
 	s.t.Helper()
-	found := check(s.Current(s.ctx, []bson.RawValue{row.ID}, true))(s)
-	if len(found) != 1 {
-		s.t.Fatalf("%d rows with this _id", len(found))
+	found := check(s.Read(s.ctx, row.ID, true))(s)
+	if found == nil {
+		s.t.Fatalf("row %v is gone", row.ID)
 	}
-	return found[0]
+	return *found
 }
 
 func (s *suite) want(want rows.Counts) {
