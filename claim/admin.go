@@ -162,7 +162,7 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 	if err != nil || len(raw) == 0 {
 		return 0, err
 	}
-	return a.store.Remove(ctx, rows.State(state), raw)
+	return a.store.Remove(ctx, rows.State(state), time.Time{}, raw)
 }
 
 // Purge removes the documents of rows that have been in the given state for longer than olderThan,

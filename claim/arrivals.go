@@ -148,13 +148,12 @@ func (a *arrivals) isWaited() bool {
 	return a.blocked && !a.open
 }
 
-// A question is a snapshot of arrivals at the time of a claim.
+// A question contains the conditions of a claim, and a snapshot of arrivals that was taken first.
 type question struct {
+	rows.Ask
 	streams int
 	events  int64
 	sent    time.Duration
-	due     time.Time
-	held    bool // the claim excludes rows with held keys
 }
 
 func (a *arrivals) asks() question {
@@ -178,15 +177,15 @@ func (a *arrivals) answered(q question, c *claimed) {
 		a.surprise = !is
 		return
 	}
-	a.blocked = q.held
+	a.blocked = len(q.Held) > 0
 	full := len(a.rows) >= mostKnown
 	for key, one := range a.rows {
-		if one.event <= q.events && !one.due.After(q.due) {
+		if one.event <= q.events && !one.due.After(q.Due) {
 			delete(a.rows, key)
 		}
 	}
 	a.sure = a.open && a.streams == q.streams && !full &&
-		!(q.held && a.freed > q.events) // a key may be free now
+		!(a.blocked && a.freed > q.events) // a key may be free now
 	if !a.end.IsZero() && len(a.rows) == 0 {
 		a.planned = false
 	}
@@ -284,7 +283,7 @@ func (e *engine) await(ctx context.Context) reason {
 func (e *engine) plan() {
 	a := e.arrivals
 	q, after := a.asks(), a.server()
-	found, err := sent(e, func(ctx context.Context) ([]rows.Coming, error) {
+	found, err := sent(e, func(ctx context.Context) ([]rows.Event, error) {
 		return e.store.Later(ctx, after, mostKnown)
 	})
 	if err != nil && e.life.Err() == nil {

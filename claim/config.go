@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,40 +161,26 @@ func names(filter bson.D, field string) string {
 // reason returns the text that the lock document of a slot stores as the reason for the lock.
 // ConfigOf parses Due and Key from this text.
 func (c Config) reason() string {
-	text := claiming
+	text := "claims rows"
 	if c.Due != "" {
-		text += fmt.Sprintf(dueBy+"%q", c.Due)
+		text += fmt.Sprintf(", due by %q", c.Due)
 	}
 	if c.Key != "" {
-		text += fmt.Sprintf(keyedBy+"%q", c.Key)
+		text += fmt.Sprintf(", in chains by %q", c.Key)
 	}
 	return text
 }
 
-const (
-	claiming = "claims rows"
-	dueBy    = ", due by "
-	keyedBy  = ", in chains by "
-)
+var reasons = regexp.MustCompile(`^claims rows(?:, due by ("(?:[^"\\]|\\.)*"))?` +
+	`(?:, in chains by ("(?:[^"\\]|\\.)*"))?`)
 
 // ConfigOf returns a Config for [NewAdmin] with the Due and the Key of a queue. A worker records
 // them in the field Why of its slot's lock, and why is this field, see [distlock.LockInfo]. If
 // ConfigOf cannot parse why, it returns a zero Config.
 func ConfigOf(why string) (c Config) {
-	rest, is := strings.CutPrefix(why, claiming)
-	if !is {
-		return c
+	if found := reasons.FindStringSubmatch(why); found != nil {
+		c.Due, _ = strconv.Unquote(found[1])
+		c.Key, _ = strconv.Unquote(found[2])
 	}
-	read := func(what string) (name string) {
-		if after, is := strings.CutPrefix(rest, what); is {
-			if quoted, err := strconv.QuotedPrefix(after); err == nil {
-				name, _ = strconv.Unquote(quoted)
-				rest = after[len(quoted):]
-			}
-		}
-		return name
-	}
-	c.Due = read(dueBy)
-	c.Key = read(keyedBy)
 	return c
 }

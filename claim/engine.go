@@ -224,13 +224,6 @@ func (c *claimed) has(row rows.Row) bool {
 // stands reports whether a row has this claim and is not cancelled.
 func (c *claimed) stands(row rows.Row) bool { return c.has(row) && !row.Mark.Cancelled }
 
-func (e *engine) oldest() (age time.Duration) {
-	for _, c := range e.flying() {
-		age = max(age, e.clock.Now().Mono-c.since)
-	}
-	return age
-}
-
 // hooks calls OnDead and OnStuck in the background, one call at a time.
 type hooks struct {
 	ctx   context.Context
@@ -238,8 +231,6 @@ type hooks struct {
 	one   sync.Mutex // held during a call
 	calls sync.WaitGroup
 }
-
-func (e *engine) onDead(row rows.Row) { e.hook("OnDead", e.cfg.OnDead, row) }
 
 func (e *engine) hook(name string, call func(context.Context, Info), row rows.Row) {
 	if call == nil {
@@ -268,7 +259,11 @@ func (e *engine) report(m *metrics.Metric, value float64, before ...string) {
 
 // samples returns the metrics of the queue. Only the process with the rescue lock counts the rows.
 func (e *engine) samples(ctx context.Context) []metrics.Sample {
-	all := []metrics.Sample{e.sample(metrics.Oldest, e.oldest().Seconds(), "claimed")}
+	var oldest time.Duration
+	for _, c := range e.flying() {
+		oldest = max(oldest, e.clock.Now().Mono-c.since)
+	}
+	all := []metrics.Sample{e.sample(metrics.Oldest, oldest.Seconds(), "claimed")}
 	if !e.rescues.Load() {
 		return all
 	}

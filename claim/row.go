@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/internal/clock"
+	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 )
 
@@ -136,4 +138,238 @@ func failuresOf(m rows.Mark) (list []Failure) {
 		list = append(list, Failure(f))
 	}
 	return list
+}
+
+// A wish is an error by which a handler chooses how its claim ends.
+type wish struct {
+	err   error
+	dead  bool
+	again *time.Duration
+	free  bool // the attempt does not count
+}
+
+func (w *wish) Error() string { return w.err.Error() }
+func (w *wish) Unwrap() error { return w.err }
+
+// Snooze returns an error that postpones a row. If a handler returns this error, the row is retried
+// after the pause, and the attempt does not count. The pause must be between zero and ten years.
+// Otherwise the attempt fails.
+func Snooze(pause time.Duration) error {
+	if bad := badPause("Snooze", pause); bad != nil {
+		return bad
+	}
+	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
+}
+
+// Discard returns an error that makes a row dead. If a handler returns this error, the row is not
+// retried.
+func Discard(err error) error {
+	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
+}
+
+// RetryAfter returns an error that sets the pause before a retry. If a handler returns this error,
+// the attempt fails, and the row is retried after the pause. The pause must be between zero and ten
+// years. Otherwise the pause of Config.Backoff applies.
+func RetryAfter(pause time.Duration, err error) error {
+	err = cmp.Or(err, errors.New("failed without a reason"))
+	if bad := badPause("RetryAfter", pause); bad != nil {
+		return fmt.Errorf("%w (%w)", err, bad)
+	}
+	return &wish{err: err, again: &pause}
+}
+
+func badPause(function string, pause time.Duration) error {
+	if pause >= 0 && pause <= mostTime {
+		return nil
+	}
+	return fmt.Errorf("claim: %s(%v): the pause must be zero to ten years", function, pause)
+}
+
+func wished(err error) wish {
+	if w, is := errors.AsType[*wish](err); is {
+		return *w
+	}
+	return wish{}
+}
+
+// An outcome is the end of a claim. Its times are set when the command is sent.
+type outcome struct {
+	c        *claimed
+	end      rows.Ending
+	pause    time.Duration // before a retry
+	recorded bool          // no further command is necessary
+	short    bool          // the texts of the end were shortened
+	owed     bool          // the server refuses the end
+}
+
+// givenBack returns the outcome of a row whose handler did not begin or was interrupted.
+func givenBack(c *claimed) outcome { return outcome{c: c, end: c.row.Uncounted(rows.Ready)} }
+
+func (e *engine) failure(c *claimed, cause error) outcome {
+	w, attempts := wished(cause), c.row.Mark.Attempts
+	o := outcome{c: c, pause: e.backoff(attempts)}
+	o.end = c.row.Failed(e.wall(), e.m.Process(), cause.Error())
+	if w.again != nil {
+		o.pause = *w.again
+	}
+	if w.free {
+		o.end = c.row.Uncounted(rows.Retrying)
+	} else if w.dead || attempts >= int64(e.cfg.MaxAttempts) {
+		o.end.To = rows.Dead
+	}
+	return o
+}
+
+func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc) {
+	if e.cfg.Timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	cause := fmt.Errorf("%w of %v: %w", ErrTimeout, e.cfg.Timeout, context.DeadlineExceeded)
+	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
+}
+
+// timedOut returns an error that matches ErrTimeout if the handler failed because of
+// Config.Timeout, and nil otherwise.
+func timedOut(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
+		return nil
+	}
+	if errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
+
+// record records the end of a claim. It repeats the command until the outcome is known or the slot
+// is lost. If the server refuses the command, record continues in the background.
+func (e *engine) record(o outcome) {
+	c := o.c
+	stop := c.s.guard.Context().Done()
+	if o.owed {
+		stop = e.life.Done() // Close tries to give the row back
+	}
+	logged, refusals := false, refusedPause/2
+	for !o.recorded {
+		err := e.finish(o)
+		pause := max(e.pace.now(), leastPause)
+		switch refused := isRefused(err); {
+		case err == nil:
+			o.recorded = true
+			continue
+		case errors.Is(err, ErrLost) || c.s.guard.Err() != nil:
+			o.recorded = true
+			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).
+				Msg("a row was lost before its claim ended")
+			continue
+		case refused && !o.short && len(o.end.Failures) > 0: // the row may have no room for the texts
+			o.short = true
+			o.end.Error, o.end.Failures = rows.Cut(o.end.Error, 100), c.row.Mark.Failures
+			continue
+		case refused && !o.owed && e.refused() < mostAsides:
+			o.owed = true // in the background, so that the worker can handle other rows
+			e.owed.Add(1)
+			e.background.Go(func() { e.record(o); e.owed.Add(-1) })
+			return
+		case refused:
+			refusals = min(2*refusals, refusedMost)
+			pause = refusals
+		}
+		if !logged {
+			logged = true
+			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).Msg("ending a claim failed")
+		}
+		if !clock.Sleep(e.clock, jittered(e.clock, pause), stop) && o.owed {
+			break
+		}
+	}
+	e.finished(c)
+	if o.end.To == rows.Ready {
+		signal(e.woken)
+	}
+}
+
+// finish sends the end of a claim. If the command matches no row, finish reads the row. If the row
+// shows this end, finish returns nil. If the row shows another end, finish returns a *LostError.
+func (e *engine) finish(o outcome) error {
+	end, c := o.end, o.c
+	c.mu.Lock()
+	known := errors.Is(c.lost, ErrCancelled)
+	c.mu.Unlock()
+	end.At = e.wall()
+	if known {
+		end = c.row.Cancelled(end.At)
+	}
+	if end.To == rows.Retrying {
+		now, err := e.serverNow()
+		if err != nil {
+			return err
+		}
+		end.NotBefore = notBefore(now, o.pause)
+	}
+	n, err := e.sendEnds(end)
+	tried := c.tried.Swap(true)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		row, err := e.reread(c.row.ID, false)
+		switch {
+		case err != nil:
+			return err
+		case row != nil && c.has(*row) && row.Mark.Cancelled && !known:
+			c.lose(lost(c, row))
+			return e.finish(o)
+		case row != nil && c.has(*row):
+			return errors.New("the row still has this claim but does not match")
+		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
+			e.report(metrics.Attempts, 1, "lost")
+			return lost(c, row)
+		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
+			end = row.End(rows.Done)
+		}
+	}
+	e.ended(c, end)
+	return nil
+}
+
+func (e *engine) ended(c *claimed, end rows.Ending) {
+	outcome := string(end.To)
+	switch {
+	case end.To == rows.Ready || end.Keep && end.To == rows.Retrying:
+		outcome = "given_back"
+	case end.To == rows.Dead:
+		row := c.row
+		row.Mark.State, row.Mark.DeadAt = rows.Dead, end.At
+		row.Mark.Error, row.Mark.Failures = end.Error, end.Failures
+		e.log.Error().Str("row", rows.Text(row.ID)).Str("error", end.Error).
+			Int64("attempts", end.Attempts).Msg("row is dead")
+		e.hook("OnDead", e.cfg.OnDead, row)
+	}
+	if end.To == rows.Retrying {
+		e.wakeAt(end.NotBefore)
+	}
+	e.report(metrics.Attempts, 1, outcome)
+}
+
+func (e *engine) sendEnds(ends ...rows.Ending) (int, error) {
+	return sent(e, func(ctx context.Context) (int, error) { return e.store.End(ctx, ends...) })
+}
+
+// reread returns the row with the given _id, or nil if the row is gone.
+func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
+	return sent(e, func(ctx context.Context) (*rows.Row, error) {
+		return e.store.Read(ctx, id, document)
+	})
+}
+
+// contradicts reports whether the mark of a row shows that the server did not apply the ending. The
+// batch of the row does not show this, because the batch stays the same if a rescuer ends the
+// claim.
+func contradicts(m rows.Mark, end rows.Ending) bool {
+	if m.State == rows.Done {
+		return false // by DoneWith
+	}
+	return end.To == rows.Done ||
+		end.To == rows.Dead && (m.State != rows.Dead || m.Error != end.Error)
 }

@@ -172,9 +172,17 @@ func (e *engine) claim() (*claimed, error) {
 	var busy []bson.RawValue
 	const tries = 100
 	for range tries {
-		c, err := e.claimOnce(s, busy)
+		q, err := e.ask()
+		if err != nil {
+			return nil, err
+		}
+		q.Held = append(q.Held, busy...)
+		c, err := e.claimRow(s, q.Ask)
+		if err == nil {
+			e.arrivals.answered(q, c)
+		}
 		if isRefused(err) {
-			if c, err = e.findRefused(s); c == nil && err == nil {
+			if c, err = e.findRefused(s, q.Ask); c == nil && err == nil {
 				continue
 			}
 		}
@@ -195,21 +203,6 @@ func (e *engine) claim() (*claimed, error) {
 		}
 	}
 	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
-}
-
-func (e *engine) claimOnce(s *session, busy []bson.RawValue) (*claimed, error) {
-	q := e.arrivals.asks()
-	ask, err := e.ask()
-	if err != nil {
-		return nil, err
-	}
-	ask.Held = append(ask.Held, busy...)
-	q.due, q.held = ask.Due, len(ask.Held) > 0
-	c, err := e.claimRow(s, ask)
-	if err == nil {
-		e.arrivals.answered(q, c)
-	}
-	return c, err
 }
 
 // claimRow sends one claim. It returns nil if no row is ready.
@@ -243,18 +236,19 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 
 // ask returns the conditions for the next claim. If Config.Due is set, it reads the server's clock.
 // If Config.Key is set, it reads the held keys.
-func (e *engine) ask() (ask rows.Ask, err error) {
-	ask.Without = e.without()
+func (e *engine) ask() (q question, err error) {
+	q = e.arrivals.asks()
+	q.Without = e.without()
 	if e.cfg.Due != "" {
-		ask.Due, err = e.serverNow()
+		q.Due, err = e.serverNow()
 	}
 	if err == nil && e.cfg.Key != "" {
-		ask.Held, err = sent(e, e.store.Held)
+		q.Held, err = sent(e, e.store.Held)
 	}
 	if err != nil {
 		err = fmt.Errorf("claim: %w", err)
 	}
-	return ask, err
+	return q, err
 }
 
 // An aside is a row that the server refuses to change. This process does not claim the row until a
@@ -273,13 +267,9 @@ const (
 	mostAsides   = 1000
 )
 
-// findRefused finds the row whose claim the server has refused, and sets the row aside. If the
-// server accepts the claim now, findRefused returns the claimed row.
-func (e *engine) findRefused(s *session) (*claimed, error) {
-	ask, err := e.ask()
-	if err != nil {
-		return nil, err
-	}
+// findRefused finds the row whose claim with the given conditions the server has refused, and sets
+// the row aside. If the server accepts the claim now, findRefused returns the claimed row.
+func (e *engine) findRefused(s *session, ask rows.Ask) (*claimed, error) {
 	id, err := sent(e, func(ctx context.Context) (bson.RawValue, error) {
 		return e.store.First(ctx, ask)
 	})
@@ -291,19 +281,26 @@ func (e *engine) findRefused(s *session) (*claimed, error) {
 	if !isRefused(err) {
 		return c, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.asides) >= mostAsides {
+	if !e.setAside(id) {
 		return nil, fmt.Errorf("claim: more than %d rows are refused: %w", mostAsides, err)
 	}
-	key := rows.Key(id)
-	pause := min(max(2*e.asides[key].pause, refusedPause), refusedMost)
-	e.asides[key] = aside{id, e.clock.Now().Mono + pause, pause}
-	if !e.logged["refused "+key] && len(e.logged) < mostLogged {
-		e.logged["refused "+key] = true
+	if e.logOnce("refused " + rows.Key(id)) {
 		e.log.Error().Err(err).Str("row", rows.Text(id)).Msg("a row is set aside")
 	}
 	return nil, nil
+}
+
+// setAside returns false if too many rows are set aside.
+func (e *engine) setAside(id bson.RawValue) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := rows.Key(id)
+	if len(e.asides) >= mostAsides {
+		return false
+	}
+	pause := min(max(2*e.asides[key].pause, refusedPause), refusedMost)
+	e.asides[key] = aside{id, e.clock.Now().Mono + pause, pause}
+	return true
 }
 
 // The result contains the _ids of the rows that are set aside now.

@@ -369,7 +369,7 @@ func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, er
 	return found, m.failed("find", err)
 }
 
-func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Coming, _ error) {
+func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Event, _ error) {
 	if m.due == "" {
 		return nil, nil
 	}
@@ -377,7 +377,7 @@ func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Comi
 	docs, err := m.inOrder(ctx, filter, options.Find().SetLimit(int64(n)).
 		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.due, 1)}))
 	for _, doc := range docs {
-		found = append(found, Coming{doc.Lookup("_id"), dateIn(doc, m.due)})
+		found = append(found, Event{Arrived, doc.Lookup("_id"), dateIn(doc, m.due)})
 	}
 	return found, m.failed("find", err)
 }

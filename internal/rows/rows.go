@@ -190,7 +190,7 @@ type Store interface {
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
 	// Later returns the first n ready rows whose due time is after the given time. Without Options.Due
 	// it sends no command.
-	Later(ctx context.Context, after time.Time, n int) ([]Coming, error)
+	Later(ctx context.Context, after time.Time, n int) ([]Event, error)
 	// Now returns the time of the server's clock.
 	Now(ctx context.Context) (time.Time, error)
 	// Count counts the rows in each state. If most is not zero, it counts at most that many rows of a

@@ -37,12 +37,6 @@ const (
 	Freed   EventKind = "freed"   // the row gave up its key, or was removed
 )
 
-// A Coming is a row with a due time.
-type Coming struct {
-	ID  bson.RawValue
-	Due time.Time
-}
-
 // stages returns the aggregation stages that reduce the events of a change stream to Events. The
 // field names in updatedFields contain dots. The stages therefore convert this document to an array
 // of names and values.

@@ -48,12 +48,12 @@ func (m *Memory) Purge(_ context.Context, state rows.State, before time.Time) (n
 	return n, nil
 }
 
-func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.Coming, _ error) {
+func (m *Memory) Later(_ context.Context, after time.Time, n int) (found []rows.Event, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.ready {
 		if m.due != nil && len(found) < n && !r.never && r.due.After(after) {
-			found = append(found, rows.Coming{ID: r.ID, Due: r.due})
+			found = append(found, rows.Event{Kind: rows.Arrived, ID: r.ID, Due: r.due})
 		}
 	}
 	return found, nil

@@ -2,11 +2,11 @@ package mutant
 
 // ofClaim lists the mistakes in package claim.
 var ofClaim = []Mistake{
-	{Name: "dead slots of a renamed queue are ignored", File: "claim/rescue.go",
+	{Name: "dead slots of a renamed queue are ignored", File: "claim/tend.go",
 		Old: "!strings.HasPrefix(slot.Name, prefix)", New: "!strings.HasPrefix(slot.Name, " +
 			"e.prefix+\":\")", Package: "claim", Test: "TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued",
 		Rule: "Claimed:1"},
-	{Name: "rows of slots in another lock database are rescued", File: "claim/rescue.go",
+	{Name: "rows of slots in another lock database are rescued", File: "claim/tend.go",
 		Old: "slot.Locks != \"\" && slot.Locks != e.locks", New: "slot.Locks == \"x\"", Package: "claim",
 		Test: "TestRescue_AnotherLockDatabase_RowsAreLeftAlone", Rule: "rescue_test.go"},
 	{Name: "the attempt of a dead process does not count", File: "claim/tend.go",
@@ -21,10 +21,10 @@ var ofClaim = []Mistake{
 	{Name: "Close keeps a claim with a lost reply", File: "claim/run.go",
 		Old: "			err := e.tendClaims(s)", New: "			err := error(nil)", Package: "claim",
 		Test: "TestClose_LostReply_RowIsGivenBack", Rule: "close_test.go"},
-	{Name: "an outcome is not recorded again after an error", File: "claim/outcomes.go",
+	{Name: "an outcome is not recorded again after an error", File: "claim/row.go",
 		Old: "		case err == nil:\n			o.recorded = true", New: "		case true:\n			o.recorded = true",
 		Package: "claim", Test: "TestRun_EndsFail_AreRepeated", Rule: "run_test.go"},
-	{Name: "a row is dead after one attempt too few", File: "claim/outcomes.go",
+	{Name: "a row is dead after one attempt too few", File: "claim/row.go",
 		Old: "attempts >= int64(e.cfg.MaxAttempts)", New: "attempts+1 >= int64(e.cfg.MaxAttempts)",
 		Package: "claim", Test: "TestRun_WhatHandlersReturn_EndsTheClaim", Rule: "run_test.go"},
 	{Name: "handlers continue after the loss of the slot", File: "claim/run.go",
