@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/metrics"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
@@ -68,15 +67,8 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 6)
 		k := &metricstest.Kept{}
-		m := w.StartBy(clock.System(), func(c *distlock.Config) { c.Observer = k })
-		q := onStore[item](clock.With(t.Context(), clock.System()), m.Manager, w.rows, "db.rows",
-			Config{Workers: 6, Backoff: time.Minute}.withDefaults())
-		p := &proc{q, m.Manager, m.Store, nil}
-		second := &metricstest.Kept{}
-		m2 := w.StartBy(clock.System(), func(c *distlock.Config) { c.Observer = second })
-		q2 := onStore[item](clock.With(t.Context(), clock.System()), m2.Manager, w.rows, "db.rows",
-			Config{}.withDefaults())
-		p.run(t, func(ctx context.Context, r *Row[item]) error {
+		w.tune = func(c *distlock.Config) { c.Observer = k }
+		w.start(Config{Workers: 6, Backoff: time.Minute}).run(t, func(ctx context.Context, r *Row[item]) error {
 			switch r.Doc.ID {
 			case 0:
 				return errors.New("fails")
@@ -104,11 +96,12 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 		if n, ok := k.Of(metrics.Rows, "dead", "db.rows:queue"); !ok || n != 1 {
 			t.Errorf("%v rows are dead (%v)", n, ok)
 		}
-		(&proc{q2, m2.Manager, m2.Store, nil}).run(t, finish)
+		second := &metricstest.Kept{}
+		w.tune = func(c *distlock.Config) { c.Observer = second }
+		w.start(Config{}).run(t, finish)
 		time.Sleep(time.Second)
 		if n := second.Ask(t.Context()); n != 1 {
 			t.Errorf("the second process reports %d samples, want only its oldest claim", n)
 		}
-		assert.NoErr(t, errors.Join(p.Close(t.Context()), q2.Close(t.Context())))
 	})
 }

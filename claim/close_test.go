@@ -8,50 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
 )
-
-// If the context of Close ends early, Close continues in the background. It gives back all rows
-// even if commands fail.
-func TestClose_RunsOutOfTime_FinishesInTheBackground(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 40)
-		var n atomic.Int64
-		for range 4 {
-			p := w.start(Config{Workers: 10})
-			p.gate.set(func(_ context.Context, _ string, apply func() error) error {
-				time.Sleep(5 * time.Millisecond)
-				if n.Add(1)%4 == 0 {
-					return errCut
-				}
-				if n.Load()%7 == 0 {
-					_ = apply()
-					return errCut
-				}
-				return apply()
-			})
-			go func() {
-				_ = p.Run(t.Context(), func(ctx context.Context, _ *Row[item]) error {
-					time.Sleep(20 * time.Second)
-					return ctx.Err()
-				})
-			}()
-			time.Sleep(2 * time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err := p.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Close: %v", err)
-			}
-			cancel()
-		}
-		w.settle(10*time.Minute, func(c Counts) bool { return c.Claimed == 0 })
-		w.start(Config{Workers: 10}).run(t, finish)
-		w.settle(time.Minute, allDone(40))
-		for _, row := range w.rows.All() {
-			assert.Equal(t, row.Mark.Attempts, 1, "%d attempts, want %d")
-		}
-	})
-}
 
 // Close gives back a row even if the process did not receive the reply to its claim.
 func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
@@ -106,6 +66,11 @@ func TestServe_AtItsEnd_HandlersFinish(t *testing.T) {
 			t.Errorf("Serve returned after %v", took)
 		}
 		w.want(Counts{Ready: 3, Done: 1})
+		for _, row := range w.rows.All() {
+			if row.Mark.State == rows.Ready && row.Mark.Attempts > 0 {
+				t.Errorf("row %d has %d attempts, want none", number(row), row.Mark.Attempts)
+			}
+		}
 		wantErr(t, p.Run(t.Context(), finish), ErrClosed)
 	})
 }

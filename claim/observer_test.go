@@ -42,13 +42,6 @@ func (c *jumpClock) Now() clock.Reading {
 	return now
 }
 
-func (w *world) observed(c clock.Clock, o observer, cfg Config) *proc {
-	m := w.StartBy(c, func(cfg *distlock.Config) { cfg.Observer = o })
-	q := onStore[item](clock.With(w.t.Context(), c), m.Manager, w.rows, "db.rows", cfg.withDefaults())
-	w.t.Cleanup(func() { _ = q.Close(context.Background()) })
-	return &proc{q, m.Manager, m.Store, nil}
-}
-
 // A handler that returns in time does not time out, even if the Observer is slow.
 func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -58,8 +51,8 @@ func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}}
-		p := w.observed(clock.System(), slow, Config{Workers: 1, Timeout: 10 * time.Second, MaxAttempts: 1})
-		p.run(t, func(context.Context, *Row[item]) error {
+		w.tune = func(c *distlock.Config) { c.Observer = slow }
+		w.start(Config{Timeout: 10 * time.Second, MaxAttempts: 1}).run(t, func(context.Context, *Row[item]) error {
 			time.Sleep(9900 * time.Millisecond)
 			return errors.New("broken")
 		})
@@ -89,7 +82,8 @@ func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
 			}
 			lost <- free
 		}, func(metrics.Sample) {}}
-		w.observed(c, o, Config{Workers: 1}).run(t, func(_ context.Context, r *Row[item]) error {
+		w.tune = func(c *distlock.Config) { c.Observer = o }
+		w.startAt(w.World, c, "", Config{}).run(t, func(_ context.Context, r *Row[item]) error {
 			row.Store(r)
 			c.jump.Store(int64(time.Hour))
 			wantErr(t, r.Err(), distlock.ErrLockLost)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
@@ -21,7 +22,7 @@ func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return contex
 func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 2)
-		other := w.startAt(locktest.New(t), 0, "elsewhere", Config{})
+		other := w.startAt(locktest.New(t), clock.System(), "elsewhere", Config{})
 		other.run(t, stay)
 		w.settle(time.Minute, are(Counts{Ready: 1, Claimed: 1}))
 		w.start(Config{}).run(t, finish)
@@ -106,7 +107,7 @@ func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows.Due("execute_at")
 		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
-			w.startAt(w.World, wrong, "", Config{Due: "execute_at"}).run(t,
+			w.startAt(w.World, locktest.WrongClock(wrong), "", Config{Due: "execute_at"}).run(t,
 				func(_ context.Context, row *Row[item]) error {
 					if early := time.Until(row.Doc.Due); early > 0 {
 						t.Errorf("row %d began %v early", row.Doc.ID, early)

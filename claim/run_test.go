@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,28 +16,6 @@ import (
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
 )
-
-// Several processes handle each row exactly once.
-func TestRun_SeveralProcesses_EachRowOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 300)
-		var mu sync.Mutex
-		times := map[int]int{}
-		for range 5 {
-			w.start(Config{Workers: 3}).run(t, func(_ context.Context, row *Row[item]) error {
-				mu.Lock()
-				times[row.Doc.ID]++
-				mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
-				return nil
-			})
-		}
-		w.settle(time.Minute, allDone(300))
-		for id, n := range times {
-			assert.Equal(t, n, 1, fmt.Sprint("row ", id, " was handled %d times, want %d"))
-		}
-	})
-}
 
 // Each result of a handler ends the claim as the package comment says.
 func TestRun_WhatHandlersReturn_EndsTheClaim(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,22 +123,4 @@ func TestWalk_CompletionWithoutClaim_IsNoticed(t *testing.T) {
 		}
 	}
 	t.Error("no walk detected the mistake")
-}
-
-// At least two of four plays of a seed have the same timeline. The timelines may differ, because
-// Go's scheduler chooses between goroutines that are ready at the same time.
-func TestWalk_SameSeed_SameTimeline(t *testing.T) {
-	t.Parallel()
-	const plays = 4
-	var before [][]string
-	for range plays {
-		s, p := walk(3)
-		s.Length, s.Trace, p.n = time.Minute, true, 5
-		now := simulation.Run(t, s).Timeline
-		if slices.ContainsFunc(before, func(lines []string) bool { return slices.Equal(lines, now) }) {
-			return
-		}
-		before = append(before, now)
-	}
-	t.Errorf("one seed has %d timelines in as many plays", plays)
 }

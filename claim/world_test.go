@@ -93,14 +93,13 @@ type proc struct {
 }
 
 // start starts a process that runs until the end of the test.
-func (w *world) start(cfg Config) *proc { return w.startAt(w.World, 0, "", cfg) }
+func (w *world) start(cfg Config) *proc { return w.startAt(w.World, clock.System(), "", cfg) }
 
-// startAt starts a process whose clock is wrong by the given duration. Its locks are on the given
-// server, in the given database.
-func (w *world) startAt(locks *locktest.World, by time.Duration, database string,
+// startAt starts a process with the given clock. Its locks are on the given server, in the given
+// database.
+func (w *world) startAt(locks *locktest.World, c clock.Clock, database string,
 	cfg Config) *proc {
 	w.t.Helper()
-	c := locktest.WrongClock(by)
 	m := locks.StartBy(c, func(cfg *distlock.Config) {
 		if cfg.Database = database; w.tune != nil {
 			w.tune(cfg)
