@@ -43,7 +43,7 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 			time.Sleep(rand.N(5 * time.Millisecond))
 			return err
 		})
-		p.gate.lag(0, 5*time.Millisecond)
+		p.gate.late = 5 * time.Millisecond
 		p.run(t, func(_ context.Context, row *Row[item]) error {
 			a.mu.Lock()
 			defer a.mu.Unlock()

@@ -20,8 +20,8 @@ type gate struct {
 	hook   func(ctx context.Context, command string, apply func() error) error
 	counts map[string]int
 
-	deaf bool                 // the store has no change stream
-	late func() time.Duration // the delay of an event; nil: no delay
+	deaf bool          // the store has no change stream
+	late time.Duration // the longest delay of an event; set before Watch
 }
 
 func (g *gate) set(hook func(context.Context, string, func() error) error) {
@@ -30,13 +30,7 @@ func (g *gate) set(hook func(context.Context, string, func() error) error) {
 	g.hook = hook
 }
 
-// lag delays events and keeps their order.
-func (g *gate) lag(least, most time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.late = func() time.Duration { return least + rand.N(most-least+1) }
-}
-
+// Watch delays events and keeps their order.
 func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 	if g.deaf {
 		return rows.ErrNoStream
@@ -62,12 +56,10 @@ func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 		}
 	})
 	return g.Store.Watch(ctx, func(event rows.Event) {
-		g.mu.Lock()
 		by := time.Duration(0)
-		if g.late != nil && event.Kind != rows.Opened {
-			by = g.late()
+		if event.Kind != rows.Opened {
+			by = rand.N(g.late + 1)
 		}
-		g.mu.Unlock()
 		events <- late{event, time.Now().Add(by)}
 	})
 }

@@ -105,12 +105,11 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 		return err
 	})
 	if gone {
-		row, bad := e.reread(c.row.ID, false)
-		if known = false; bad == nil { // an earlier run may have been committed
-			if known = true; row != nil && row.Mark.Batch == c.row.Mark.Batch && row.Mark.State == rows.Done {
+		known = false // an earlier run may have been committed
+		if row, bad := e.reread(c.row.ID, false); bad == nil {
+			known, err = true, lost(c, row)
+			if row != nil && row.Mark.Batch == c.row.Mark.Batch && row.Mark.State == rows.Done {
 				err = nil
-			} else {
-				err = lost(c, row)
 			}
 		}
 	}

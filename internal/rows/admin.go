@@ -60,8 +60,7 @@ func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 
 // Retry makes dead rows ready and resets their attempts. It keeps the stored failures.
 func (m *Mongo) Retry(ctx context.Context, ids []bson.RawValue) (int, error) {
-	is := func(id bson.E) bson.D { return m.mine(id, m.is(Dead)) }
-	return m.each(ctx, ids, is, m.unset("state", "attempts", "deadAt"))
+	return m.each(ctx, ids, m.mine(m.is(Dead)), m.unset("state", "attempts", "deadAt"))
 }
 
 // Remove removes the documents of rows with the given _ids. It removes only rows that reached the
@@ -89,10 +88,10 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 	marked := d("$set", bson.D{m.e("cancelled", true)})
 	const rounds = 3 // because the row's claim may end between two commands
 	for range rounds {
-		if n, err := m.only(ctx, id, waits, dead); n > 0 || err != nil {
+		if n, err := m.update(ctx, change{id, waits, dead}); n > 0 || err != nil {
 			return Dead, err
 		}
-		if n, err := m.only(ctx, id, works, marked); n > 0 || err != nil {
+		if n, err := m.update(ctx, change{id, works, marked}); n > 0 || err != nil {
 			return Claimed, err
 		}
 		row, err := m.Read(ctx, id, false)
@@ -204,25 +203,26 @@ func (m *Mongo) carryOut(ctx context.Context, action string, changes ...change) 
 		len(bulk.WriteErrors), Text(changes[first.Index].id), catalog.Shown(first))
 }
 
-func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, is func(id bson.E) bson.D,
-	update ...bson.E) (int, error) {
+// each changes the rows with the given _ids that match the filter.
+func (m *Mongo) each(ctx context.Context, ids []bson.RawValue, filter bson.D, update ...bson.E) (
+	int, error) {
 	changes := make([]change, len(ids))
 	for i, id := range ids {
-		changes[i] = change{id, is(e("_id", id)), update}
+		changes[i] = change{id, only(id, filter), update}
 	}
 	return m.carryOut(ctx, "update", changes...)
 }
 
 // If ctx has a transaction, the update is part of that transaction.
-func (m *Mongo) only(ctx context.Context, id bson.RawValue, filter, update bson.D) (int, error) {
-	result, err := m.rows.UpdateOne(ctx, filter, update)
+func (m *Mongo) update(ctx context.Context, c change) (int, error) {
+	result, err := m.rows.UpdateOne(ctx, c.filter, c.update)
 	switch {
 	case err == nil:
 		return int(result.MatchedCount), nil
 	case transacts(ctx) && has(err, codeIllegal, codeNoTransactions):
 		return 0, fmt.Errorf("%w: %w", ErrNoTransactions, catalog.Shown(err))
 	case refuses(err) && !transacts(ctx):
-		return 0, fmt.Errorf("%w: row %s: %v", ErrRefused, Text(id), catalog.Shown(err))
+		return 0, fmt.Errorf("%w: row %s: %v", ErrRefused, Text(c.id), catalog.Shown(err))
 	}
 	return 0, m.failed("update", err)
 }
@@ -398,7 +398,6 @@ func (m *Mongo) Repair(ctx context.Context) (int, error) {
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	return m.each(ctx, ids,
-		func(id bson.E) bson.D { return d("$and", bson.A{bson.D{id}, is}) },
+	return m.each(ctx, ids, is,
 		m.unset("state", "locks", "slot", "slotFence", "session", "batch", "cancelled", "attempts"))
 }

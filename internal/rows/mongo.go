@@ -41,6 +41,7 @@ type Mongo struct {
 	keeps  bool
 
 	transactions atomic.Bool // the server has transactions
+	oldHello     atomic.Bool // the server supports only isMaster
 	unique       atomic.Bool // the index for the keys of InsertUnique exists
 	collated     atomic.Bool // the collection has a collation
 	sharded      atomic.Bool // the server refused a claim because its filter lacks the shard key
@@ -96,6 +97,11 @@ func not(condition bson.D) bson.D { return d("$not", condition) }
 
 func in[T any](values []T) bson.D { return d("$in", values) }
 
+// only adds the _id of a row to a filter.
+func only(id bson.RawValue, filter bson.D) bson.D {
+	return bson.D{e("_id", id), e("$and", bson.A{filter})}
+}
+
 // mine combines the given conditions with the filter of the queue.
 func (m *Mongo) mine(more ...bson.E) bson.D {
 	if len(m.filter) == 0 {
@@ -126,7 +132,7 @@ func (m *Mongo) selected(ask Ask) bson.D {
 		is = append(is, e("_id", d("$nin", ask.Without)))
 	}
 	if !ask.Only.IsZero() {
-		is = bson.D{e("$and", bson.A{d("_id", ask.Only), is})}
+		is = only(ask.Only, is)
 	}
 	return is
 }
@@ -177,7 +183,7 @@ func (m *Mongo) claim(ctx context.Context, c Claim, ask Ask) (doc bson.Raw, err 
 	if len(m.sort) > 0 {
 		opts.SetSort(m.sort).SetHint(m.order())
 	}
-	err = m.healed(ctx, func() (err error) {
+	err = hinted(ctx, m.Prepare, func() (err error) {
 		doc, err = m.rows.FindOneAndUpdate(ctx, m.wanted(ask), m.claiming(c), opts).Raw()
 		return err
 	})
@@ -201,8 +207,7 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 			return nil, mongo.ErrNoDocuments
 		}
 		id := docs[0].Lookup("_id")
-		is := bson.D{e("_id", id), e("$and", bson.A{m.wanted(ask)})}
-		result, err := m.rows.UpdateOne(ctx, is, m.claiming(c))
+		result, err := m.rows.UpdateOne(ctx, only(id, m.wanted(ask)), m.claiming(c))
 		if m.key != "" && has(err, codeDuplicate) {
 			key, _ := KeyOf(docs[0], m.key)
 			return nil, &HeldError{key}
@@ -256,7 +261,7 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 func (m *Mongo) docs(ctx context.Context, filter bson.D, opts *options.FindOptionsBuilder) (
 	docs []bson.Raw, err error) {
 	ctx = Alone(ctx)
-	err = m.healed(ctx, func() error {
+	err = hinted(ctx, m.Prepare, func() error {
 		docs, err = read(m.rows.Find(ctx, filter, opts))(ctx)
 		return err
 	})
@@ -278,7 +283,7 @@ func (m *Mongo) End(ctx context.Context, endings ...Ending) (int, error) {
 		changes[i] = change{end.ID, m.before(end), m.ending(end)}
 	}
 	if len(endings) == 1 {
-		return m.only(ctx, endings[0].ID, changes[0].filter, changes[0].update)
+		return m.update(ctx, changes[0])
 	}
 	return m.carryOut(ctx, "update", changes...)
 }
@@ -347,7 +352,7 @@ func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	return m.each(ctx, ids, func(id bson.E) bson.D { return append(bson.D{id}, due...) }, ready)
+	return m.each(ctx, ids, due, ready)
 }
 
 // Slots uses $group, because the command distinct has no time limit on the embedded server.
@@ -405,9 +410,17 @@ func (m *Mongo) Now(ctx context.Context) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// hello sends isMaster, because servers before MongoDB 4.4.2 have no command hello.
+// hello returns the reply to hello, or to isMaster on servers before MongoDB 4.4.2.
 func (m *Mongo) hello(ctx context.Context) (bson.Raw, error) {
-	reply, err := m.rows.Database().RunCommand(Alone(ctx), d("isMaster", 1)).Raw()
+	ctx, db := Alone(ctx), m.rows.Database()
+	if !m.oldHello.Load() {
+		reply, err := db.RunCommand(ctx, d("hello", 1)).Raw()
+		if !has(err, codeCommandNotFound) {
+			return reply, m.failed("hello", err)
+		}
+		m.oldHello.Store(true)
+	}
+	reply, err := db.RunCommand(ctx, d("isMaster", 1)).Raw()
 	return reply, m.failed("isMaster", err)
 }
 

@@ -289,16 +289,11 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 // enforced waits until an index is built. While a server builds an index, it lists the index but
 // does not enforce it. The parameter filter must be a query that the index supports.
 func (m *Mongo) enforced(ctx context.Context, keys, filter bson.D) error {
-	for {
-		opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
+	opts := options.Find().SetHint(keys).SetLimit(1).SetProjection(d("_id", 1))
+	return m.failed("find", hinted(ctx, pause, func() error {
 		_, err := read(m.rows.Find(ctx, filter, opts))(ctx)
-		if !has(err, codeBadValue) {
-			return m.failed("find", err)
-		}
-		if err := pause(ctx); err != nil {
-			return err
-		}
-	}
+		return err
+	}))
 }
 
 func pause(ctx context.Context) error {
@@ -310,22 +305,18 @@ func pause(ctx context.Context) error {
 	return nil
 }
 
-// healed sends a command that has an index hint. If the index is missing, for example because the
-// collection was dropped, healed creates the index and sends the command again.
-func (m *Mongo) healed(ctx context.Context, send func() error) error {
-	for again := false; ; again = true {
+// hinted sends a command that has an index hint, and repeats it until the index exists. After the
+// first reply that the index is missing, it calls heal, which may create the index.
+func hinted(ctx context.Context, heal func(context.Context) error, send func() error) error {
+	for {
 		err := send()
 		if !has(err, codeBadValue) || !strings.Contains(err.Error(), "hint") {
 			return err
 		}
-		if again {
-			err = pause(ctx)
-		} else {
-			err = m.Prepare(ctx)
-		}
-		if err != nil {
+		if err := heal(ctx); err != nil {
 			return err
 		}
+		heal = pause
 	}
 }
 
@@ -340,6 +331,7 @@ const (
 	codeIllegal           = 20 // transactions on a standalone
 	codeDuplicate         = 11000
 	codeNamespaceNotFound = 26
+	codeCommandNotFound   = 59
 	codeShardKeyNotFound  = 61
 	codeNoTransactions    = 263
 	codeOtherName         = 85 // the index exists with another name

@@ -16,7 +16,7 @@ var ErrNoStream = errors.New("no change streams here")
 // codesNoStream are the error codes of a server that cannot open a change stream. Reasons are a
 // standalone server (40573, 20), the database named admin, config or local (73), and a server that
 // does not know the stage $changeStream.
-var codesNoStream = []int{codeIllegal, 59, 73, 115, 238, 40324, 40573}
+var codesNoStream = []int{codeIllegal, codeCommandNotFound, 73, 115, 238, 40324, 40573}
 
 // An Event is a change of one row. Its ID is valid only until the function that receives the event
 // returns.
