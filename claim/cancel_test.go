@@ -68,7 +68,8 @@ func TestStats_Outcomes_CountedOnce(t *testing.T) {
 		w.add(0, 6)
 		k := &metricstest.Kept{}
 		w.tune = func(c *distlock.Config) { c.Observer = k }
-		w.start(Config{Workers: 6, Backoff: time.Minute}).run(t, func(ctx context.Context, r *Row[item]) error {
+		p := w.start(Config{Workers: 6, Backoff: time.Minute})
+		p.run(t, func(ctx context.Context, r *Row[item]) error {
 			switch r.Doc.ID {
 			case 0:
 				return errors.New("fails")

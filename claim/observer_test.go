@@ -52,7 +52,8 @@ func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
 			}
 		}}
 		w.tune = func(c *distlock.Config) { c.Observer = slow }
-		w.start(Config{Timeout: 10 * time.Second, MaxAttempts: 1}).run(t, func(context.Context, *Row[item]) error {
+		p := w.start(Config{Timeout: 10 * time.Second, MaxAttempts: 1})
+		p.run(t, func(context.Context, *Row[item]) error {
 			time.Sleep(9900 * time.Millisecond)
 			return errors.New("broken")
 		})

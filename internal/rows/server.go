@@ -367,8 +367,8 @@ var (
 	// ErrQuery means that the server refuses the query for rows because of its filter or order.
 	ErrQuery = errors.New("the server refuses the query for rows")
 	// ErrNoChains means that the server cannot create the unique index for chains.
-	ErrNoChains = errors.New("Config.Key needs a unique partial index, which lets the server claim one " +
-		"row of a key at a time, and this server cannot create it")
+	ErrNoChains = errors.New("Config.Key needs a unique partial index, which lets the server claim " +
+		"one row of a key at a time, and this server cannot create it")
 )
 
 // codesPassing are the codes of transient errors in MongoDB 8. A transient error does not depend on
