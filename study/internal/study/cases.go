@@ -166,7 +166,7 @@ func (w *world) stage(c Case) {
 	of := map[string]*process{}
 	for _, name := range c.names() {
 		p := &process{Process: w.NewProcess(len(w.processes), 1), w: w, name: name, port: 27017,
-			host: strings.ToLower(name), counts: map[Kind]int{}, over: make(chan struct{})}
+			host: strings.ToLower(name), counts: map[Kind]int{}}
 		p.ctx, p.end = context.WithCancel(context.Background())
 		w.processes = append(w.processes, p)
 		of[name] = p
@@ -177,7 +177,8 @@ func (w *world) stage(c Case) {
 			t.d = w.generation.decides()
 		}
 		if !slices.ContainsFunc(c.turns, func(o turn) bool { return o.name() == t.name() }) {
-			t.dial.do(w, of[t.who], t)
+			t.p = of[t.who]
+			t.dial.do(w, t)
 		}
 	}
 	for _, t := range c.turns {
@@ -188,7 +189,8 @@ func (w *world) stage(c Case) {
 		if was.what == late && was.kind == t.kind {
 			t.what = late
 		}
-		t.dial.do(w, of[t.who], t)
+		t.p = of[t.who]
+		t.dial.do(w, t)
 	}
 	for _, p := range w.processes { // the id depends on the host and the clock
 		p.locks = w.generation.make(p, w.generation.release)

@@ -45,13 +45,6 @@ type command struct {
 	source  string // source line of the command; empty for this module
 }
 
-// A stop is an accident that strikes one command of a process: the nth command of a kind.
-type stop struct {
-	p *process
-	turn
-	used bool
-}
-
 // An accident is a fault of a command.
 type accident string
 
@@ -63,8 +56,8 @@ const (
 	pauseAfter accident = "then it freezes"  // the process freezes for d after the command
 )
 
-// A command is sent to the server, and the call waits for its reply. If the process dies meanwhile,
-// the calling goroutine ends.
+// A command is sent to the server, and the call waits for its reply. If the process is buried
+// meanwhile, the calling goroutine ends.
 func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
 	c := &command{p: p.process, source: p.source, kind: kind, op: op, text: text, apply: apply,
 		answer: answer, limit: p.limit}
@@ -107,7 +100,7 @@ func (c *command) leave() {
 	p.counts[c.kind]++
 	for _, o := range w.stops {
 		if c.struck.what == "" && o.p == p && o.kind == c.kind && !o.used && o.nth == p.counts[c.kind] {
-			o.used, c.struck = true, o.turn
+			o.used, c.struck = true, *o
 		}
 	}
 	request, what := w.way, c.struck.what

@@ -124,23 +124,26 @@ func (p line) update(kind Kind, collection string, match, set bson.D, upsert boo
 	err error) {
 	text := value(match) + " set " + value(set)
 	err = p.send(kind, "update "+collection, text, func() error {
-		n = len(p.w.change(collection, match, set, upsert))
-		return nil
+		changed, err := p.w.change(collection, match, set, upsert)
+		n = len(changed)
+		return err
 	}, func() string { return fmt.Sprintf("n: %d", n) })
 	return n, err
 }
 
-func (w *world) change(collection string, match, set bson.D, upsert bool) (changed []document) {
+// change sets fields of the matching documents. Without a match, an upsert inserts a document with
+// the _id of the query. If that _id exists, it returns errDuplicate.
+func (w *world) change(collection string, match, set bson.D, upsert bool) (changed []document,
+	err error) {
 	for _, d := range w.read(collection, match) {
 		changed = append(changed, d.with(set))
+		w.put(collection, d.with(set))
 	}
 	if len(changed) == 0 && upsert {
-		changed = append(changed, document(match).with(set))
+		changed = append(changed, document(match[:1]).with(set))
+		err = w.insert(collection, changed[0])
 	}
-	for _, d := range changed {
-		w.put(collection, d)
-	}
-	return changed
+	return changed, err
 }
 
 // insert adds a lock document. It returns errDuplicate if the _id exists.
@@ -158,9 +161,8 @@ func (w *world) insert(collection string, d document) error {
 	return nil
 }
 
-// findAndModify changes the first document that matches one of the queries, and returns it. Without
-// a match it returns nil. If upsert is set and nothing matches, it inserts a document with the _id
-// of the first query. If that _id exists, it returns errDuplicate.
+// findAndModify is like update, but takes alternative queries and returns the document that it has
+// changed, or nil. At most one document matches.
 func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
 	upsert bool) (d document, err error) {
 	var asked []string
@@ -168,19 +170,15 @@ func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set 
 		asked = append(asked, value(q))
 	}
 	text := strings.Join(asked, " or ") + " set " + value(set)
-	err = p.send(kind, "findAndModify "+collection, text, func() error {
+	err = p.send(kind, "findAndModify "+collection, text, func() (err error) {
 		for _, q := range queries {
-			if found := p.w.read(collection, q); len(found) > 0 {
-				d = found[0].with(set)
-				p.w.put(collection, d)
-				return nil
+			var changed []document
+			if changed, err = p.w.change(collection, q, set, upsert); len(changed) > 0 {
+				d = changed[0]
+				break
 			}
 		}
-		if !upsert {
-			return nil
-		}
-		d = document(queries[0][:1]).with(set)
-		return p.w.insert(collection, d)
+		return err
 	}, func() string { return p.w.record.brief(d) })
 	return d, err
 }

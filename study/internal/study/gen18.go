@@ -63,13 +63,13 @@ func (g *gen18) ping() error {
 }
 
 // lock calls tryLock at the interval of the balancer (poll18), for at most the given patience.
-func (g *gen18) lock(name string, patience time.Duration) (tenure, error) {
+func (g *gen18) lock(name string, patience time.Duration) (*held, error) {
 	return again(g.p, patience, cmp.Or(g.p.pace, poll18),
-		func() (tenure, error) { return g.tryLock(name) })
+		func() (*held, error) { return g.tryLock(name) })
 }
 
 // tryLock imitates lock_try, distlock.cpp:171.
-func (g *gen18) tryLock(name string) (tenure, error) {
+func (g *gen18) tryLock(name string) (*held, error) {
 	match := append(byID(name), free...)
 	d, err := g.at(185, 121).findOne(Read, locks, name)
 	if err != nil {
@@ -98,7 +98,7 @@ func (g *gen18) tryLock(name string) (tenure, error) {
 	if n == 0 {
 		return nil, errHeld // :268
 	}
-	return &held18{bare{g.id, ts}, g, name}, nil
+	return heldOld(g.id, ts, nothing, func() error { return g.unlock(name) }), nil
 }
 
 // force imitates the check of a held lock, distlock.cpp:197. It returns nil if it has freed the
@@ -138,28 +138,21 @@ func (g *gen18) force(d document) error {
 	return err
 }
 
-// held18 is an acquired lock. The lock object of mongos does not record that the lock is acquired
-// (hole H23).
-type held18 struct {
-	bare
-	g    *gen18
-	name string
-}
-
-// release imitates unlock, distlock.cpp:312.
-func (h *held18) release() error {
+// unlock imitates unlock, distlock.cpp:312. The lock object of mongos does not record that the lock
+// is acquired (hole H23).
+func (g *gen18) unlock(name string) error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
 		// The update matches only the _id, so it frees the lock of any holder (hole H2). After a lost
 		// reply the update is repeated (hole H3).
-		_, err = h.g.at(319, 220).update(Release, locks, byID(h.name), free, false)
+		_, err = g.at(319, 220).update(Release, locks, byID(name), free, false)
 		if err == nil {
-			_, err = h.g.at(320, 221).findOne(Reread, locks, h.name) // for the log; but a failure counts (H4)
+			_, err = g.at(320, 221).findOne(Reread, locks, name) // for the log; but a failure counts (H4)
 		}
-		if err == nil || !h.g.release.since(1, 6, 1) { // r1.6.0:217: once; the exception escapes
+		if err == nil || !g.release.since(1, 6, 1) { // r1.6.0:217: once; the exception escapes
 			return err
 		}
-		h.g.p.sleep(pause) // :331: after the last failure, too
+		g.p.sleep(pause) // :331: after the last failure, too
 	}
 	return err // :335: there is no further attempt (H10)
 }

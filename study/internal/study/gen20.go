@@ -39,7 +39,7 @@ const (
 	timeout20 = 15 * time.Minute // r2.0.9 client/distlock.h:26
 	tries20   = 3                // :892
 
-	prepared, held int32 = 1, 2 // the states, :548 and :825
+	prepared20, held20 int32 = 1, 2 // the states, :548 and :825
 )
 
 func newGen20(p *process, r release) manager {
@@ -157,13 +157,13 @@ func (g *gen20) later(at line, ts bson.ObjectID) {
 // lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses between two
 // calls like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
 // ScopedDistributedLock::acquire (r2.4.14:1102, 1161).
-func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
+func (g *gen20) lock(name string, patience time.Duration) (*held, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
 		poll = time.Second
 	}
 	seen, object := g.seen, !g.release.since(2, 0, 1)
-	return again(g.p, patience, poll, func() (tenure, error) {
+	return again(g.p, patience, poll, func() (*held, error) {
 		if object { // r2.0.0:531: each command makes a lock object, which has the observations
 			seen, object = map[string]seen20{}, g.p.pace > 0
 		}
@@ -173,7 +173,7 @@ func (g *gen20) lock(name string, patience time.Duration) (tenure, error) {
 
 // tryLock imitates lock_try, distlock.cpp:466. The map seen contains the earlier observations of
 // the contender.
-func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
+func (g *gen20) tryLock(name string, seen map[string]seen20) (*held, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	}
 	delete(seen, name) // :696
 	ts := g.p.w.objectID(g.p)
-	set := pairs("state", prepared, "who", g.id+":conn1:719885386", "process", g.id,
+	set := pairs("state", prepared20, "who", g.id+":conn1:719885386", "process", g.id,
 		"when", date(g.p.now()), "why", "work", "ts", ts) // :701
 	n, err := g.at(717, 868).update(Grab, locks, match, set, false)
 	if err == nil {
@@ -210,7 +210,7 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if n < 1 {
 		return nil, errHeld // :724
 	}
-	set[0].Value = held
+	set[0].Value = held20
 	n, err = g.at(839, 1004).update(Finalize, locks, match[:1], set, false) // by _id alone (G2-1)
 	if err == nil {
 		d, err = g.at(844, 1009).findOne(Reread, locks, name)
@@ -222,7 +222,8 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (tenure, error) {
 	if n < 1 {
 		return nil, errHeld // :846
 	}
-	return &held20{bare{g.id, ts}, g, name, d}, nil
+	return heldOld(g.id, ts, func() error { return g.ask(name) },
+		func() error { return g.unlock(name, d) }), nil
 }
 
 // force imitates the part of lock_try that decides about a held lock, distlock.cpp:509. It returns
@@ -243,7 +244,7 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	}
 	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
 	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole G2-9).
-	changed := was.ts != now.ts || d.state() == held &&
+	changed := was.ts != now.ts || d.state() == held20 &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
 		seen[name] = now
@@ -286,49 +287,43 @@ func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 	return at.Add(-delay / 2), err
 }
 
-type held20 struct {
-	bare
-	g    *gen20
-	name string
-	got  document // :869: the document after the second step, which unlock uses
-}
-
-// check imitates isLockHeld, r2.4.14:509. It compares the state and the process in the lock
-// document, but not the ts. Releases before 2.4.2 have no such check.
-func (h *held20) check(ask bool) error {
-	if !ask || !h.g.release.since(2, 4, 2) {
+// ask imitates isLockHeld, r2.4.14:509. It compares the state and the process in the lock document,
+// but not the ts. Releases before 2.4.2 have no such check.
+func (g *gen20) ask(name string) error {
+	if !g.release.since(2, 4, 2) {
 		return nil
 	}
-	at := h.g.at(0, 548)
-	if !h.g.release.since(2, 5, 0) {
+	at := g.at(0, 548)
+	if !g.release.since(2, 5, 0) {
 		at.source = "r2.4.14 src/mongo/client/distlock.cpp:530"
 	}
-	d, err := at.findOne(Read, locks, h.name)
+	d, err := at.findOne(Read, locks, name)
 	if err != nil {
 		return err
 	}
 	at.note("asks: state %d of %s", d.state(), owner(d.text("process")))
-	if d.state() < held || d.text("process") != h.g.id || slices.Contains(h.g.queue, d.id("ts")) {
+	if d.state() < held20 || d.text("process") != g.id || slices.Contains(g.queue, d.id("ts")) {
 		return errLost
 	}
 	return nil
 }
 
-// release imitates unlock, distlock.cpp:886. It uses the document that lock_try returned.
-func (h *held20) release() error {
-	if h.got.state() != held {
+// unlock imitates unlock, distlock.cpp:886. It uses the document after the second step of lock_try
+// (:869).
+func (g *gen20) unlock(name string, got document) error {
+	if got.state() != held20 {
 		return errLost // :907: invalid, so no release is queued
 	}
 	var n int
 	var err error
-	match := pairs("_id", h.name, "ts", h.got.id("ts"))
+	match := pairs("_id", name, "ts", got.id("ts"))
 	for try := range tries20 {
-		n, err = h.g.at(914, 1089).update(Release, locks, match, free, false)
+		n, err = g.at(914, 1089).update(Release, locks, match, free, false)
 		if err == nil && n > 0 {
 			return nil
 		}
-		if try > 0 && errors.Is(err, errUnreachable) && !h.g.release.since(2, 6, 0) &&
-			len(h.g.p.w.mirrors) == 0 {
+		if try > 0 && errors.Is(err, errUnreachable) && !g.release.since(2, 6, 0) &&
+			len(g.p.w.mirrors) == 0 {
 			// With one config server, the new connection is made outside of the try block, so its exception
 			// ends unlock (:900, r2.4.14:1031). From r2.6.12:1072 on, the connection is made inside the
 			// block. The connection to three servers throws no exception (r2.0.9
@@ -338,9 +333,9 @@ func (h *held20) release() error {
 		if err == nil {
 			err = errNothing // :922
 		} else if try < tries20-1 {
-			h.g.p.sleep(2 * time.Second << try) // :944
+			g.p.sleep(2 * time.Second << try) // :944
 		}
 	}
-	h.g.later(h.g.at(954, 1130), h.got.id("ts"))
+	g.later(g.at(954, 1130), got.id("ts"))
 	return err
 }

@@ -143,7 +143,7 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 
 // lock calls lockOnce, which imitates replset_dist_lock_manager.cpp:265. After an error it repeats
 // the call, for at most the given patience.
-func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
+func (g *gen32) lock(name string, patience time.Duration) (*held, error) {
 	end := g.p.w.Now() + patience
 	for {
 		h, err := g.lockOnce(name, end-g.p.w.Now())
@@ -155,7 +155,7 @@ func (g *gen32) lock(name string, patience time.Duration) (tenure, error) {
 }
 
 // lockOnce imitates the function lock of mongos, replset_dist_lock_manager.cpp:265.
-func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
+func (g *gen32) lockOnce(name string, wait time.Duration) (*held, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
 		if !g.release.since(3, 4, 0) {
@@ -163,7 +163,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 		}
 		err := g.grab(name, ts)
 		if err == nil { // :304
-			return &held32{bare{g.id, ts}, g}, nil
+			return g.held(ts), nil
 		}
 		if !errors.Is(err, errHeld) {
 			// mongos releases the session and tries again (:313, hole G3-1).
@@ -194,7 +194,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (tenure, error) {
 					return nil, err
 				}
 				if d != nil {
-					return &held32{bare{g.id, ts}, g}, nil
+					return g.held(ts), nil
 				}
 			}
 		}
@@ -223,7 +223,7 @@ func (g *gen32) session() bson.ObjectID {
 }
 
 func (g *gen32) fields(ts bson.ObjectID) bson.D {
-	return pairs("ts", ts, "state", held, "who", g.id+":conn1", "process", g.id,
+	return pairs("ts", ts, "state", held20, "who", g.id+":conn1", "process", g.id,
 		"when", date(g.p.now()), "why", "work")
 }
 
@@ -288,33 +288,33 @@ func (g *gen32) expired(d document) (bool, error) {
 	return elapsed >= limit, nil
 }
 
-type held32 struct {
-	bare
-	g *gen32
+// held returns the acquired lock with a session.
+func (g *gen32) held(ts bson.ObjectID) *held {
+	return heldOld(g.id, ts, func() error { return g.ask(ts) }, func() error { return g.free(ts) })
 }
 
-// check imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock
-// document with the ts of this lock exists. It ignores the state in that document (hole G3-3).
-func (h *held32) check(ask bool) error {
-	if !ask || h.g.release.since(5, 0, 0) {
+// ask imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock document
+// with the ts of this lock exists. It ignores the state in that document (hole G3-3).
+func (g *gen32) ask(ts bson.ObjectID) error {
+	if g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it
 	}
-	found, err := h.g.at(436).find(Read, locks, pairs("ts", h.ts))
+	found, err := g.at(436).find(Read, locks, pairs("ts", ts))
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 {
 		return errLost
 	}
-	h.g.at(436).note("asks: its session is in the document, state %d", found[0].state())
+	g.at(436).note("asks: its session is in the document, state %d", found[0].state())
 	return nil
 }
 
-// release imitates unlock, replset_dist_lock_manager.cpp:416. A failed release is queued.
-func (h *held32) release() error {
-	err := h.g.unlock(h.g.at(417), h.ts)
+// free imitates unlock, replset_dist_lock_manager.cpp:416. A failed release is queued.
+func (g *gen32) free(ts bson.ObjectID) error {
+	err := g.unlock(g.at(417), ts)
 	if err != nil {
-		h.g.later(h.g.at(420), h.ts)
+		g.later(g.at(420), ts)
 	}
 	return err
 }

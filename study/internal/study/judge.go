@@ -15,10 +15,10 @@ import (
 // generation. It uses the replies to processes, the writes of processes, and the lock document.
 type judge struct {
 	w       *world
-	tenures []*tenureRecord
-	wanting []*want
-	written *tenureRecord // holder of the last accepted write that was not stale
-	largest int64         // largest fence at the resource
+	tenures []*tenure
+	waits   []*Bar  // periods of waiting; the end is 0 while the process waits
+	written *tenure // holder of the last accepted write that was not stale
+	largest int64   // largest fence at the resource
 	out     Outcome
 
 	holder string         // holder in the lock document
@@ -26,51 +26,41 @@ type judge struct {
 	order  int
 }
 
-// A tenureRecord is the history of one acquisition of the lock.
-type tenureRecord struct {
+// A tenure is the history of one acquisition of the lock.
+type tenure struct {
+	*held
 	p *process
-	h tenure
 	n int // rank of the holder; a larger rank is a newer holder
 	// Until is the time when the holder stops trusting its lock: it releases the lock, dies or fails a
-	// check, or its guard expires. Until is at most the end of the play. lapsed is true while a frozen
+	// check, its guard expires, or the play ends. Until then it is 0. lapsed is true while a frozen
 	// holder does not know that its guard has expired.
 	From, Until time.Duration
 	lapsed      bool
 	Works       time.Duration // end of the work; before Until if the holder hangs
 	Gone        time.Duration // when the document ceased to name the holder before Until; 0 for never
 	Learnt      time.Duration // when the holder learnt that it cannot trust its lock; 0 for never
-	Fence       int64
-	open        bool
-}
-
-// A want is a period in which a process waits for the lock. The end of the period is 0 while the
-// process waits.
-type want struct {
-	p           *process
-	from, until time.Duration
 }
 
 // The call records that a process begins to wait for the lock. The returned function ends the wait.
 func (j *judge) wants(p *process) func() {
-	w := &want{p: p, from: j.w.Now()}
-	j.wanting = append(j.wanting, w)
-	return func() { w.until = j.w.Now() }
+	w := &Bar{Process: p.Index, Kind: "waits", From: j.w.Now()}
+	j.waits = append(j.waits, w)
+	return func() { w.Until = j.w.Now() }
 }
 
-func (j *judge) granted(p *process, h tenure) *tenureRecord {
-	t := &tenureRecord{p: p, h: h, n: j.named[h.session()], From: j.w.Now(), Fence: h.fence(),
-		open: true}
+func (j *judge) granted(p *process, h *held) *tenure {
+	t := &tenure{held: h, p: p, n: j.named[h.session], From: j.w.Now()}
 	j.tenures = append(j.tenures, t)
 	fence := ""
-	if t.Fence > 0 {
-		fence = fmt.Sprintf(" with fence %d", t.Fence)
+	if t.fence > 0 {
+		fence = fmt.Sprintf(" with fence %d", t.fence)
 	}
 	j.w.record.mark(p, "holds", "has the lock"+fence)
 	return t
 }
 
 // The call records that a check of a holder has returned err. The holder then stops working.
-func (j *judge) fails(t *tenureRecord, err error) {
+func (j *judge) fails(t *tenure, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot check whether it has the lock: "+brief(err))
 	} else if t.Learnt == 0 {
@@ -80,13 +70,11 @@ func (j *judge) fails(t *tenureRecord, err error) {
 	j.shut(t)
 }
 
-func (j *judge) shut(t *tenureRecord) {
-	if t.open {
-		t.open, t.Until = false, j.w.Now()
-	}
+func (j *judge) shut(t *tenure) {
+	t.Until = cmp.Or(t.Until, j.w.Now())
 }
 
-func (j *judge) hangs(t *tenureRecord) {
+func (j *judge) hangs(t *tenure) {
 	t.Works = j.w.Now()
 	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
 }
@@ -97,19 +85,19 @@ func (j *judge) died(p *process) {
 			j.shut(t)
 		}
 	}
-	for _, w := range j.wanting {
-		if w.p == p {
-			w.until = cmp.Or(w.until, j.w.Now())
+	for _, w := range j.waits {
+		if w.Process == p.Index {
+			w.Until = cmp.Or(w.Until, j.w.Now())
 		}
 	}
 }
 
 // wrote judges a write at the resource. The resource refuses a write whose fence is smaller than
 // that of an earlier write. It accepts every write without a fence.
-func (j *judge) wrote(t *tenureRecord) {
+func (j *judge) wrote(t *tenure) {
 	verdict, text := "written", "writes"
 	switch {
-	case t.Fence > 0 && t.Fence < j.largest:
+	case t.fence > 0 && t.fence < j.largest:
 		verdict, text = "fenced", "its stale write is refused by the fence"
 		j.out.Fenced++
 	case j.written != nil && j.written.n > t.n:
@@ -118,7 +106,7 @@ func (j *judge) wrote(t *tenureRecord) {
 	default:
 		j.written = t
 	}
-	j.largest = max(j.largest, t.Fence)
+	j.largest = max(j.largest, t.fence)
 	j.w.record.count(t.p.name+text, Mark{At: j.w.Now(), Process: t.p.Index,
 		Kind: "write " + verdict, Text: text})
 }
@@ -127,13 +115,13 @@ func (j *judge) wrote(t *tenureRecord) {
 // the lock document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
-		if !t.open && !t.lapsed {
+		if t.Until > 0 && !t.lapsed {
 			continue
 		}
-		if t.Gone == 0 && j.holder != t.h.session() {
+		if t.Gone == 0 && j.holder != t.session {
 			t.Gone = j.w.Now()
 		}
-		if err := t.h.trusted(); err != nil {
+		if err := t.trusted(); err != nil {
 			j.shut(t)
 			if t.lapsed = t.p.Frozen() && !t.p.Dead; !t.lapsed {
 				j.fails(t, err)
@@ -261,17 +249,21 @@ type Loss struct {
 func (j *judge) outcome() Outcome {
 	o := j.out
 	o.None = len(j.tenures) == 0
-	instants := []time.Duration{0, j.w.Now()}
+	record := j.w.record
 	for _, t := range j.tenures {
 		j.shut(t)
 		t.Works = min(cmp.Or(t.Works, t.Until), t.Until)
-		instants = append(instants, t.From, t.Until, t.Works)
+		record.span(t.p, "holds", t.From, t.Works)
+		if t.Works < t.Until {
+			record.span(t.p, "hangs", t.Works, t.Until)
+		}
 	}
-	for _, w := range j.wanting {
-		w.until = cmp.Or(w.until, j.w.Now())
-		instants = append(instants, w.from, w.until)
+	for _, w := range j.waits {
+		w.Until = cmp.Or(w.Until, j.w.Now())
+		record.out.Bars = append(record.out.Bars, *w)
 	}
-	for _, b := range j.w.record.out.Bars { // pauses
+	instants := []time.Duration{0, j.w.Now()}
+	for _, b := range record.out.Bars {
 		instants = append(instants, b.From, b.Until)
 	}
 	slices.Sort(instants)
@@ -286,7 +278,7 @@ func (j *judge) outcome() Outcome {
 			}
 			o.Two += d
 			for _, t := range running {
-				j.w.record.span(t.p, "two", from, instants[i+1])
+				record.span(t.p, "two", from, instants[i+1])
 			}
 		}
 		if trusted > 1 {
@@ -295,8 +287,7 @@ func (j *judge) outcome() Outcome {
 		switch {
 		case working > 0:
 			idle = 0
-		case !slices.ContainsFunc(j.wanting,
-			func(w *want) bool { return w.from <= from && from < w.until }):
+		case !slices.ContainsFunc(j.waits, func(w *Bar) bool { return w.covers(from) }):
 			o.GaveUp = o.GaveUp || idle > 0 && idle == o.Idle
 			idle = 0
 		default:
@@ -324,14 +315,14 @@ func (j *judge) outcome() Outcome {
 // holders examines the holders at an instant. The first result is the number of holders that trust
 // their lock. The second result lists the tenures of these holders, except frozen holders. The
 // third result is the number of listed tenures whose holder still works.
-func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord, working int) {
+func (j *judge) holders(at time.Duration) (trusted int, running []*tenure, working int) {
 	for _, t := range j.tenures {
 		if t.From > at || t.Until <= at {
 			continue
 		}
 		trusted++
 		if slices.ContainsFunc(j.w.record.out.Bars, func(b Bar) bool {
-			return b.Kind == "paused" && b.Process == t.p.Index && b.From <= at && at < b.Until
+			return b.Kind == "paused" && b.Process == t.p.Index && b.covers(at)
 		}) {
 			continue
 		}
@@ -346,11 +337,12 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenureRecord,
 // For each waiter, overtaken counts how often a process that began to wait later got the lock
 // first. It returns the largest count.
 func (j *judge) overtaken() (most int) {
-	for _, w := range j.wanting {
+	for _, w := range j.waits {
 		n := 0
 		for _, t := range j.tenures {
-			for _, o := range j.wanting {
-				if o.p == t.p && o.p != w.p && o.until == t.From && o.from > w.from && t.From < w.until {
+			for _, o := range j.waits {
+				if o.Process == t.p.Index && o.Process != w.Process && o.Until == t.From &&
+					o.From > w.From && t.From < w.Until {
 					n++
 				}
 			}

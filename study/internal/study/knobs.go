@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// A dial is a kind of knob. Its function applies a setting of the knob. If all processes share the
-// knob, the function gets a nil process.
+// A dial is a kind of knob. Its function applies a setting of the knob.
 type dial struct {
 	name, form  string
 	least, most time.Duration
-	do          func(*world, *process, turn)
+	do          func(*world, turn)
 }
 
 // Formats of the value of a setting, as error messages show them.
@@ -35,32 +34,32 @@ const (
 var (
 	dialsOf = []dial{
 		{"clock", lengthForm, -widest, widest,
-			func(_ *world, p *process, t turn) { p.Clock.Step(t.d) }},
-		{"step", stretchForm, -widest, widest, func(w *world, p *process, t turn) {
-			w.happens(p, t, "clock step", "its clock steps by "+signed(t.d),
-				func() { p.Clock.Step(t.d) })
+			func(_ *world, t turn) { t.p.Clock.Step(t.d) }},
+		{"step", stretchForm, -widest, widest, func(w *world, t turn) {
+			w.happens(t, "clock step", "its clock steps by "+signed(t.d),
+				func() { t.p.Clock.Step(t.d) })
 		}},
 		{"pause", stretchForm, 0, longest, (*world).pauses},
 		{"cut", stretchForm, 0, longest, (*world).cutOff},
 		{"dies", instantForm, 1, longest,
-			func(w *world, p *process, t turn) { w.At(t.at, -1, p.die) }},
+			func(w *world, t turn) { w.At(t.at, -1, t.p.die) }},
 		{"late", delayForm, 0, longest, (*world).strikes},
 		{"lost", commandForm, 0, 0, (*world).strikes},
 		{"tries", lengthForm, 100 * ms, longest,
-			func(_ *world, p *process, t turn) { p.pace = t.d }},
+			func(_ *world, t turn) { t.p.pace = t.d }},
 	}
 	dialsAll = []dial{
 		{"takeover", lengthForm, 2 * m, longest,
-			func(w *world, _ *process, t turn) { w.takeover = t.d }},
-		{"latency", lengthForm, 1 * ms, 2 * s, func(w *world, _ *process, t turn) { w.way = t.d }},
-		{"server.clock", stretchForm, -widest, widest, func(w *world, _ *process, t turn) {
-			w.happens(nil, t, "clock step", "the server's clock steps by "+signed(t.d),
+			func(w *world, t turn) { w.takeover = t.d }},
+		{"latency", lengthForm, 1 * ms, 2 * s, func(w *world, t turn) { w.way = t.d }},
+		{"server.clock", stretchForm, -widest, widest, func(w *world, t turn) {
+			w.happens(t, "clock step", "the server's clock steps by "+signed(t.d),
 				func() { w.StepServer(t.d) })
 		}},
 		{"outage", stretchForm, 0, longest, (*world).outages},
 		{"election", stretchForm, -widest, widest, (*world).elects},
 		{mirrorClock, lengthForm, -widest, widest, // only in cases that set this knob
-			func(w *world, _ *process, t turn) { w.mirrors = []time.Duration{0, t.d} }},
+			func(w *world, t turn) { w.mirrors = []time.Duration{0, t.d} }},
 	}
 )
 
@@ -72,10 +71,14 @@ type turn struct {
 	dial    dial
 	d, at   time.Duration // at is -1 for the time in the case
 	decides bool          // the pause ends when a contender has decided
-	kind    Kind
-	nth     int
-	what    accident
 	word    string
+	p       *process // nil if all processes share the knob
+
+	// An accident strikes the nth command of a kind.
+	kind Kind
+	nth  int
+	what accident
+	used bool // it has struck
 }
 
 // The default time of an event, since the start of the play.

@@ -91,36 +91,31 @@ type manager interface {
 	start() // starts the pings
 	// lock acquires a lock in the same way as mongos of this generation. It waits for at most the
 	// given patience. If the patience is 0, it tries once.
-	lock(name string, patience time.Duration) (tenure, error)
+	lock(name string, patience time.Duration) (*held, error)
 }
 
-// A tenure is a lock that a manager has acquired.
-type tenure interface {
-	session() string // process and ts in the lock document
-	fence() int64    // fencing token; 0 in a generation without fences
-	trusted() error  // error if the holder knows, without a command, that the lock is lost
-	// check renews the lease, if the lock has a lease. If ask is set, check also asks the server
-	// whether the lock is still held. Generations without such a command do not ask. After an error
-	// the holder must not trust the lock.
-	check(ask bool) error
-	release() error
+// A held is a lock that a manager has acquired.
+type held struct {
+	session string       // process and ts in the lock document
+	fence   int64        // fencing token; 0 in a generation without fences
+	trusted func() error // error if the holder knows, without a command, that the lock is lost
+	renew   func() error // renews the lease; does nothing without a lease
+	ask     func() error // asks the server whether the lock is held, if the generation can do this
+	release func() error
 }
 
-// bare implements the methods that the old generations share. The old generations have no fence
-// (hole G2-11) and no signal of a loss (hole H8).
-type bare struct {
-	id string
-	ts bson.ObjectID
+// heldOld returns a lock of an old generation. The old generations have no fence (hole G2-11), no
+// signal of a loss (hole H8) and no lease.
+func heldOld(id string, ts bson.ObjectID, ask, release func() error) *held {
+	return &held{session: id + " " + ts.Hex(), trusted: nothing, renew: nothing, ask: ask,
+		release: release}
 }
 
-func (b bare) session() string  { return b.id + " " + b.ts.Hex() }
-func (b bare) fence() int64     { return 0 }
-func (b bare) trusted() error   { return nil }
-func (b bare) check(bool) error { return nil }
+func nothing() error { return nil }
 
 // The call repeats an attempt to lock, with pauses, until it succeeds or the patience ends (r2.4.14
 // src/mongo/client/distlock.cpp:1139).
-func again(p *process, patience, pause time.Duration, try func() (tenure, error)) (h tenure,
+func again(p *process, patience, pause time.Duration, try func() (*held, error)) (h *held,
 	err error) {
 	for end := p.w.Now() + patience; ; {
 		h, err = try()
@@ -165,12 +160,16 @@ func (j *job) run(p *process) {
 // hold works while the process holds the lock. It writes at the start, once a minute, and once more
 // at the end. Before the last write it asks the server whether the lock is still held. If the
 // holder learns that the lock is lost, the work ends early.
-func (j *job) hold(p *process, h tenure) {
+func (j *job) hold(p *process, h *held) {
 	w := p.w
 	t := w.judge.granted(p, h)
 	for end := w.Now() + j.work; ; {
 		left := end - w.Now()
-		if err := h.check(left <= 0 || j.asks); err != nil {
+		err := h.renew()
+		if err == nil && (left <= 0 || j.asks) {
+			err = h.ask()
+		}
+		if err != nil {
 			w.judge.fails(t, err)
 			break
 		}

@@ -81,7 +81,7 @@ func (o *ours) start() {
 	})
 }
 
-func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
+func (o *ours) lock(name string, patience time.Duration) (*held, error) {
 	var opts []distlock.Option
 	for _, j := range o.p.jobs {
 		if j.lease > 0 {
@@ -97,31 +97,17 @@ func (o *ours) lock(name string, patience time.Duration) (tenure, error) {
 			g, err = o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...)
 		}
 		if err == nil {
-			return &heldOurs{o, g, len(opts) > 0}, nil
+			renew := func() error {
+				if err := g.Err(); err != nil || len(opts) == 0 {
+					return err
+				}
+				return g.Renew(o.p.ctx)
+			}
+			return &held{g.Process() + " " + g.Session().Hex(), g.Fence(), g.Err, renew,
+				func() error { return g.Verify(o.p.ctx) }, g.Release}, nil
 		}
 		if errors.Is(err, distlock.ErrHeld) || o.p.ctx.Err() != nil || o.p.w.Now()+time.Second > end {
 			return nil, err
 		}
 	}
-}
-
-type heldOurs struct {
-	o      *ours
-	g      *distlock.TryGuard
-	leased bool
-}
-
-func (h *heldOurs) session() string { return h.g.Process() + " " + h.g.Session().Hex() }
-func (h *heldOurs) fence() int64    { return h.g.Fence() }
-func (h *heldOurs) trusted() error  { return h.g.Err() }
-func (h *heldOurs) release() error  { return h.g.Release() }
-
-func (h *heldOurs) check(ask bool) (err error) {
-	if err = h.g.Err(); err == nil && h.leased {
-		err = h.g.Renew(h.o.p.ctx)
-	}
-	if err == nil && ask {
-		err = h.g.Verify(h.o.p.ctx)
-	}
-	return err
 }

@@ -40,9 +40,8 @@ type process struct {
 	counts map[Kind]int
 	writes int // number of lock document versions that its releases made
 
-	ctx  context.Context // ends when bury is called
-	end  context.CancelFunc
-	over chan struct{} // closed at the death of the process, or by bury
+	ctx context.Context // ends when the process is buried
+	end context.CancelFunc
 }
 
 // Roles of a process that is not a mongos: a config server of 3.4 or later, or the primary of a
@@ -61,18 +60,18 @@ func (p *process) begin() {
 	})
 }
 
-// sleep waits for d. If the process dies meanwhile, the goroutine of the caller ends.
+// sleep waits for d. If the process is buried meanwhile, the goroutine of the caller ends.
 func (p *process) sleep(d time.Duration) {
-	if !clock.Sleep(p.Clock, d, p.over) {
+	if !clock.Sleep(p.Clock, d, p.ctx.Done()) {
 		runtime.Goexit()
 	}
 }
 
-// await waits for a signal. If the process dies meanwhile, the goroutine of the caller ends.
+// await waits for a signal. If the process is buried meanwhile, the goroutine of the caller ends.
 func (p *process) await(signal <-chan struct{}) {
 	select {
 	case <-signal:
-	case <-p.over:
+	case <-p.ctx.Done():
 		runtime.Goexit()
 	}
 }
@@ -84,7 +83,6 @@ func (p *process) die() {
 	p.w.record.mark(p, "death", "dies")
 	p.Die()
 	p.w.judge.died(p)
-	close(p.over)
 }
 
 // pause stops the process for d. Its clocks continue.
@@ -99,12 +97,4 @@ func (p *process) pause(d time.Duration) {
 			p.w.record.mark(p, "resume", "runs again")
 		}
 	})
-}
-
-// bury ends the goroutines of a process at the end of the play.
-func (p *process) bury() {
-	if !p.Dead {
-		close(p.over)
-	}
-	p.Bury(p.end)
 }

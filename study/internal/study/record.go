@@ -41,6 +41,8 @@ type Bar struct {
 	From, Until time.Duration
 }
 
+func (b Bar) covers(at time.Duration) bool { return b.From <= at && at < b.Until }
+
 // A Mark is an event of a play.
 type Mark struct {
 	At      time.Duration
@@ -296,15 +298,6 @@ func (r *record) plain(s string) string {
 func (r *record) result() Record {
 	for _, p := range r.w.processes {
 		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
-	}
-	for _, t := range r.w.judge.tenures {
-		r.span(t.p, "holds", t.From, t.Works)
-		if t.Works < t.Until {
-			r.span(t.p, "hangs", t.Works, t.Until)
-		}
-	}
-	for _, w := range r.w.judge.wanting {
-		r.span(w.p, "waits", w.from, w.until)
 	}
 	slices.SortStableFunc(r.out.Bars, func(a, b Bar) int {
 		return slices.Index(barKinds, a.Kind) - slices.Index(barKinds, b.Kind)

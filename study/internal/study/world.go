@@ -28,8 +28,8 @@ type world struct {
 	takeover   time.Duration   // takeover time of all generations; 0 for their own
 	missed     []string        // set knobs that cannot happen
 	processes  []*process
-	stops      []*stop
-	ids        uint64 // number of object ids that the play made
+	stops      []*turn // accidents of commands
+	ids        uint64  // number of object ids that the play made
 	record     *record
 	judge      *judge
 }
@@ -64,7 +64,7 @@ func play(c Case, g Generation) (p Play) {
 			}
 		}
 		for _, proc := range w.processes {
-			proc.bury()
+			proc.Bury(proc.end)
 		}
 		w.Drain(func(limit time.Duration) { w.Step(limit, w.judge.look) })
 	})
