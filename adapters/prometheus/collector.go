@@ -1,7 +1,9 @@
 package prometheus
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"mongodlm/distlock"
+	"mongodlm/internal/metrics"
 )
 
 // maxNames is the maximum number of Options.Names.
@@ -33,9 +36,13 @@ type Collector struct {
 	evictions, condemnations                  *prom.CounterVec
 	breaks, dropped                           prom.Counter
 	waits, holds                              *prom.HistogramVec
-	pings, releasing                          prom.Histogram
+	pings, releasing                          prom.Observer
+	sampled                                   map[*metrics.Metric]prom.Collector
+	counted                                   []prom.Collector // all metrics above
 
-	work *work
+	descs map[*metrics.Metric]*prom.Desc // of metrics that a scrape asks for
+	asked metrics.Asked
+	shown metrics.Names // in the labels of elections, loops, schedules and queues
 }
 
 // A Source provides the metrics of a process during a scrape. A *distlock.Manager is a Source.
@@ -49,13 +56,8 @@ var (
 	_ prom.Collector    = (*Collector)(nil)
 )
 
-// The upper bounds of the histogram buckets, in seconds. A command takes milliseconds. A wait may
-// include a takeover, which takes minutes.
-var (
-	commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
-	lockBuckets    = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300,
-		900, 3600, 14400}
-)
+// commandBuckets are the upper bounds of the durations of commands, in seconds.
+var commandBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 
 var (
 	rules      = []string{"watch", "witnesses", "at_once", "condemned", "lease"}
@@ -70,7 +72,8 @@ func New(o Options) (*Collector, error) {
 		return nil, fmt.Errorf("prometheus: Names has %d names of locks, at most %d are allowed: each "+
 			"is a set of series of its own", len(o.Names), maxNames)
 	}
-	c := &Collector{names: map[string]bool{}, work: newWork()}
+	c := &Collector{names: map[string]bool{}, sampled: map[*metrics.Metric]prom.Collector{},
+		descs: map[*metrics.Metric]*prom.Desc{}}
 	for _, name := range o.Names {
 		if !utf8.ValidString(name) {
 			return nil, fmt.Errorf(
@@ -78,31 +81,66 @@ func New(o Options) (*Collector, error) {
 		}
 		c.names[name] = true
 	}
-	options := func(d description) prom.CounterOpts {
-		return prom.CounterOpts{Name: d.name, Help: d.help}
-	}
-	count := func(d description, labels ...string) *prom.CounterVec {
-		return prom.NewCounterVec(options(d), c.labels(labels))
-	}
-	spread := func(d description, labels ...string) *prom.HistogramVec {
-		return prom.NewHistogramVec(
-			prom.HistogramOpts{Name: d.name, Help: d.help, Buckets: lockBuckets}, c.labels(labels))
-	}
-	short := func(d description) prom.Histogram {
-		return prom.NewHistogram(prom.HistogramOpts{Name: d.name, Help: d.help, Buckets: commandBuckets})
-	}
-	c.acquisitions = count(acquisitions, "outcome", "cause")
-	c.takeovers = count(takeovers, "rule")
-	c.losses = count(losses, "cause")
-	c.releases = count(releases, "cause")
-	c.waits = spread(waits, "outcome")
-	c.holds = spread(holds)
-	c.evictions = prom.NewCounterVec(options(evictions), []string{"party", "rule"})
-	c.condemnations = prom.NewCounterVec(options(condemnations), []string{"rule"})
-	c.breaks, c.dropped = prom.NewCounter(options(breaks)), prom.NewCounter(options(dropped))
-	c.pings, c.releasing = short(pingTimes), short(releaseTimes)
+	c.create()
 	c.begin(o.Names)
 	return c, nil
+}
+
+func (c *Collector) create() {
+	for _, m := range metrics.All {
+		switch {
+		case m.Asked:
+			c.descs[m] = prom.NewDesc(m.Name, m.Help, m.Labels, nil)
+		case m.Kind == metrics.Counter:
+			c.sampled[m] = c.count(m.Name, m.Help, m.Labels...)
+		case m.Kind == metrics.Gauge:
+			gauge := prom.NewGaugeVec(prom.GaugeOpts{Name: m.Name, Help: m.Help}, m.Labels)
+			c.sampled[m], c.counted = gauge, append(c.counted, gauge)
+		default:
+			c.sampled[m] = c.spread(m.Name, m.Help, metrics.Buckets, m.Labels...)
+		}
+	}
+	// Names follow Prometheus: they end in the base unit, and names of counters end in _total.
+	c.acquisitions = c.count("distlock_acquisitions_total",
+		"Calls to acquire a lock, by outcome (acquired, granted, taken_over, refused, gave_up) and "+
+			"cause.", c.labels("outcome", "cause")...)
+	c.takeovers = c.count("distlock_takeovers_total",
+		"Locks acquired from a dead holder, by takeover rule.", c.labels("rule")...)
+	c.losses = c.count("distlock_losses_total",
+		"Guards that were lost before they were released, by cause.", c.labels("cause")...)
+	c.releases = c.count("distlock_releases_total",
+		"Releases; the cause is empty if the lock was still trusted when it was freed.",
+		c.labels("cause")...)
+	c.evictions = c.count("distlock_evictions_total",
+		"Dead holders and waiters that this process evicted, by takeover rule.", "party", "rule")
+	c.condemnations = c.count("distlock_condemnations_total",
+		"Processes that this one declared dead, by takeover rule.", "rule")
+	c.breaks = c.count("distlock_breaks_total",
+		"Locks that an operator broke through this process.").WithLabelValues()
+	c.dropped = c.count("distlock_dropped_guards_total",
+		"Guards that were garbage-collected without a release; this is a programming error.").
+		WithLabelValues()
+	c.waits = c.spread("distlock_wait_seconds",
+		"Time from a call to acquire a lock to its outcome.", metrics.Buckets, c.labels("outcome")...)
+	c.holds = c.spread("distlock_hold_seconds", "Time from acquiring a lock to its release.",
+		metrics.Buckets, c.labels()...)
+	c.pings = c.spread("distlock_ping_seconds", "Round trips of acknowledged pings.",
+		commandBuckets).WithLabelValues()
+	c.releasing = c.spread("distlock_release_seconds", "Duration of releases, including retries.",
+		commandBuckets).WithLabelValues()
+}
+
+func (c *Collector) count(name, help string, labels ...string) *prom.CounterVec {
+	v := prom.NewCounterVec(prom.CounterOpts{Name: name, Help: help}, labels)
+	c.counted = append(c.counted, v)
+	return v
+}
+
+func (c *Collector) spread(name, help string, buckets []float64,
+	labels ...string) *prom.HistogramVec {
+	v := prom.NewHistogramVec(prom.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	c.counted = append(c.counted, v)
+	return v
 }
 
 // begin creates the series of rare events with the value zero. Otherwise Prometheus does not count
@@ -126,9 +164,9 @@ func (c *Collector) begin(names []string) {
 }
 
 // labels adds the label "lock" to the labels of a metric, if the Collector has names.
-func (c *Collector) labels(all []string) []string {
+func (c *Collector) labels(all ...string) []string {
 	if len(c.names) > 0 {
-		return append(slices.Clip(all), "lock")
+		all = append(all, "lock")
 	}
 	return all
 }
@@ -186,23 +224,40 @@ func (c *Collector) Observe(e distlock.Event) {
 	}
 }
 
-// counted returns the metrics that events and samples update.
-func (c *Collector) counted() []prom.Collector {
-	return append(c.work.told(),
-		c.acquisitions, c.takeovers, c.losses, c.releases, c.evictions, c.condemnations, c.breaks,
-		c.dropped, c.waits, c.holds, c.pings, c.releasing,
-	)
+// Sampled implements the Observer of package internal/metrics. Elections, loops, schedules and
+// queues of the Manager call it.
+func (c *Collector) Sampled(all ...metrics.Sample) {
+	for _, s := range all {
+		labels := c.shown.Shown(s)
+		switch m := c.sampled[s.Metric].(type) {
+		case *prom.CounterVec:
+			m.WithLabelValues(labels...).Add(s.Value)
+		case *prom.GaugeVec:
+			if math.IsNaN(s.Value) {
+				m.DeleteLabelValues(labels...)
+				continue
+			}
+			m.WithLabelValues(labels...).Set(s.Value)
+		case *prom.HistogramVec:
+			m.WithLabelValues(labels...).Observe(s.Value)
+		}
+	}
+}
+
+// Asks implements the Observer of package internal/metrics.
+func (c *Collector) Asks(ask func(context.Context) []metrics.Sample) (stop func()) {
+	return c.asked.Asks(ask)
 }
 
 // Describe implements [prom.Collector].
 func (c *Collector) Describe(to chan<- *prom.Desc) {
-	for _, m := range c.counted() {
+	for _, m := range c.counted {
 		m.Describe(to)
 	}
 	for _, r := range readings {
 		to <- r.desc
 	}
-	for _, desc := range c.work.descs {
+	for _, desc := range c.descs {
 		to <- desc
 	}
 	to <- commandsDesc
@@ -216,7 +271,7 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 	gathered := make(chan prom.Metric)
 	go func() { // ends because Collect reads all metrics
 		defer close(gathered)
-		for _, m := range c.counted() {
+		for _, m := range c.counted {
 			m.Collect(gathered)
 		}
 	}()
@@ -227,7 +282,10 @@ func (c *Collector) Collect(to chan<- prom.Metric) {
 	if source := c.source.Load(); source != nil {
 		all = append(all, read((*source).Stats(), (*source).Config())...)
 	}
-	all = append(all, c.work.ask()...)
+	for _, s := range c.asked.All(context.Background(), &c.shown) {
+		desc := c.descs[s.Metric]
+		all = append(all, prom.MustNewConstMetric(desc, prom.GaugeValue, s.Value, s.Labels...))
+	}
 	for _, m := range all {
 		to <- m
 	}

@@ -11,37 +11,6 @@ import (
 	"mongodlm/distlock"
 )
 
-// A description is the name and the help text of a metric. Names follow Prometheus: they end in the
-// base unit, and names of counters end in _total.
-type description struct{ name, help string }
-
-// Metrics that events update.
-var (
-	acquisitions = description{"distlock_acquisitions_total",
-		"Calls to acquire a lock, by outcome (acquired, granted, taken_over, refused, gave_up) and " +
-			"cause."}
-	takeovers = description{"distlock_takeovers_total",
-		"Locks acquired from a dead holder, by takeover rule."}
-	losses = description{"distlock_losses_total",
-		"Guards that were lost before they were released, by cause."}
-	releases = description{"distlock_releases_total",
-		"Releases; the cause is empty if the lock was still trusted when it was freed."}
-	evictions = description{"distlock_evictions_total",
-		"Dead holders and waiters that this process evicted, by takeover rule."}
-	condemnations = description{"distlock_condemnations_total",
-		"Processes that this one declared dead, by takeover rule."}
-	breaks = description{"distlock_breaks_total",
-		"Locks that an operator broke through this process."}
-	dropped = description{"distlock_dropped_guards_total",
-		"Guards that were garbage-collected without a release; this is a programming error."}
-	waits = description{"distlock_wait_seconds",
-		"Time from a call to acquire a lock to its outcome."}
-	holds        = description{"distlock_hold_seconds", "Time from acquiring a lock to its release."}
-	pingTimes    = description{"distlock_ping_seconds", "Round trips of acknowledged pings."}
-	releaseTimes = description{"distlock_release_seconds",
-		"Duration of releases, including retries."}
-)
-
 // A reading is a metric that a scrape computes from the Source.
 type reading struct {
 	desc *prom.Desc
