@@ -84,6 +84,8 @@ type record struct {
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
 	words    map[string]string              // replacements of ObjectIDs
 
+	changed []Mark // changes of documents
+
 	mu   sync.Mutex // guards the rest
 	out  Record
 	same map[string]int // index of the mark for commands of one kind and answer
@@ -195,7 +197,7 @@ func (r *record) changes(by *process) bool {
 		maps.Copy(all, was)
 		for _, id := range slices.Sorted(maps.Keys(all)) {
 			if !bytes.Equal(was[id], there[id]) {
-				r.version(by, collection, id, there[id])
+				r.version(by, collection, id, was[id], there[id])
 			}
 		}
 		r.versions[collection] = there
@@ -203,20 +205,32 @@ func (r *record) changes(by *process) bool {
 	return len(r.out.Versions) > before
 }
 
-func (r *record) version(by *process, collection, id string, raw bson.Raw) {
-	if collection == locks {
-		r.same = nil
-	}
+func (r *record) version(by *process, collection, id string, was, raw bson.Raw) {
 	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
-		Fields: []Field{}}
-	d := parse(raw)
-	if collection == locks && id == r.w.lock {
-		r.w.judge.reads(d)
-	}
-	for _, e := range d {
-		v.Fields = append(v.Fields, Field{e.Key, r.plain(value(e.Value))})
-	}
+		Fields: r.fields(raw)}
 	r.out.Versions = append(r.out.Versions, v)
+	text := changes(r.fields(was), v.Fields)
+	switch {
+	case collection == locks:
+		r.same = nil
+		if id == r.w.lock {
+			r.w.judge.reads(parse(raw))
+		}
+	case raw == nil:
+		text = "ping of " + owner(v.ID) + " is removed"
+	case was != nil && strings.Contains(text, "condemned"):
+		text = "ping of " + owner(v.ID) + ": condemned"
+	default:
+		return
+	}
+	r.changed = append(r.changed, Mark{At: v.At, Process: -1, Text: text})
+}
+
+func (r *record) fields(raw bson.Raw) (all []Field) {
+	for _, e := range parse(raw) {
+		all = append(all, Field{e.Key, r.plain(value(e.Value))})
+	}
+	return all
 }
 
 func value(v any) string {
@@ -302,6 +316,7 @@ func (r *record) result() Record {
 	slices.SortStableFunc(r.out.Bars, func(a, b Bar) int {
 		return slices.Index(barKinds, a.Kind) - slices.Index(barKinds, b.Kind)
 	})
+	r.out.Marks = append(r.out.Marks, r.changed...)
 	slices.SortStableFunc(r.out.Marks, func(a, b Mark) int { return int(a.At - b.At) })
 	return r.out
 }

@@ -1,7 +1,6 @@
 package study
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,9 +12,8 @@ import (
 // Time formats an instant of a play as true time of day.
 func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
-// Rows returns the events by time: the commands of the processes with their replies, and the
-// versions of the lock document. Equal pings or polls are one row. The verdict names the deciding
-// step. If the verdict is empty, no step decides.
+// Rows returns the marks by time, without the marks that only accompany a ping. The verdict names
+// the deciding step. If the verdict is empty, no step decides.
 func (p Play) Rows(v Verdict) []Mark {
 	var rows []Mark
 	decides := p.deciding(v)
@@ -37,24 +35,6 @@ func (p Play) Rows(v Verdict) []Mark {
 		}
 		rows = append(rows, m)
 	}
-	before := map[string][]Field{}
-	for _, v := range p.Versions {
-		key := v.Collection + " " + v.ID
-		text := changes(before[key], v.Fields)
-		first := before[key] == nil
-		before[key] = v.Fields
-		switch {
-		case v.Collection == locks:
-		case len(v.Fields) == 0:
-			text = "ping of " + owner(v.ID) + " is removed"
-		case !first && strings.Contains(text, "condemned"):
-			text = "ping of " + owner(v.ID) + ": condemned"
-		default:
-			continue
-		}
-		rows = append(rows, Mark{At: v.At, Process: -1, Text: text})
-	}
-	slices.SortStableFunc(rows, func(a, b Mark) int { return cmp.Compare(a.At, b.At) })
 	return rows
 }
 
