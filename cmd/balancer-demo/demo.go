@@ -26,9 +26,8 @@ type demo struct {
 	o         opts
 	out       io.Writer
 	meta      *metadata
-	server    string // the address of the server, for the page
-	clock     clock.Clock
-	start     clock.Reading
+	server    string      // the address of the server, for the page
+	clock     clock.Clock // its monotonic time is 0 at the start of the demo
 	before    cluster.Cluster
 	processes []*process // the index is the number minus 1
 	ledger    ledger
@@ -51,7 +50,6 @@ func demonstrate(ctx context.Context, o opts, out io.Writer) (bool, error) {
 	defer cancel()
 	d := &demo{o: o, out: out, server: "the MongoDB given by --uri", failed: map[int]string{},
 		clock: clock.System()}
-	d.start = d.clock.Now()
 	if o.uri == "" {
 		server, err := configserver.Start(ctx, configserver.Config{})
 		if err != nil {
@@ -169,7 +167,7 @@ func (d *demo) tell(e balancer.Event) {
 	}
 }
 
-func (d *demo) since() time.Duration { return d.clock.Now().Mono - d.start.Mono }
+func (d *demo) since() time.Duration { return d.clock.Now().Mono }
 
 // say logs a line about the balancer with the given number. Number 0 means the demo itself.
 func (d *demo) say(number int, kind, format string, args ...any) {

@@ -42,12 +42,10 @@ func newFaults(d *demo) *faults {
 	return f
 }
 
-func (f fault) open() bool { return !f.survived }
-
 // next returns the first fault that the balancers have not survived yet, or nil.
 func (f *faults) next() *fault {
 	for i := range f.plan {
-		if f.plan[i].open() {
+		if !f.plan[i].survived {
 			return &f.plan[i]
 		}
 	}

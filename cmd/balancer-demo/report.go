@@ -45,7 +45,8 @@ func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
 // ok reports whether the demo succeeded. The demo succeeded if the cluster is balanced, every fault
 // was survived and there is no violation.
 func (r report) ok() bool {
-	return r.balanced() && !slices.ContainsFunc(r.faults, fault.open) && len(r.violations) == 0
+	open := slices.ContainsFunc(r.faults, func(f fault) bool { return !f.survived })
+	return r.balanced() && !open && len(r.violations) == 0
 }
 
 func (r report) text() string {

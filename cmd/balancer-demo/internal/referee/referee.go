@@ -21,7 +21,7 @@ type Breach string
 const (
 	Overlap         Breach = "overlap"          // a round started before the end of another
 	FenceNotRisen   Breach = "fence-not-risen"  // a fence is not above all earlier fences
-	StaleWrite      Breach = "stale-write"      // a move after a move or round with a higher fence
+	StaleWrite      Breach = "stale-write"      // a move after the start of a round with a higher fence
 	OutsideRound    Breach = "outside-round"    // a move before, after or without its round
 	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
 	ChunkDuplicated Breach = "chunk-duplicated" // a chunk exists twice, or did not exist before
@@ -98,18 +98,13 @@ func (j *judge) rounds() {
 
 // moves reports moves of a stale holder, and moves outside of a round.
 func (j *judge) moves() {
-	highest := map[string]cluster.Change{} // by chunk, the move with the highest fence
 	for _, c := range j.Changes {
 		what := fmt.Sprintf("%s moved it from %s to %s with fence %d at %s",
 			c.Process, c.From, c.To, c.Fence, at(c.MovedAt))
-		before := highest[c.Chunk]
 		newer := slices.IndexFunc(j.Rounds, func(r cluster.Round) bool {
 			return r.Fence > c.Fence && !r.Entered.After(c.MovedAt)
 		})
-		if c.Fence < before.Fence {
-			j.report(StaleWrite, c.Chunk, "%s, after %s moved it with fence %d at %s",
-				what, before.Process, before.Fence, at(before.MovedAt))
-		} else if newer >= 0 {
+		if newer >= 0 {
 			r := j.Rounds[newer]
 			j.report(StaleWrite, c.Chunk, "%s, after %s began its round with fence %d at %s",
 				what, r.Process, r.Fence, at(r.Entered))
@@ -123,9 +118,6 @@ func (j *judge) moves() {
 			j.report(OutsideRound, c.Chunk, "%s, before its round began at %s", what, at(r.Entered))
 		} else if r.Outcome == cluster.Done && c.MovedAt.After(r.Left) {
 			j.report(OutsideRound, c.Chunk, "%s, after its round ended at %s", what, at(r.Left))
-		}
-		if c.Fence > before.Fence {
-			highest[c.Chunk] = c
 		}
 	}
 }
