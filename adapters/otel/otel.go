@@ -2,6 +2,7 @@ package otel
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel"
@@ -13,24 +14,6 @@ import (
 )
 
 const scope = "mongodlm/adapters/otel"
-
-// The attributes of the spans. The fence is an integer, times are in seconds, and all other
-// attributes are strings.
-const (
-	attrName     = attribute.Key("distlock.lock.name")
-	attrWhy      = attribute.Key("distlock.lock.why")
-	attrMode     = attribute.Key("distlock.lock.mode")
-	attrFence    = attribute.Key("distlock.lock.fence")
-	attrSession  = attribute.Key("distlock.lock.session")
-	attrProcess  = attribute.Key("distlock.process")
-	attrPrevious = attribute.Key("distlock.previous_process")
-	attrOutcome  = attribute.Key("distlock.outcome")
-	attrCause    = attribute.Key("distlock.cause")
-	attrRule     = attribute.Key("distlock.takeover.rule")
-	attrEvidence = attribute.Key("distlock.takeover.evidence")
-	attrWaited   = attribute.Key("distlock.waited")
-	attrHeld     = attribute.Key("distlock.held")
-)
 
 // Options are the settings of a Tracer. The zero value is usable.
 type Options struct {
@@ -73,29 +56,20 @@ func (t *Tracer) ObserveContext(ctx context.Context, e distlock.Event) {
 
 // span records a completed span, which ends at e.At and lasts for e.Waited.
 func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
-	attributes := []attribute.KeyValue{attrProcess.String(clean(e.Process)),
-		attrOutcome.String(e.Kind.String())}
-	text := func(key attribute.Key, value string) {
-		if value != "" {
-			attributes = append(attributes, key.String(clean(value)))
-		}
-	}
-	text(attrName, e.Name)
-	text(attrWhy, e.Why)
-	text(attrMode, e.Mode)
-	text(attrPrevious, e.Previous)
-	text(attrCause, e.Cause())
+	attributes := texts("distlock.process", e.Process, "distlock.outcome", e.Kind.String(),
+		"distlock.lock.name", e.Name, "distlock.lock.why", e.Why, "distlock.lock.mode", e.Mode,
+		"distlock.previous_process", e.Previous, "distlock.cause", e.Cause())
 	if !e.Session.IsZero() {
-		attributes = append(attributes, attrSession.String(e.Session.Hex()))
+		attributes = append(attributes, attribute.String("distlock.lock.session", e.Session.Hex()))
 	}
 	if e.Fence != 0 {
-		attributes = append(attributes, attrFence.Int64(e.Fence))
+		attributes = append(attributes, attribute.Int64("distlock.lock.fence", e.Fence))
 	}
 	if e.Waited != 0 {
-		attributes = append(attributes, attrWaited.Float64(e.Waited.Seconds()))
+		attributes = append(attributes, attribute.Float64("distlock.waited", e.Waited.Seconds()))
 	}
 	if e.Held != 0 {
-		attributes = append(attributes, attrHeld.Float64(e.Held.Seconds()))
+		attributes = append(attributes, attribute.Float64("distlock.held", e.Held.Seconds()))
 	}
 	ctx, span := t.tracer.Start(ctx, name, trace.WithTimestamp(e.At.Add(-e.Waited)),
 		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attributes...))
@@ -113,14 +87,19 @@ func (t *Tracer) span(ctx context.Context, name string, e distlock.Event) {
 	}
 }
 
-func byRule(e distlock.Event) (attributes []attribute.KeyValue) {
-	if e.Rule != "" {
-		attributes = append(attributes, attrRule.String(clean(e.Rule)))
+func byRule(e distlock.Event) []attribute.KeyValue {
+	return texts("distlock.takeover.rule", e.Rule, "distlock.takeover.evidence", e.Evidence)
+}
+
+// texts returns the attributes whose values are not empty. Its arguments are keys and values in
+// turn. A value may be invalid UTF-8, because another process may have written it.
+func texts(pairs ...string) (all []attribute.KeyValue) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			all = append(all, attribute.String(pair[0], strings.ToValidUTF8(pair[1], "?")))
+		}
 	}
-	if e.Evidence != "" {
-		attributes = append(attributes, attrEvidence.String(clean(e.Evidence)))
-	}
-	return attributes
+	return all
 }
 
 // failed reports whether the span of an event has the status Error. A held lock, a canceled context
@@ -132,6 +111,3 @@ func failed(e distlock.Event) bool {
 	}
 	return true
 }
-
-// clean makes text valid UTF-8 for a span. Another process may have written the text.
-func clean(text string) string { return strings.ToValidUTF8(text, "?") }

@@ -1,7 +1,6 @@
 package study
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -25,11 +24,10 @@ type Case struct {
 	Set      []string           // knobs that With has set, as NAME=VALUE
 
 	lock   string     // name of the lock, if not "balancer"
-	own    []turn     // knobs and accidents of the case
+	own    []turn     // knobs and accidents
 	of     release    // release in the column 3.2; zero for any release
 	within [2]release // releases that can play the case: from the first to before the second
-	turns  []turn
-	limit  bool // if a reply races its time limit, the limit wins
+	limit  bool       // if a reply races its time limit, the limit wins
 }
 
 // A Verdict is the expected outcome of a case in one generation.
@@ -160,8 +158,7 @@ func (c Case) sets() map[string]turn {
 	return first
 }
 
-// stage creates the processes of a case. It applies the settings of the case, and then the knobs
-// that the reader has changed.
+// stage creates the processes of a case and applies its settings.
 func (w *world) stage(c Case) {
 	of := map[string]*process{}
 	for _, name := range c.names() {
@@ -171,23 +168,9 @@ func (w *world) stage(c Case) {
 		w.processes = append(w.processes, p)
 		of[name] = p
 	}
-	own := c.sets()
 	for _, t := range c.own {
 		if t.decides {
 			t.d = w.generation.decides()
-		}
-		if !slices.ContainsFunc(c.turns, func(o turn) bool { return o.name() == t.name() }) {
-			t.p = of[t.who]
-			t.dial.do(w, t)
-		}
-	}
-	for _, t := range c.turns {
-		was := own[t.name()]
-		if t.at < 0 {
-			t.at = cmp.Or(was.at, when)
-		}
-		if was.what == late && was.kind == t.kind {
-			t.what = late
 		}
 		t.p = of[t.who]
 		t.dial.do(w, t)

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -170,7 +171,9 @@ func (l dial) read(text string) (t turn, err error) {
 // same knob in the case. A knob may occur in several settings, and all of them apply. An unknown
 // knob or an invalid value is an error.
 func (c Case) With(settings ...string) (Case, error) {
-	c.Set, c.turns = nil, nil
+	c.Set = nil
+	was := c.sets()
+	var turns []turn
 	for _, text := range settings {
 		name, value, _ := strings.Cut(text, "=")
 		k, err := c.knob(strings.TrimSpace(name))
@@ -182,10 +185,20 @@ func (c Case) With(settings ...string) (Case, error) {
 			return Case{}, fmt.Errorf("%s: %w", k.name(), err)
 		}
 		t.who = k.who
-		c.turns = append(c.turns, t)
 		c.Set = append(c.Set, k.name()+"="+strings.TrimSpace(value))
 		c.Length = max(c.Length, max(t.at, when)+min(t.d, longest)+5*m)
+		before := was[k.name()]
+		if t.at < 0 {
+			t.at = cmp.Or(before.at, when)
+		}
+		if before.what == late && before.kind == t.kind {
+			t.what = late
+		}
+		turns = append(turns, t)
+		c.own = slices.DeleteFunc(slices.Clone(c.own),
+			func(o turn) bool { return o.name() == k.name() })
 	}
+	c.own = append(c.own, turns...)
 	return c, nil
 }
 
