@@ -79,48 +79,21 @@ func (w *world) locker(c gocronlock.Config) *gocronlock.Locker {
 	return assert.Value(gocronlock.NewLocker(c))(w.t)
 }
 
-// naive is a gocron.Locker that only acquires and releases a lock.
-type naive struct{ m *distlock.Manager }
-
-func (n naive) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	guard, err := n.m.Lock(job).TryLock(context.WithoutCancel(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return naiveLock{guard}, nil
-}
-
-type naiveLock struct{ *distlock.TryGuard }
-
-func (n naiveLock) Unlock(context.Context) error { return n.Release() }
-
-// If five processes have the same job, a Locker lets the job run once per interval. A plain lock
-// lets it run five times (gocron issue 841).
+// If five processes have the same job, a Locker lets the job run once per interval, and not five
+// times (gocron issue 841).
 func TestLocker_Issue841_DurationJobOnStaggeredProcesses(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		locker func(w *world) gocron.Locker
-		want   int
-	}{
-		{"lock for each run", func(w *world) gocron.Locker { return naive{w.manager()} }, 5 * 60},
-		{"slots", func(w *world) gocron.Locker {
-			return w.locker(gocronlock.Config{Gap: 54 * time.Second})
-		}, 60},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				for i := range 5 {
-					w.schedule(i, gocron.DurationJob(time.Minute), gocron.WithDistributedLocker(c.locker(w)))
-					time.Sleep(10 * time.Second)
-				}
-				time.Sleep(2*time.Minute + 5*time.Second)
-				w.count()
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				assert.Equal(t, w.count(), c.want, "the job ran %d times in an hour, want %d")
-			})
-		})
-	}
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 5 {
+			locker := w.locker(gocronlock.Config{Gap: 54 * time.Second})
+			w.schedule(i, gocron.DurationJob(time.Minute), gocron.WithDistributedLocker(locker))
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(2*time.Minute + 5*time.Second)
+		w.count()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, w.count(), 60, "the job ran %d times in an hour, want %d")
+	})
 }
 
 type skewed struct {
