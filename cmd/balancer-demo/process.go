@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/internal/scrape"
+	"mongodlm/internal/clock"
 )
 
 type process struct {
@@ -88,11 +88,7 @@ func (p *process) kill() {
 func (p *process) end() {
 	_ = p.stdin.Close()
 	resume(p)
-	limit, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	select {
-	case <-p.exited:
-	case <-limit.Done():
+	if clock.Sleep(clock.System(), closeLimit, p.exited) {
 		p.kill()
 	}
 }
