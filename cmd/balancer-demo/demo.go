@@ -188,11 +188,6 @@ func line(at time.Duration, number int, kind, text string) string {
 
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-func (d *demo) spawn(number int) (err error) {
-	d.processes[number-1], err = spawn(d.o, number, d.events)
-	return err
-}
-
 // revive restarts the balancers that have exited. It returns an error after more than mostDeaths
 // exits that the demo did not cause.
 func (d *demo) revive() error {

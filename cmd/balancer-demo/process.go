@@ -24,32 +24,32 @@ type process struct {
 
 // spawn starts a balancer process. It passes the connection string in the environment, because
 // every user can read the arguments of a process.
-func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
+func (d *demo) spawn(number int) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find the executable: %w", err)
+		return fmt.Errorf("find the executable: %w", err)
 	}
 	args := []string{
-		"balancer", "--until-eof", "--number", fmt.Sprint(number), "--database", o.database,
-		"--ping", o.ping.String(), "--takeover", o.takeover.String(),
+		"balancer", "--until-eof", "--number", fmt.Sprint(number), "--database", d.o.database,
+		"--ping", d.o.ping.String(), "--takeover", d.o.takeover.String(),
 	}
-	if o.metrics != "" {
-		addr, err := scrape.Above(o.metrics, number-1)
+	if d.o.metrics != "" {
+		addr, err := scrape.Above(d.o.metrics, number-1)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		args = append(args, "--metrics", addr)
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), "MONGODLM_URI="+o.uri)
+	cmd.Env = append(os.Environ(), "MONGODLM_URI="+d.o.uri)
 	p := &process{number: number, cmd: cmd, exited: make(chan struct{})}
 	cmd.Stderr = os.Stderr
 	if p.stdin, err = cmd.StdinPipe(); err != nil {
-		return nil, err
+		return err
 	}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	started := make(chan error, 1)
 	go func() { // ends with the process; end and kill wait for it
@@ -65,15 +65,16 @@ func spawn(o opts, number int, events chan<- balancer.Event) (*process, error) {
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			var e balancer.Event
 			if json.Unmarshal(lines.Bytes(), &e) == nil {
-				events <- e
+				d.events <- e
 			}
 		}
 		_ = cmd.Wait() // the events of the process show the result
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start balancer %d: %w", number, err)
+		return fmt.Errorf("start balancer %d: %w", number, err)
 	}
-	return p, nil
+	d.processes[number-1] = p
+	return nil
 }
 
 // kill kills the process, as a crash does, and waits for its exit.
