@@ -1,10 +1,7 @@
 package deploy
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,7 +17,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	yamls "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
@@ -49,14 +45,7 @@ func read(t *testing.T) *objects {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for docs := yamls.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-			doc, err := docs.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
+		for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
 			all.add(t, file, doc)
 		}
 	}
