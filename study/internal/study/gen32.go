@@ -293,8 +293,8 @@ func (g *gen32) held(ts bson.ObjectID) *held {
 	return heldOld(g.id, ts, func() error { return g.ask(ts) }, func() error { return g.free(ts) })
 }
 
-// ask imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock document
-// with the ts of this lock exists. It ignores the state in that document (hole G3-3).
+// ask imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock
+// document with the ts of this lock exists. It ignores the state in that document (hole G3-3).
 func (g *gen32) ask(ts bson.ObjectID) error {
 	if g.release.since(5, 0, 0) {
 		return nil // 5.0 removed it

@@ -21,7 +21,7 @@ type Breach string
 const (
 	Overlap         Breach = "overlap"          // a round started before the end of another
 	FenceNotRisen   Breach = "fence-not-risen"  // a fence is not above all earlier fences
-	StaleWrite      Breach = "stale-write"      // a move after the start of a round with a higher fence
+	StaleWrite      Breach = "stale-write"      // a move after a round with a higher fence began
 	OutsideRound    Breach = "outside-round"    // a move before, after or without its round
 	ChunkLost       Breach = "chunk-lost"       // a chunk is missing
 	ChunkDuplicated Breach = "chunk-duplicated" // a chunk exists twice, or did not exist before
