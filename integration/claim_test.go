@@ -382,37 +382,3 @@ func TestClaim_Order_HasItsIndex(t *testing.T) {
 		}
 	})
 }
-
-// If one process is killed and another is stopped while they handle rows, a third process handles
-// each of these rows once.
-func TestClaim_ProcessesKilledAndStopped_RowsAreRescued(t *testing.T) {
-	t.Parallel()
-	forThese(t, processed, func(t *testing.T, w *world) {
-		const each = 5
-		coll := w.rowsOf(t, w.d.app)
-		unhurried := func(s *childSettings) {
-			s.Ping, s.Takeover = paced(time.Second), paced(12*time.Second)
-		}
-		killed, stopped := w.bear(t, unhurried), w.bear(t, unhurried)
-		q := w.claims(t, w.start(t, unhurriedTakeover), coll, claim.Config{Workers: each})
-		assert.Must(t, q.Add(t.Context(), jobs(2*each)...))
-		for _, child := range []*relative{killed, stopped} {
-			if a := child.ask(order{Do: "claim", Name: coll.Name(), N: each}); a.Err != "" {
-				t.Fatalf("a child claimed: %+v", a)
-			}
-		}
-		killed.kill()
-		stopped.stop()
-		stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
-			if row.Fence() < 2 || row.LastError() != "process died" {
-				t.Errorf("row %d has fence %d after %q", row.Doc.ID, row.Fence(), row.LastError())
-			}
-			return nil
-		})
-		wantCounts(t, q, standstill, claim.Counts{Done: 2 * each})
-		stop()
-		stopped.resume()
-		time.Sleep(time.Second) // the resumed handlers end meanwhile
-		wantCounts(t, q, 0, claim.Counts{Done: 2 * each})
-	})
-}

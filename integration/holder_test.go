@@ -12,12 +12,6 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// unhurriedTakeover sets times for processes whose pings many other commands may delay.
-func unhurriedTakeover(cfg *distlock.Config) {
-	cfg.Ping, cfg.Takeover = paced(time.Second), paced(12*time.Second)
-	cfg.Margin, cfg.MaxWatchGap = paced(time.Second), paced(6*time.Second)
-}
-
 // The heartbeat does not use the connection pool of the application. So a guard stays valid even if
 // an unanswered command occupies the only connection of that pool.
 func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,8 +13,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
@@ -76,29 +73,18 @@ func BenchmarkImpatience(b *testing.B) {
 		b.Run(d.name, func(b *testing.B) {
 			w := d.open(b)
 			var sent counter
-			var ms []*distlock.Manager
-			for range 3 {
-				client := w.client(b, &sent)
-				ms = append(ms, w.start(b, func(cfg *distlock.Config) {
-					*cfg = distlock.Config{Client: client, Database: cfg.Database, Host: cfg.Host}
-				}))
-			}
+			ms := w.contenders(b, 3, &sent)
 			pair := w.pair(b, ms[0])
 			b.Logf("an acquisition and its release take %v", pair)
 			for _, pairs := range []int{2, 4, 8, 1000} {
 				for _, kind := range []string{"polling", "Lock", "WaitAtMost", "TryLock"} {
 					w.part(b, fmt.Sprintf("pairs=%d/%s", pairs, kind), func(b *testing.B) {
 						i := &impatience{longest: pair * time.Duration(pairs)}
-						before, ops := sent.total(), operations(ms)
+						sent.reset()
 						w.impatient(b, i, ms, kind)
-						after := operations(ms)
-						maps.DeleteFunc(after, func(op string, n int64) bool { return n == ops[op] })
-						for op := range after {
-							after[op] -= ops[op]
-						}
-						b.Logf("%s, %d calls: %v", b.Name(), i.calls.Load(), after)
+						b.Logf("%s, %d calls: %v", b.Name(), i.calls.Load(), &sent)
 						b.ReportMetric(float64(i.turns.Load()), "turns")
-						b.ReportMetric(float64(sent.total()-before)/max(1, float64(i.turns.Load())), "commands/turn")
+						b.ReportMetric(float64(sent.total())/max(1, float64(i.turns.Load())), "commands/turn")
 						b.ReportMetric(float64(i.unknown.Load()), "unknown")
 						b.ReportMetric(float64(i.wrong.Load()), "undocumented")
 						if i.two.Load() > 0 {
@@ -109,17 +95,6 @@ func BenchmarkImpatience(b *testing.B) {
 			}
 		})
 	}
-}
-
-// operations returns the number of commands of all processes, by kind.
-func operations(ms []*distlock.Manager) map[string]int64 {
-	all := map[string]int64{}
-	for _, m := range ms {
-		for op, n := range m.Stats().Commands {
-			all[op] += n
-		}
-	}
-	return all
 }
 
 // pair returns the median time of an uncontended acquisition with its release.
@@ -167,26 +142,21 @@ func (w *world) impatient(b *testing.B, i *impatience, ms []*distlock.Manager, k
 
 // poll runs the simple program, which polls a document and does not use distlock.
 func (w *world) poll(b *testing.B, i *impatience, name string) {
-	durable := options.Collection().SetWriteConcern(writeconcern.Majority())
-	if w.d.name == "embedded" {
-		durable = options.Collection()
-	}
-	c := w.db.Collection("distlock_it_work", durable)
-	w.plant(b, "distlock_it_work", bson.D{field("_id", name), field("state", 0)})
-	set := func(ctx context.Context, from bson.D, to int) bool {
-		r, err := c.UpdateOne(ctx, from, bson.D{field("$set", bson.D{field("state", to)})})
+	w.plant(b, benchCollection, bson.D{field("_id", name), field("state", 0)})
+	change := func(from bson.D, to int) bool {
+		r, err := w.durably().UpdateOne(context.Background(), from, set(field("state", to)))
 		return err == nil && r.ModifiedCount == 1
 	}
 	i.run(func(ctx context.Context, _ int) {
 		for ctx.Err() == nil {
-			if !set(context.Background(), bson.D{field("_id", name), field("state", 0)}, 1) {
+			if !change(bson.D{field("_id", name), field("state", 0)}, 1) {
 				time.Sleep(20 * time.Millisecond)
 				continue
 			}
 			if ctx.Err() == nil {
 				i.turn()
 			}
-			set(context.Background(), bson.D{field("_id", name)}, 0)
+			change(byID(name), 0)
 			return
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -52,33 +51,7 @@ func (c *counter) total() int {
 	return n
 }
 
-// writes returns the number of commands that change a document.
-func (c *counter) writes() int {
-	n := 0
-	for command, count := range c.all() {
-		switch name, _, _ := strings.Cut(command, " "); name {
-		case "findAndModify", "update", "insert", "delete":
-			n += count
-		}
-	}
-	return n
-}
-
 func (c *counter) String() string { return fmt.Sprint(c.all()) }
-
-// counted starts a process and counts its commands, except its pings.
-func (w *world) counted(
-	t testing.TB, sent *counter, times func(*distlock.Config),
-) *distlock.Manager {
-	t.Helper()
-	client := w.client(t, sent)
-	return w.start(t, func(cfg *distlock.Config) {
-		cfg.Client = client
-		if times != nil {
-			times(cfg)
-		}
-	})
-}
 
 // A slow process has a long ping interval, a long takeover time and a constant poll interval.
 func slow(cfg *distlock.Config) {

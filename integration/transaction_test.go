@@ -125,6 +125,15 @@ func TestFenced_StaleHolder_IsRefused(t *testing.T) {
 	})
 }
 
+func increase(key string, by int64) bson.D {
+	return bson.D{field("$inc", bson.D{field(key, by)})}
+}
+
+func (w *world) plantCounter(t testing.TB, id string) {
+	t.Helper()
+	w.plant(t, "work", bson.D{field("_id", id), field("n", int64(0))})
+}
+
 // transacting lists the deployments that have transactions in the database of the tests.
 var transacting = named("replicaset", "configsvr", "mongos", "sharded", "uri")
 
