@@ -159,6 +159,17 @@ func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distl
 	return store, m
 }
 
+// split sends pings with a second client, so that a fail point can select the pings or all other
+// commands.
+type split struct {
+	catalog.Catalog
+	beat catalog.Catalog
+}
+
+func (s split) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
+	return s.beat.Ping(ctx, b)
+}
+
 func (c *cluster) name() string {
 	c.names++
 	return c.w.name(fmt.Sprintf("lock-%d", c.names))
