@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -182,9 +183,9 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 	running.Wait()
 }
 
-// Transactions and guards of one lock exclude each other. Each of them reads and writes a counter
-// outside of any transaction, and no update is lost. A client with one or two connections is
-// enough.
+// Transactions and guards of one lock exclude each other, even if a transaction aborts. Each of them
+// reads and writes a counter outside of any transaction, and no update is lost. The fences of the
+// guards rise. A client with one or two connections is enough.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
@@ -192,9 +193,9 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 		w.plantCounter(t, name)
 		client, m := w.transactor(t, 1)
 		otherClient, other := w.transactor(t, 2)
-		work := w.db.Collection("work")
+		work, aborted := w.db.Collection("work"), errors.New("aborted")
 		var inside atomic.Int32
-		var writes atomic.Int64
+		var writes, fence atomic.Int64
 		count := func() error { // a new context keeps it outside the transaction
 			assert.Equal(t, inside.Add(1), 1, "%d hold the lock, want %d")
 			defer inside.Add(-1)
@@ -211,118 +212,34 @@ func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 		}
 		w.together(t, 5, 5, func(ctx context.Context, i int) error {
 			if i == 4 {
-				return other.Do(ctx, name, func(context.Context, *distlock.TryGuard) error { return count() })
+				return other.Do(ctx, name, func(_ context.Context, g *distlock.TryGuard) error {
+					if last := fence.Swap(g.Fence()); last >= g.Fence() {
+						t.Errorf("fence %d after %d", g.Fence(), last)
+					}
+					return count()
+				})
+			}
+			var end error
+			if i == 3 {
+				end = aborted
 			}
 			clients, managers := []*mongo.Client{client, otherClient}, []*distlock.Manager{m, other}
-			return transact(ctx, clients[i%2], func(ctx context.Context) error {
+			err := transact(ctx, clients[i%2], func(ctx context.Context) error {
 				if err := managers[i%2].Lock(name).LockInTransaction(ctx); err != nil {
 					return err
 				}
-				return count()
+				return cmp.Or(count(), end)
 			})
+			if errors.Is(err, aborted) {
+				return nil
+			}
+			return err
 		})
 		n := w.document(t, "work", name).Lookup("n").AsInt64()
 		if n != writes.Load() || n < 25 {
 			t.Errorf("the counter is %d after %d increments", n, writes.Load())
 		}
 		w.wantFreed(t, name)
-	})
-}
-
-// While a transaction holds the lock, no caller can acquire a guard. After the commit or the abort,
-// a waiting caller acquires its guard.
-func TestLockInTransaction_KeepsGuardsAway_UntilItEnds(t *testing.T) {
-	t.Parallel()
-	forThese(t, transacting, func(t *testing.T, w *world) {
-		client, m := w.transactor(t, 0)
-		rival := w.start(t, calm)
-		mine := errors.New("mine")
-		for _, c := range []struct {
-			name string
-			end  error
-		}{{"commit", nil}, {"abort", mine}} {
-			name := w.name(c.name)
-			last := w.mustTry(t, m, name)
-			wantReleased(t, last)
-			next := make(chan turn, 1) // the result of a waiting caller
-			var ended atomic.Bool
-			runs := 0
-			err := transact(t.Context(), client, func(ctx context.Context) error {
-				err := m.Lock(name).LockInTransaction(ctx, distlock.Why("in a transaction"))
-				if err != nil {
-					return err
-				}
-				if runs++; runs > 1 {
-					return c.end
-				}
-				go func() { // ends with the test
-					g, err := rival.Lock(name).Lock(t.Context())
-					if err == nil && !ended.Load() {
-						t.Errorf("%s: a guard while the transaction was open", c.name)
-					}
-					w.keep(g)
-					next <- turn{guard: g, err: err}
-				}()
-				short, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				if g, err := rival.Lock(name).TryLock(short); err == nil {
-					w.keep(g)
-					t.Errorf("%s: TryLock acquired the lock while the transaction was open", c.name)
-				}
-				ended.Store(true) // the transaction may end from here on
-				return c.end
-			})
-			if !errors.Is(err, c.end) {
-				t.Errorf("%s: %v", c.name, err)
-			}
-			g := wantTurn(t, next)
-			if g.Fence() <= last.Fence() {
-				t.Errorf("%s: fence %d after %d", c.name, g.Fence(), last.Fence())
-			}
-			wantReleased(t, g)
-			// A TryLock that timed out may still acquire the lock later. In that case its process releases
-			// the lock.
-			eventually(t, freeLimit, c.name+": the lock is free", func() bool {
-				l := w.lock(t, name)
-				return !l.Held && len(l.Waiters) == 0
-			})
-		}
-	})
-}
-
-// If a guard holds the lock, LockInTransaction waits for the release. With WaitAtMost(0) it returns
-// an error that names the holder.
-func TestLockInTransaction_GuardHolds_WaitsOrIsTold(t *testing.T) {
-	t.Parallel()
-	forThese(t, transacting, func(t *testing.T, w *world) {
-		name := w.name("balancer")
-		client, m := w.transactor(t, 0)
-		holder := w.start(t, calm)
-		g := w.mustTry(t, holder, name)
-		err := transact(t.Context(), client, func(ctx context.Context) error {
-			return m.Lock(name).LockInTransaction(ctx, distlock.WaitAtMost(0))
-		})
-		if h := heldError(t, err); h.Process != holder.Process() {
-			t.Errorf("the error names the holder %q", h.Process)
-		}
-		done := make(chan error, 1)
-		var waits sync.WaitGroup
-		waits.Go(func() {
-			done <- transact(t.Context(), client, func(ctx context.Context) error {
-				return m.Lock(name).LockInTransaction(ctx)
-			})
-		})
-		select {
-		case err := <-done:
-			t.Fatalf("the transaction did not wait: %v", err)
-		case <-time.After(time.Second):
-		}
-		wantReleased(t, g)
-		waits.Wait()
-		assert.NoErr(t, <-done)
-		if next := w.mustTry(t, holder, name); next.Fence() <= g.Fence()+1 {
-			t.Errorf("fence %d after %d and a transaction", next.Fence(), g.Fence())
-		}
 	})
 }
 
