@@ -24,6 +24,7 @@ import (
 // empties its database at the end. A config server has only one database, which always contains a
 // ping document of MongoDB itself.
 func TestCatalog_Conforms(t *testing.T) {
+	t.Parallel()
 	for _, d := range deployments {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()

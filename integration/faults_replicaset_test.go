@@ -35,7 +35,7 @@ func TestFaults_ReplicaSet(t *testing.T) {
 	c.quickElections(t)
 	terms := c.term(t)
 	elected := 0 // E1, E6, E7
-	for _, op := range []fault.Op{fault.Acquire, fault.Evict, fault.Ping, fault.Release} {
+	for _, op := range []fault.Op{fault.Acquire, fault.Ping, fault.Release} {
 		t.Run("stepped down at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.stepDown) })
 		t.Run("killed at "+string(op), func(t *testing.T) { c.primaryGoes(t, op, c.killPrimary) })
 		elected += 2
@@ -184,7 +184,6 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 	_, other := c.process(t, nil, nil)
 	bystander := w.mustTry(t, other, c.name())
 	store, m := c.process(t, nil, nil)
-	d := w.plantCondemned(t)
 	var g *distlock.TryGuard
 	if op == fault.Ping || op == fault.Release {
 		g = w.mustTry(t, m, name)
@@ -205,10 +204,7 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 		return apply()
 	})
 	switch op {
-	case fault.Acquire, fault.Evict:
-		if op == fault.Evict {
-			name = d.name
-		}
+	case fault.Acquire:
 		taken, err := w.try(t, m, name)
 		(<-back)()
 		if err == nil {

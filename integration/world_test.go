@@ -187,12 +187,6 @@ func (w *world) plant(t testing.TB, collection string, doc bson.D) {
 	}
 }
 
-func (w *world) now(t testing.TB) time.Time {
-	t.Helper()
-	raw := assert.Value(w.db.RunCommand(t.Context(), bson.D{{Key: "isMaster", Value: 1}}).Raw())(t)
-	return raw.Lookup("localTime").Time()
-}
-
 // untouched calls the given function, and checks that it does not change a byte of the lock
 // document.
 func (w *world) untouched(t testing.TB, name string, do func()) {
