@@ -3,6 +3,7 @@ package configserver
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -26,6 +27,9 @@ type request struct {
 // replies to an unacknowledged write, so the front knows when the write is complete. Checksums and
 // exhaust replies are optional in the protocol, so their flags are cleared too.
 func parseRequest(f frame) (request, error) {
+	var r request
+	var document bson.Raw
+	var sequences int
 	switch f.opCode() {
 	case opMsg:
 		stripped, flags, err := stripFlags(f)
@@ -36,38 +40,39 @@ func parseRequest(f frame) (request, error) {
 		if err != nil {
 			return request{}, err
 		}
-		name, err := commandName(b.document)
-		if err != nil {
-			return request{}, err
-		}
-		read := isRead(name) || name == "aggregate" && b.sequences == 0 && onlyReads(b.document)
-		return request{
-			frame: stripped, command: name, database: databaseOf(name, b.document), write: !read,
-			silent: flags&flagMoreToCome != 0,
-		}, nil
+		r.frame, r.silent = stripped, flags&flagMoreToCome != 0
+		document, sequences = b.document, b.sequences
 	case opQuery:
-		document, err := parseQuery(f)
-		if err != nil {
+		var err error
+		if document, err = parseQuery(f); err != nil {
 			return request{}, err
 		}
-		name, err := commandName(document)
-		if err != nil {
-			return request{}, err
-		}
-		return request{frame: f, command: name, write: !isRead(name)}, nil
+		r.frame = f
 	default:
 		// No client uses OP_COMPRESSED, because the reply to hello offers no compressor.
 		return request{}, damaged("opcode %d is not supported", f.opCode())
 	}
-}
-
-// commandName returns the name of a command, which is the first key of its document.
-func commandName(document bson.Raw) (string, error) {
 	first, err := document.IndexErr(0)
 	if err != nil {
-		return "", damaged("command document: %v", err)
+		return request{}, damaged("command document: %v", err)
 	}
-	return first.Key(), nil
+	r.command = first.Key() // the first key is the name
+	r.database = databaseOf(r.command, document)
+	r.write = !isRead(r.command) &&
+		(r.command != "aggregate" || sequences > 0 || !onlyReads(document))
+	return r, nil
+}
+
+// databaseOf returns the database that a command may write to. The name is in lower case, because
+// some file systems ignore case. The command renameCollection is sent to admin, but its value names
+// the database.
+func databaseOf(command string, document bson.Raw) string {
+	name, _ := document.Lookup("$db").StringValueOK()
+	if command == "renameCollection" {
+		from, _ := document.Lookup(command).StringValueOK()
+		name, _, _ = strings.Cut(from, ".")
+	}
+	return strings.ToLower(name)
 }
 
 // isRead reports whether a command is known to change no document. The front treats every other

@@ -38,13 +38,6 @@ func (f Front) Clients() int {
 	return len(f.clients)
 }
 
-// OpenGates returns the number of databases with a running or waiting write.
-func (f Front) OpenGates() int {
-	f.gates.mu.Lock()
-	defer f.gates.mu.Unlock()
-	return len(f.gates.open)
-}
-
 // ErrDamaged matches the error of a message that violates the protocol.
 var ErrDamaged = errDamaged
 

@@ -94,6 +94,7 @@ func (s *stage) connect(deaf bool) *client {
 	c := &client{s: s, Conn: near, replies: make(chan []byte, 100)}
 	s.t.Cleanup(func() { near.Close() })
 	s.incoming <- far
+	synctest.Wait() // until the client is served or refused
 	if !deaf {
 		go func() { // returns when the connection is closed
 			defer close(c.replies)

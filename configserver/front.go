@@ -40,37 +40,33 @@ type front struct {
 	dial     dialer
 	limit    int
 	log      zerolog.Logger
-	gates    gates
-	// done is closed when the front begins to close. No command passes after that.
-	done          chan struct{}
+	// open ends when the front begins to close. No command passes after that.
+	open          context.Context
+	stop          context.CancelFunc
 	reads, writes atomic.Int64 // commands received
 	// served counts the goroutine that accepts clients and one goroutine for each client.
 	served sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
-	clients map[*session]struct{}
-	refused int64 // clients beyond the limit
-	closing bool
-	full    bool // the limit has been logged, and no client has left since
+	clients map[session]struct{}
+	gates   map[string]gate // by database
+	refused int64           // clients beyond the limit
+	full    bool            // the limit has been logged, and no client has left since
 }
 
 // A session is one client and its backend connection.
-type session struct {
-	client net.Conn
-	cancel context.CancelFunc // cancels the dial of the backend
+type session struct{ client, backend net.Conn }
 
-	mu      sync.Mutex // guards backend, killed
-	backend net.Conn   // nil until dialed
-	killed  bool
-}
+// A gate passes one write at a time. It has one element while the backend carries out a write.
+type gate chan struct{}
 
 // newFront starts to serve on listener and takes ownership of it.
 func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) *front {
 	f := &front{
 		listener: listener, dial: dial, limit: limit, log: log,
-		gates: gates{open: make(map[string]*gate)}, done: make(chan struct{}),
-		clients: make(map[*session]struct{}),
+		clients: map[session]struct{}{}, gates: map[string]gate{},
 	}
+	f.open, f.stop = context.WithCancel(context.Background())
 	f.served.Go(f.accept)
 	return f
 }
@@ -80,29 +76,42 @@ func (f *front) accept() {
 	for {
 		conn, err := f.listener.Accept()
 		if err != nil {
-			if !clock.Sleep(system, acceptPause, f.done) {
+			if !clock.Sleep(system, acceptPause, f.open.Done()) {
 				return
 			}
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-		s := &session{client: conn, cancel: cancel}
-		if !f.enter(s) {
-			s.kill()
-			continue
-		}
-		f.served.Go(func() {
-			defer f.leave(s)
-			f.serve(ctx, s)
-		})
+		f.served.Go(func() { f.receive(conn) })
+	}
+}
+
+// receive connects a new client to the backend and serves it.
+func (f *front) receive(client net.Conn) {
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(f.open, dialTimeout)
+	backend, err := f.dial(ctx)
+	cancel()
+	if err != nil {
+		f.log.Warn().Err(err).Msg("backend cannot be reached")
+		return
+	}
+	defer backend.Close()
+	s := session{client, backend}
+	if !f.enter(s) {
+		return
+	}
+	defer f.leave(s)
+	err = f.serve(s)
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errFrontClosed) {
+		f.log.Debug().Err(err).Stringer("client", client.RemoteAddr()).Msg("connection closed")
 	}
 }
 
 // enter registers a client. It returns false if the front is closing or full.
-func (f *front) enter(s *session) bool {
+func (f *front) enter(s session) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closing {
+	if f.open.Err() != nil {
 		return false
 	}
 	if len(f.clients) >= f.limit {
@@ -117,8 +126,7 @@ func (f *front) enter(s *session) bool {
 	return true
 }
 
-func (f *front) leave(s *session) {
-	s.kill()
+func (f *front) leave(s session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.clients, s)
@@ -126,48 +134,43 @@ func (f *front) leave(s *session) {
 }
 
 // serve handles the messages of one client until the client disconnects or violates the protocol,
-// or until the front closes. ctx bounds only the connection attempt to the backend.
-func (f *front) serve(ctx context.Context, s *session) {
-	conn, err := f.dial(ctx)
-	if err != nil {
-		f.log.Warn().Err(err).Msg("backend cannot be reached")
-		return
-	}
-	if !s.attach(conn) {
-		return
-	}
-	fromClient, fromBackend := bufio.NewReader(s.client), bufio.NewReader(conn)
+// or until the front closes.
+func (f *front) serve(s session) error {
+	fromClient, fromBackend := bufio.NewReader(s.client), bufio.NewReader(s.backend)
 	for {
 		message, err := readFrame(fromClient)
 		if err != nil {
-			f.ended(s, err)
-			return
+			return err
 		}
 		r, err := parseRequest(message)
 		if err != nil {
-			f.ended(s, err)
-			return
+			return err
 		}
-		reply, err := f.exchange(conn, fromBackend, r)
+		reply, err := f.exchange(s.backend, fromBackend, r)
 		if err != nil {
-			f.ended(s, err)
-			return
+			return err
 		}
 		if r.silent {
 			continue
 		}
 		if _, err = s.client.Write(reply); err != nil {
-			return // the client has disconnected
+			return net.ErrClosed // the client has disconnected
 		}
 	}
 }
 
-// If a session ends with an error, this method logs the error. A normal end is not logged.
-func (f *front) ended(s *session, err error) {
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errFrontClosed) {
-		return
+// gate returns the gate of a database. FerretDB refuses names of 64 bytes or more, so these names
+// share a gate.
+func (f *front) gate(database string) gate {
+	if len(database) >= 64 {
+		database = ""
 	}
-	f.log.Debug().Err(err).Stringer("client", s.client.RemoteAddr()).Msg("connection closed")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gates[database] == nil {
+		f.gates[database] = make(gate, 1)
+	}
+	return f.gates[database]
 }
 
 // exchange sends a request to the backend and returns its reply. A write waits for the gate of its
@@ -179,16 +182,15 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 		f.reads.Add(1)
 	} else {
 		f.writes.Add(1)
-		leave := f.gates.enter(r.database, f.done)
-		if leave == nil {
-			return nil, errFrontClosed
+		gate := f.gate(r.database)
+		select {
+		case gate <- struct{}{}:
+			defer func() { <-gate }()
+		case <-f.open.Done():
 		}
-		defer leave()
 	}
-	select {
-	case <-f.done: // gates.enter may succeed after done was closed
+	if f.open.Err() != nil { // the gate may be free although the front is closing
 		return nil, errFrontClosed
-	default:
 	}
 	if _, err := conn.Write(r.frame); err != nil {
 		return nil, err
@@ -212,12 +214,12 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 // have ended.
 func (f *front) close(ctx context.Context) {
 	f.mu.Lock()
-	if !f.closing {
-		f.closing = true
-		close(f.done)
+	if f.open.Err() == nil {
+		f.stop()
 		f.listener.Close() // the error of Close has no remedy
 		for s := range f.clients {
-			s.interrupt()
+			// The current or next read from the client fails. A running command still gets its reply.
+			_ = s.client.SetReadDeadline(time.Unix(1, 0)) // only fails if the client is closed
 		}
 	}
 	f.mu.Unlock()
@@ -233,42 +235,9 @@ func (f *front) close(ctx context.Context) {
 	}
 	f.mu.Lock()
 	for s := range f.clients {
-		s.kill()
+		s.client.Close()
+		s.backend.Close()
 	}
 	f.mu.Unlock()
 	<-ended
-}
-
-// attach makes conn the backend connection of the session. If the session was killed, attach closes
-// conn and returns false.
-func (s *session) attach(conn net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.killed {
-		conn.Close()
-		return false
-	}
-	s.backend = conn
-	return true
-}
-
-// interrupt makes the current or next read from the client fail. A running command still gets its
-// reply.
-func (s *session) interrupt() {
-	expired := time.Unix(1, 0)
-	if err := s.client.SetReadDeadline(expired); err != nil {
-		s.client.Close() // the connection has no deadlines or is closed
-	}
-}
-
-// kill closes both connections. A blocked read or write fails.
-func (s *session) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.killed = true
-	s.cancel()
-	s.client.Close()
-	if s.backend != nil {
-		s.backend.Close()
-	}
 }

@@ -50,35 +50,26 @@ type Server struct {
 // Dir, the error matches [ErrDirInUse]. Other errors mean that the folder, the port or FerretDB is
 // not available.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	s, listener, err := start(ctx, cfg)
+	addr, err := loopback(ctx, cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
-	s.front = newFront(listener, s.backend.dial, maxClients, cfg.Logger)
-	return s, nil
-}
-
-// start makes all parts of a server except the front.
-func start(ctx context.Context, cfg Config) (_ *Server, _ net.Listener, err error) {
-	addr, err := loopback(ctx, cfg.Addr)
-	if err != nil {
-		return nil, nil, err
-	}
 	s := &Server{closed: make(chan struct{})}
 	if s.folder, err = openFolder(ctx, cfg.Dir); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.backend, err = startBackend(ctx, s.folder.path, s.folder.temporary, cfg.Logger)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.folder.close())
+		return nil, errors.Join(err, s.folder.close())
 	}
 	var l net.ListenConfig
 	listener, err := l.Listen(ctx, "tcp", addr)
 	if err != nil {
 		err = fmt.Errorf("configserver: listen: %w", err)
-		return nil, nil, errors.Join(err, s.backend.close(), s.folder.close())
+		return nil, errors.Join(err, s.backend.close(), s.folder.close())
 	}
-	return s, listener, nil
+	s.front = newFront(listener, s.backend.dial, maxClients, cfg.Logger)
+	return s, nil
 }
 
 // loopback returns the address with a numeric host. It returns an error if the address is not

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -145,25 +144,6 @@ func TestParse_Query_OnlyHandshakesAreReads(t *testing.T) {
 		if _, _, _, _, err := configserver.Parse(bytes.Clone(whole[:n])); err == nil {
 			t.Errorf("%d of %d bytes: got no error", n, len(whole))
 		}
-	}
-}
-
-func TestReadFrame_Ends(t *testing.T) {
-	t.Parallel()
-	whole := message(t, 1, insertOne, 0)
-	for n := range len(whole) {
-		_, err := configserver.ReadFrame(bytes.NewReader(whole[:n]))
-		want := io.ErrUnexpectedEOF
-		if n == 0 {
-			want = io.EOF
-		}
-		if !errors.Is(err, want) {
-			t.Errorf("%d bytes: got %v, want %v", n, err, want)
-		}
-	}
-	got, err := configserver.ReadFrame(bytes.NewReader(append(whole, 1, 2, 3)))
-	if err != nil || !bytes.Equal(got, whole) {
-		t.Errorf("got %x, %v", got, err)
 	}
 }
 

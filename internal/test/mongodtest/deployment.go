@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -41,8 +39,6 @@ type Deployment struct {
 	name  string // name of the replica set; empty for a standalone
 	dir   string
 	nodes []*node
-	guard *exec.Cmd
-	alive io.Closer // pipe to the guard, which kills the members when the pipe is closed
 }
 
 // Start starts a deployment and waits until it accepts writes. The caller must close it.
@@ -126,37 +122,7 @@ func (d *Deployment) startNodes(ctx context.Context) error {
 		started.Go(func() { errs[i] = n.start(ctx) })
 	}
 	started.Wait()
-	return errors.Join(errors.Join(errs...), d.watch())
-}
-
-// watch starts the guard, a program that kills the members when this program dies. It first ends
-// the previous guard.
-func (d *Deployment) watch() error {
-	d.unwatch()
-	var script strings.Builder
-	script.WriteString("cat >/dev/null; kill -9")
-	for _, n := range d.nodes {
-		if n.command != nil && n.command.Process != nil {
-			script.WriteString(fmt.Sprintf(" %d", n.command.Process.Pid))
-		}
-	}
-	d.guard = exec.Command("sh", "-c", script.String())
-	pipe, err := d.guard.StdinPipe()
-	if err != nil {
-		return err
-	}
-	d.alive = pipe
-	return d.guard.Start()
-}
-
-func (d *Deployment) unwatch() {
-	if d.guard == nil || d.guard.Process == nil {
-		return
-	}
-	_ = d.guard.Process.Kill() // before the pipe is closed, so the guard kills no member
-	_ = d.guard.Wait()         // its state is irrelevant
-	_ = d.alive.Close()        // Wait has closed it already
-	d.guard = nil
+	return errors.Join(errs...)
 }
 
 func (d *Deployment) initiate(ctx context.Context, opts Options) error {
@@ -251,9 +217,6 @@ func (d *Deployment) primary(ctx context.Context) (int, error) {
 	return 0, errors.New("no member is primary")
 }
 
-// restTime is the time for which the primary of a replica set with one member steps down.
-const restTime = 2 * time.Second
-
 // StepDown makes the primary step down for a minute, so that another member becomes primary. In a
 // replica set with one member, that member steps down for two seconds and then becomes primary
 // again.
@@ -262,14 +225,13 @@ func (d *Deployment) StepDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(d.nodes) == 1 {
-		return d.nodes[at].run(ctx, bson.D{
-			{Key: "replSetStepDown", Value: int(restTime.Seconds())}, {Key: "force", Value: true},
-			{Key: "secondaryCatchUpPeriodSecs", Value: 0},
-		}).Err()
+	rest, catchUp, alone := 60, 10, len(d.nodes) == 1
+	if alone {
+		rest, catchUp = 2, 0
 	}
 	return d.nodes[at].run(ctx, bson.D{
-		{Key: "replSetStepDown", Value: 60}, {Key: "secondaryCatchUpPeriodSecs", Value: 10},
+		{Key: "replSetStepDown", Value: rest}, {Key: "force", Value: alone},
+		{Key: "secondaryCatchUpPeriodSecs", Value: catchUp},
 	}).Err()
 }
 
@@ -278,8 +240,14 @@ func (d *Deployment) Kill(node int) { d.nodes[node].kill() }
 
 // Restart starts a member that was killed.
 func (d *Deployment) Restart(ctx context.Context, node int) error {
-	return errors.Join(d.nodes[node].start(ctx), d.watch())
+	return d.nodes[node].start(ctx)
 }
+
+// Pause stops a member. Its connections stay open, but get no replies.
+func (d *Deployment) Pause(node int) error { return d.nodes[node].signal("-STOP") }
+
+// Continue continues a member after Pause.
+func (d *Deployment) Continue(node int) error { return d.nodes[node].signal("-CONT") }
 
 // Close kills all members and removes their data.
 func (d *Deployment) Close() error {
@@ -291,7 +259,6 @@ func (d *Deployment) Close() error {
 		}
 		n.kill()
 	}
-	d.unwatch()
 	return os.RemoveAll(d.dir)
 }
 

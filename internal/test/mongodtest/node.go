@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
+	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -23,7 +23,7 @@ type node struct {
 	path   string
 	client *mongo.Client // directly connected, without credentials
 
-	command *exec.Cmd
+	process *os.Process   // nil before the start
 	exited  chan struct{} // closed after the exit of the process
 }
 
@@ -31,15 +31,23 @@ func (n *node) start(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(n.dir, "data"), 0o700); err != nil {
 		return err
 	}
-	n.command = exec.Command(n.path, n.args...)
-	if err := n.command.Start(); err != nil {
+	command := exec.Command(n.path, n.args...)
+	if err := command.Start(); err != nil {
 		return err
 	}
-	n.exited = make(chan struct{})
-	go func(c *exec.Cmd, exited chan struct{}) { // returns after the exit of the process
-		_ = c.Wait() // its state is irrelevant; kill waits for the exit
+	n.process, n.exited = command.Process, make(chan struct{})
+	guard, err := guardOf(n.process)
+	go func(exited chan struct{}) { // returns after the exit of the process
+		_ = command.Wait() // its state is irrelevant
+		if err == nil {
+			_ = guard.Process.Kill() // before Wait closes the pipe, so the guard kills no other process
+			_ = guard.Wait()
+		}
 		close(exited)
-	}(n.command, n.exited)
+	}(n.exited)
+	if err != nil {
+		return err
+	}
 	if n.client == nil {
 		client, err := mongo.Connect(options.Client().
 			ApplyURI("mongodb://" + n.addr + "/?directConnection=true").
@@ -71,16 +79,24 @@ func (n *node) lastWords() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-func (n *node) signal(s os.Signal) error {
-	if n.command == nil || n.command.Process == nil {
-		return errors.New("mongodtest: the node was never started")
+// guardOf starts a program that kills the process when this program dies.
+func guardOf(p *os.Process) (*exec.Cmd, error) {
+	guard := exec.Command("sh", "-c", fmt.Sprintf("cat >/dev/null; kill -9 %d", p.Pid))
+	if _, err := guard.StdinPipe(); err != nil { // the death of this program closes the pipe
+		return nil, err
 	}
-	return n.command.Process.Signal(s)
+	return guard, guard.Start()
+}
+
+// signal sends a signal by the program kill, because Go does not name these signals on all systems.
+func (n *node) signal(option string) error {
+	return exec.Command("kill", option, strconv.Itoa(n.process.Pid)).Run()
 }
 
 // kill kills the process, even if it is paused, and waits for its exit.
 func (n *node) kill() {
-	if n.signal(syscall.SIGKILL) == nil {
+	if n.process != nil {
+		_ = n.process.Kill() // it may have exited
 		<-n.exited
 	}
 }
