@@ -7,12 +7,7 @@ import (
 	"log"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"mongodlm/claim"
-	"mongodlm/configserver"
-	"mongodlm/distlock"
 )
 
 // Mail is a row: a document of the application.
@@ -26,23 +21,8 @@ type Mail struct {
 func Example_claim() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	server, err := configserver.Start(ctx, configserver.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close(context.Background())
-	client, err := mongo.Connect(options.Client().ApplyURI(server.URI()))
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer client.Disconnect(context.Background())
-	manager, err := distlock.New(ctx, distlock.Config{Client: client, Database: "distlock"})
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer manager.Close(context.Background())
+	client, manager, end := open(ctx) // as in the first example of the package
+	defer end()
 
 	coll := client.Database("app").Collection("mails")
 	mails, err := claim.New[Mail](ctx, manager, coll, claim.Config{

@@ -20,21 +20,10 @@ import (
 func Example_do() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	server, err := configserver.Start(ctx, configserver.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close(context.Background())
-	uri := server.URI() // or the URI of a MongoDB
+	_, manager, end := open(ctx) // as in the first example of the package
+	defer end()
 
-	manager, err := distlock.New(ctx, distlock.Config{URI: uri, Database: "distlock"})
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer manager.Close(ctx) // gives the locks back, also when ctx has ended
-
-	err = manager.Do(ctx, "reports", func(ctx context.Context, guard *distlock.TryGuard) error {
+	err := manager.Do(ctx, "reports", func(ctx context.Context, guard *distlock.TryGuard) error {
 		return report(ctx, guard.Fence()) // ctx ends when the lock is lost
 	}, distlock.Why("nightly report"), distlock.WaitAtMost(20*time.Second))
 	if err != nil {
@@ -87,6 +76,28 @@ func Example() {
 	// Output: reporting under the lock
 }
 
+// open starts an embedded server, a client and a Manager, as the first example of the package shows.
+// The function end closes them.
+func open(ctx context.Context) (client *mongo.Client, manager *distlock.Manager, end func()) {
+	server, err := configserver.Start(ctx, configserver.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err = mongo.Connect(options.Client().ApplyURI(server.URI()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	manager, err = distlock.New(ctx, distlock.Config{Client: client, Database: "distlock"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client, manager, func() {
+		manager.Close(context.Background())
+		client.Disconnect(context.Background())
+		server.Close(context.Background())
+	}
+}
+
 // report does the work. It returns an error if its context has ended.
 func report(ctx context.Context, fence int64) error {
 	if ctx.Err() != nil {
@@ -102,18 +113,8 @@ func report(ctx context.Context, fence int64) error {
 func ExampleCheck() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	server, err := configserver.Start(ctx, configserver.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close(ctx)
-	client, err := mongo.Connect(options.Client().ApplyURI(server.URI()))
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer client.Disconnect(ctx)
-
+	client, _, end := open(ctx)
+	defer end()
 	report, err := configserver.Check(ctx, client, configserver.CheckOptions{Rounds: 5})
 	fmt.Println(report.Atomic, report.Acquire, err)
 	// Output: true 5 of 5 rounds with exactly one winner, 0 with several, 0 with none <nil>
