@@ -359,19 +359,6 @@ func wantN(t *testing.T, want int) func(int, error) {
 	}
 }
 
-// Insert adds a row only if no other row has the same key.
-func TestClaim_Insert_EachKeyOnce(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		q := w.claims(t, w.patient(t), w.rowsOf(t, w.d.app), claim.Config{})
-		for id, want := range []bool{true, false} {
-			ok := assert.Value(q.Insert(t.Context(), "key", job{ID: id}))(t)
-			assert.Equal(t, ok, want, "inserted: %v, want %v")
-		}
-		wantCounts(t, q, 0, claim.Counts{Ready: 1})
-	})
-}
-
 // The queries of a claim read no done rows and do not sort, even if the collection has another
 // index on the same field.
 func TestClaim_Order_HasItsIndex(t *testing.T) {

@@ -12,19 +12,12 @@ import (
 	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 )
-
-// The returned Log uses the world's database. The caller must close the Log.
-func (w *world) past(t testing.TB, client *mongo.Client, o history.Options) *history.Log {
-	t.Helper()
-	return assert.Value(history.New(client, w.db.Name(), o))(t)
-}
 
 // read returns the kinds and fences of the entries that match q, and the ids of malformed
 // documents.
@@ -57,7 +50,7 @@ func happen(past *history.Log, name string, n int, between time.Duration) {
 func TestHistory_Query_NewestFirst(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
-		past := w.past(t, w.d.app, history.Options{})
+		past := assert.Value(history.New(w.d.app, w.db.Name(), history.Options{}))(t)
 		name, quick := w.name("job"), w.name("quick")
 		happen(past, name, 5, time.Minute)
 		happen(past, quick, 5, 0)
@@ -90,7 +83,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 }
 
 // The first entry of a Log creates a TTL index with the age Options.Keep. If the server refuses the
-// index, the Log keeps only the newest 1,000 entries. Documents without a date are not removed.
+// index, the Log keeps only the newest 1,000 entries. Documents without a date are not removed. A Log
+// with another Keep does not change the index, logs this once, and still records its entries.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {
@@ -121,37 +115,21 @@ func TestHistory_Collection_IsBounded(t *testing.T) {
 		if len(entries) != want || len(malformed) != 1 || entries[0].Fence != 1030 {
 			t.Errorf("%d entries, want %d; %d malformed", len(entries), want, len(malformed))
 		}
-		if oldest := entries[len(entries)-1].Fence; w.d.name == "embedded" && oldest != 531 {
-			t.Errorf("the oldest of two times 500 entries is %d", oldest)
+		if w.d.name == "embedded" {
+			oldest := entries[len(entries)-1].Fence
+			assert.Equal(t, oldest, 531, "the oldest of two times 500 entries is %d, want %d")
+			return
 		}
-	})
-}
-
-// The server removes entries older than Keep. A Log with another Keep does not change the index,
-// logs this once, and still records its entries.
-func TestHistory_TTL_OnAMongoDB(t *testing.T) {
-	t.Parallel()
-	forThese(t, named("standalone"), func(t *testing.T, w *world) {
-		db := w.d.app.Database(w.db.Name() + "_ttl") // other tests' index keeps thirty days
-		t.Cleanup(func() { assert.NoErr(t, db.Drop(context.WithoutCancel(t.Context()))) })
 		var log assert.Log
-		for _, keep := range []time.Duration{time.Hour, 2 * time.Hour} {
-			past := assert.Value(history.New(w.d.app, db.Name(),
-				history.Options{Keep: keep, Logger: zerolog.New(&log)}))(t)
-			happen(past, "job", 90, time.Minute)
-			assert.Must(t, past.Close(t.Context()))
-		}
-		if text := log.String(); strings.Count(text, "\n") != 1 ||
+		past := assert.Value(history.New(client, db.Name(),
+			history.Options{Keep: 72 * time.Hour, Logger: zerolog.New(&log)}))(t)
+		happen(past, "other", 5, time.Minute)
+		assert.Must(t, past.Close(t.Context()))
+		entries, _, err = history.Read(t.Context(), client, db.Name(), history.Query{Name: "other"})
+		if text := log.String(); err != nil || len(entries) != 5 || strings.Count(text, "\n") != 1 ||
 			!strings.Contains(text, "indexes of the history are not created") {
-			t.Errorf("logged %s", text)
+			t.Errorf("%d entries, %v; logged %s", len(entries), err, text)
 		}
-		often := bson.D{field("setParameter", 1), field("ttlMonitorSleepSecs", 1)} // the default: a minute
-		assert.Must(t, w.d.app.Database("admin").RunCommand(t.Context(), often).Err())
-		eventually(t, 4*time.Minute, "the old entries are removed", func() bool {
-			entries, _, err := history.Read(t.Context(), w.d.app, db.Name(), history.Query{})
-			assert.Must(t, err)
-			return len(entries) >= 100 && len(entries) <= 120
-		})
 	})
 }
 
@@ -168,7 +146,7 @@ func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 		}}
 		client := privateClient(t, options.Client().ApplyURI(wire.uri()).SetRetryWrites(false).
 			SetMonitor(monitor))
-		past := w.past(t, client, history.Options{})
+		past := assert.Value(history.New(client, w.db.Name(), history.Options{}))(t)
 		want := func() {
 			t.Helper()
 			eventually(t, freeLimit, "three entries exist", func() bool {

@@ -89,7 +89,6 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 		"--dbpath", filepath.Join(folder, "data"), "--logpath", filepath.Join(folder, "log"),
 		"--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
-		"--setParameter", "ttlMonitorSleepSecs=1", // tests wait until expired documents are removed
 	}
 	if d.name != "" {
 		args = append(args, "--replSet", d.name, "--oplogSize", "128")
