@@ -71,7 +71,7 @@ func (w *world) runChains(t *testing.T, coll *mongo.Collection, n int, cfg claim
 	cfg.Backoff = 50 * time.Millisecond
 	var q *claim.Queue[job]
 	for range 3 {
-		q = w.claims(t, w.patient(t), coll, cfg)
+		q = w.claims(t, w.start(t, nil), coll, cfg)
 		defer runs(t, q, c.handle)()
 	}
 	wantCounts(t, q, standstill, claim.Counts{Done: int64(n)})
@@ -114,7 +114,7 @@ func TestChains_NewSaysSo(t *testing.T) {
 			shard(coll, bson.D{field("_id", "hashed")})
 		}
 		insert(t, coll, eventKeys(2, 2)...)
-		_, err := claim.New[job](t.Context(), w.patient(t), coll, cfg)
+		_, err := claim.New[job](t.Context(), w.start(t, nil), coll, cfg)
 		if !errors.Is(err, claim.ErrConfig) || !strings.Contains(fmt.Sprint(err), `Key "event"`) {
 			t.Errorf("error is %v, want ErrConfig and the name of Key", err)
 		}
@@ -182,7 +182,7 @@ func TestChains_ByHand_NoChainStandsStill(t *testing.T) {
 		coll := w.rowsOf(t, w.d.app)
 		cfg := claim.Config{Key: "event",
 			Filter: bson.D{field("kind", nil)}}
-		q := w.claims(t, w.patient(t), coll, cfg)
+		q := w.claims(t, w.start(t, nil), coll, cfg)
 		var docs []any
 		for i, mark := range []bson.D{
 			{field("state", "done")}, {field("state", "dead")},

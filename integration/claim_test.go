@@ -85,14 +85,6 @@ func wantCounts(t testing.TB, q *claim.Queue[job], limit time.Duration, want cla
 	}
 }
 
-// patient starts a process with long timeouts, so that it keeps its locks on a slow machine.
-func (w *world) patient(t testing.TB) *distlock.Manager {
-	t.Helper()
-	return w.start(t, func(cfg *distlock.Config) {
-		cfg.Takeover, cfg.CommandTimeout = 5*time.Minute, time.Minute
-	})
-}
-
 // The store of claims passes its conformance suite on all deployments.
 func TestClaim_Rows_Conform(t *testing.T) {
 	t.Parallel()
@@ -157,7 +149,7 @@ func TestClaim_OddRows_AreLeftAloneAndNamed(t *testing.T) {
 		odd = append(odd, bson.D{field("_id", -50), field("at", "soon")},
 			bson.D{field("_id", -49), field("at", 5)})
 		insert(t, coll, odd...)
-		q := w.claims(t, w.patient(t), coll, claim.Config{Due: "at"})
+		q := w.claims(t, w.start(t, nil), coll, claim.Config{Due: "at"})
 		for id := range 15 {
 			insert(t, coll, bson.D{field("_id", id), field("at", time.Now().Add(-time.Minute))})
 		}
@@ -192,7 +184,7 @@ func TestClaim_DoneWith_BothOrNeither(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		coll := w.rowsOf(t, w.d.app)
-		q := w.claims(t, w.patient(t), coll, claim.Config{MaxAttempts: 1,
+		q := w.claims(t, w.start(t, nil), coll, claim.Config{MaxAttempts: 1,
 			Filter: bson.D{field("n", bson.D{field("$gt", 0)})}})
 		for id := range 5 {
 			assert.Must(t, q.Add(t.Context(), job{ID: id, N: 1}))
@@ -242,7 +234,7 @@ func TestClaim_ValidatorRefusesRows_OthersAreDone(t *testing.T) {
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
 		const n, bad = 30, 5
 		coll := w.rowsOf(t, w.d.app)
-		q := w.claims(t, w.patient(t), coll, claim.Config{Workers: 2})
+		q := w.claims(t, w.start(t, nil), coll, claim.Config{Workers: 2})
 		assert.Must(t, q.Add(t.Context(), jobs(n)...))
 		refuse := func(below int) error {
 			return w.db.RunCommand(t.Context(), bson.D{field("collMod", coll.Name()),
@@ -267,7 +259,7 @@ func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone"), func(t *testing.T, w *world) {
 		coll := w.rowsOf(t, w.d.app)
-		q := w.claims(t, w.patient(t), coll, claim.Config{MaxAttempts: 1})
+		q := w.claims(t, w.start(t, nil), coll, claim.Config{MaxAttempts: 1})
 		filler := make([]byte, 16<<20-1000)
 		insert(t, coll, bson.D{field("_id", 1), field("filler", filler)})
 		why := errors.New(strings.Repeat("because ", 300))
@@ -310,7 +302,7 @@ func TestClaim_Admin_DeadRows(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		coll, ctx := w.rowsOf(t, w.d.app), t.Context()
-		q := w.claims(t, w.patient(t), coll, claim.Config{MaxAttempts: 1})
+		q := w.claims(t, w.start(t, nil), coll, claim.Config{MaxAttempts: 1})
 		a := q.Admin()
 		assert.Must(t, q.Add(ctx, jobs(7)...))
 		stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {

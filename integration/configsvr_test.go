@@ -27,7 +27,7 @@ func TestConfigServer_OwnLockManagerAndOurs_RespectEachOther(t *testing.T) {
 	forThese(t, named("configsvr"), func(t *testing.T, w *world) {
 		name := "bar" + bson.NewObjectID().Hex()[12:] // a database that does not exist
 		t.Cleanup(func() { w.forget(t, name) })
-		m, other := w.start(t, calm), w.start(t, calm)
+		m, other := w.start(t, nil), w.start(t, nil)
 		guard := assert.Value(w.try(t, m, name, distlock.Why("holding it against createDatabase")))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -71,9 +71,6 @@ var startAll = sync.OnceFunc(func() {
 		started.Go(func() { _ = d.get() }) // need reports the error
 	}
 	started.Wait()
-	if embedded := deployments[0]; embedded.get() == nil {
-		_ = measurePace(context.Background(), embedded.app) // an error leaves the usual pace
-	}
 })
 
 // get starts the deployment at the first call. If the deployment is not available, get returns the
@@ -282,30 +279,4 @@ func summary() string {
 		parts = append(parts, fmt.Sprintf("%s %s", d.name, state))
 	}
 	return "integration: " + strings.Join(parts, "; ")
-}
-
-// pace is the slowness of this machine, from 1 (usual) to 4. Calls of paced multiply a duration by
-// it.
-var pace = 1.0
-
-func paced(d time.Duration) time.Duration { return time.Duration(float64(d) * pace) }
-
-// usual is the duration of one write to the embedded server at pace 1, with the race detector on
-// two mostly idle cores.
-const usual = 12 * time.Millisecond
-
-// measurePace sets pace from the time of writes to the embedded server.
-func measurePace(ctx context.Context, client *mongo.Client) error {
-	const writes = 40
-	db := client.Database(databaseName())
-	begun := time.Now()
-	for range writes {
-		update := bson.D{{Key: "$set", Value: bson.D{{Key: "at", Value: time.Now()}}}}
-		_, err := db.Collection("pace").UpdateOne(ctx, byID("x"), update)
-		if err != nil {
-			return err
-		}
-	}
-	pace = min(4, max(1, float64(time.Since(begun)/writes)/float64(usual)))
-	return db.Drop(ctx)
 }

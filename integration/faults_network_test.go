@@ -43,7 +43,7 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 			t.Run(name+" at "+string(op), func(t *testing.T) {
 				t.Parallel()
 				forThese(t, wired, func(t *testing.T, w *world) {
-					bystander := w.mustTry(t, w.start(t, lasting), w.name("bystander"))
+					bystander := w.mustTry(t, w.start(t, nil), w.name("bystander"))
 					w.untouched(t, bystander.Name(), func() {
 						b := w.through(t, op, state)
 						run(t, w, b)
@@ -57,9 +57,6 @@ func TestFaults_BadLinkAtEachOperation(t *testing.T) {
 		}
 	}
 }
-
-// lasting sets a takeover time that is longer than a fault of the link.
-func lasting(cfg *distlock.Config) { cfg.Takeover = 40 * time.Second }
 
 // A badLink is the only link of a process to the server. After a call of arm, the link fails when
 // the process sends the first write of an operation.
@@ -98,7 +95,6 @@ func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 		})
 	}
 	b.m = w.start(t, func(cfg *distlock.Config) {
-		lasting(cfg)
 		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
 		cfg.CommandTimeout, cfg.ReleaseTries = commandLimit, 2
 	})
@@ -163,7 +159,7 @@ func badLinkAtRelease(t *testing.T, w *world, b *badLink) {
 		return
 	}
 	w.wantFreed(t, name)
-	w.mustTry(t, w.start(t, lasting), name) // I6
+	w.mustTry(t, w.start(t, nil), name) // I6
 	w.untouched(t, name, func() {
 		b.mend()
 		eventually(t, freeLimit, "the late release is finished", func() bool {
@@ -181,6 +177,7 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		app := privateClient(t, options.Client().ApplyURI(wire.uri()).SetMaxPoolSize(1))
 		m := w.start(t, func(cfg *distlock.Config) {
 			cfg.Client, cfg.CommandTimeout, cfg.ReleaseTries = app, 2*time.Second, 1
+			cfg.Ping, cfg.Takeover, cfg.Margin = 500*time.Millisecond, 5*time.Second, time.Second
 		})
 		t.Cleanup(func() { wire.set(passing) }) // runs before the manager is closed
 		guard := w.mustTry(t, m, name)

@@ -144,7 +144,7 @@ func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distl
 	store := fault.Wrap(split{open(client), open(c.w.d.beat)})
 	m := c.w.startUnclosed(t, func(cfg *distlock.Config) {
 		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
-		cfg.Takeover = time.Minute
+		cfg.CommandTimeout = 5 * time.Second
 		if change != nil {
 			change(cfg)
 		}

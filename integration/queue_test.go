@@ -83,7 +83,7 @@ func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {
 		w := own.elsewhere(t, "config")
 		name := w.name("balancer")
-		a, b := w.start(t, calm), w.start(t, calm)
+		a, b := w.start(t, nil), w.start(t, nil)
 		if s := a.Stats().Server; s.ChangeStreams || s.Transactions {
 			t.Fatalf("change streams %v, transactions %v", s.ChangeStreams, s.Transactions)
 		}

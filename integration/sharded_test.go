@@ -141,7 +141,7 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 		} {
 			for shard, s := range w.d.over.Shards {
 				t.Run(fmt.Sprintf("%s, shard %d", what, shard), func(t *testing.T) {
-					holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
+					holder, a, b := w.start(t, nil), w.start(t, nil), w.start(t, nil)
 					g := w.heldOn(t, holder, shard)
 					waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
 					assert.Must(t, harm(s))
@@ -163,7 +163,7 @@ func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
 	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
 		for from := range 2 {
 			t.Run(fmt.Sprintf("from shard %d", from), func(t *testing.T) {
-				holder, a, b := w.start(t, calm), w.start(t, calm), w.start(t, calm)
+				holder, a, b := w.start(t, nil), w.start(t, nil), w.start(t, nil)
 				g := w.heldOn(t, holder, from)
 				waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
 				var back func()

@@ -156,7 +156,7 @@ func transact(ctx context.Context, client *mongo.Client, work func(context.Conte
 func (w *world) transactor(t testing.TB, pool uint64) (*mongo.Client, *distlock.Manager) {
 	t.Helper()
 	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetMaxPoolSize(pool))
-	m := w.start(t, func(cfg *distlock.Config) { calm(cfg); cfg.Client = client })
+	m := w.start(t, func(cfg *distlock.Config) { cfg.Client = client })
 	if !m.Stats().Server.Transactions {
 		t.Skip("this deployment has no transactions")
 	}

@@ -74,13 +74,12 @@ func (w *world) clean(ctx context.Context) error {
 // name returns a lock name or process id that no other test uses.
 func (w *world) name(s string) string { return w.prefix + s }
 
-// config returns the configuration of a process. The margin is small, so that holders keep their
+// config returns the configuration of a process. The times are long, so that holders keep their
 // locks on a loaded machine.
 func (w *world) config() distlock.Config {
 	return distlock.Config{
 		Client: w.d.app, PingClient: w.d.beat, Database: w.db.Name(), Host: w.prefix + "host",
-		Ping: paced(800 * time.Millisecond), Takeover: paced(7 * time.Second),
-		Margin: paced(400 * time.Millisecond),
+		Ping: time.Second, Takeover: time.Minute, CommandTimeout: 20 * time.Second,
 		Tuning: distlock.Tuning{ReleasePause: 50 * time.Millisecond},
 	}
 }
