@@ -122,25 +122,21 @@ func writes(stage bson.Raw) bool {
 	})
 }
 
-// markFront adds frontField to the reply to buildInfo.
+// markFront adds frontField to the reply to buildInfo. FerretDB sets no flags in its replies.
 func markFront(reply frame) (frame, error) {
-	f, _, err := stripFlags(reply)
+	b, err := parseMsg(reply)
 	if err != nil {
 		return nil, err
 	}
-	b, err := parseMsg(f)
+	var info bson.D
+	if err := bson.Unmarshal(b.document, &info); err != nil {
+		return nil, damaged("reply to buildInfo: %v", err)
+	}
+	document, err := bson.Marshal(append(info, bson.E{Key: frontField, Value: true}))
 	if err != nil {
 		return nil, err
 	}
-	end := b.offset + len(b.document)
-	marked := make(frame, 0, len(f)+len(frontField)+3)
-	marked = append(marked, f[:end-1]...)
-	marked = append(marked, byte(bson.TypeBoolean))
-	marked = append(marked, frontField...)
-	marked = append(marked, 0, 1) // the end of the name, and the value true
-	added := len(marked) - (end - 1)
-	marked = append(marked, f[end-1:]...)
-	binary.LittleEndian.PutUint32(marked, uint32(len(marked)))
-	binary.LittleEndian.PutUint32(marked[b.offset:], uint32(len(b.document)+added))
+	marked := newMsg(reply.requestID(), document)
+	binary.LittleEndian.PutUint32(marked[8:], uint32(reply.responseTo()))
 	return marked, nil
 }

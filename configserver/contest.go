@@ -67,15 +67,12 @@ func (c *contest) race(ctx context.Context,
 		mu      sync.Mutex // guards winners, failed
 		winners []bson.ObjectID
 		failed  error
-		ready   sync.WaitGroup
 		ended   sync.WaitGroup
 		start   = make(chan struct{})
 	)
-	ready.Add(c.contenders)
 	for range c.contenders {
 		session := bson.NewObjectID()
 		ended.Go(func() {
-			ready.Done()
 			<-start
 			// The end of ctx does not stop the command. A command that runs after the drop of the scratch
 			// collection would create the collection again.
@@ -92,7 +89,6 @@ func (c *contest) race(ctx context.Context,
 			}
 		})
 	}
-	ready.Wait()
 	close(start)
 	ended.Wait()
 	return winners, failed

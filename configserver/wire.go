@@ -78,9 +78,7 @@ func readFrame(r io.Reader) (frame, error) {
 
 // A body is the content of an opMsg: one command document, and sequences of further documents.
 type body struct {
-	document bson.Raw
-	// offset is the offset of document in the frame.
-	offset    int
+	document  bson.Raw
 	sequences int
 }
 
@@ -100,7 +98,7 @@ func parseMsg(f frame) (body, error) {
 			if b.document != nil {
 				return body{}, damaged("two sections of kind 0")
 			}
-			b.document, b.offset = bson.Raw(f[at:at+size]), at
+			b.document = bson.Raw(f[at : at+size])
 			at += size
 		case 1:
 			size, err := sequenceSize(f[at:])

@@ -89,7 +89,7 @@ func TestQueries_FreeNames_StrictClient(t *testing.T) {
 // documents a command reads.
 func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
 	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
-		own := w.elsewhere(t, databaseName())
+		own := w.d.in(t, databaseName())
 		locks := own.db.Collection(catalog.LocksCollection)
 		for _, party := range []string{"sharers.process", "waiters.process"} {
 			assert.Value(locks.Indexes().CreateOne(t.Context(), mongo.IndexModel{

@@ -8,8 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
@@ -31,29 +29,6 @@ func wantTurns(t testing.TB, g *distlock.TryGuard, waiters ...<-chan turn) {
 		}
 	}
 	wantReleased(t, g)
-}
-
-// elsewhere returns a world in another database of the deployment.
-func (w *world) elsewhere(t testing.TB, database string) *world {
-	t.Helper()
-	other := &world{d: w.d, db: w.d.app.Database(database, options.Database().
-		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()))}
-	if database == "config" {
-		other.prefix = bson.NewObjectID().Hex() + "-"
-	}
-	t.Cleanup(func() {
-		assert.NoErr(t, other.clean(context.WithoutCancel(t.Context())))
-		w.keepAll(other)
-	})
-	return other
-}
-
-func (w *world) keepAll(other *world) {
-	other.mu.Lock()
-	defer other.mu.Unlock()
-	for _, g := range other.kept {
-		w.keep(g)
-	}
 }
 
 // If the change streams of waiters fail in the server, the waiters still find their grants. The

@@ -81,7 +81,7 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("replicaset"), func(t *testing.T, own *world) {
-		w := own.elsewhere(t, "config")
+		w := own.d.in(t, "config")
 		name := w.name("balancer")
 		a, b := w.start(t, nil), w.start(t, nil)
 		if s := a.Stats().Server; s.ChangeStreams || s.Transactions {

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -39,14 +40,17 @@ func (d *deployment) open(t testing.TB) *world {
 	d.need(t)
 	d.slots <- struct{}{}
 	t.Cleanup(func() { <-d.slots }) // runs last
+	return d.in(t, cmp.Or(d.own, databaseName()))
+}
+
+// in returns a world in the given database of the deployment.
+func (d *deployment) in(t testing.TB, database string) *world {
+	t.Helper()
 	w := &world{d: d}
-	name := d.own
-	if name == "" {
-		name = databaseName()
-	} else {
+	if database == d.own || database == "config" {
 		w.prefix = bson.NewObjectID().Hex() + "-"
 	}
-	w.db = d.app.Database(name, options.Database().SetWriteConcern(writeconcern.Majority()).
+	w.db = d.app.Database(database, options.Database().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
 	t.Cleanup(func() {
 		assert.NoErr(t, w.clean(context.WithoutCancel(t.Context())), "cleaning up")
