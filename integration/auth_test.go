@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/claim"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/mongodtest"
@@ -63,23 +64,6 @@ func (s *secured) user(name string, role bson.D) {
 		field("roles", bson.A{role})})
 }
 
-// withUsers starts a mongod with three users. The user root has all privileges. The user reader can
-// only read the database distlock. The user pinger can only use the collection lockpings.
-func withUsers(t *testing.T) *secured {
-	t.Helper()
-	s := startSecured(t, mongodtest.Options{})
-	s.user("reader", bson.D{field("role", "read"), field("db", "distlock")})
-	s.command(bson.D{
-		field("createRole", "pings"), field("roles", bson.A{}),
-		field("privileges", bson.A{bson.D{
-			field("resource", bson.D{field("db", "distlock"), field("collection", "lockpings")}),
-			field("actions", bson.A{"find", "insert", "update", "remove"}),
-		}}),
-	})
-	s.user("pinger", bson.D{field("role", "pings"), field("db", "admin")})
-	return s
-}
-
 func userConfig(uri string) distlock.Config {
 	return distlock.Config{
 		URI: uri, Database: "distlock", Ping: 200 * time.Millisecond, Takeover: 20 * time.Second,
@@ -87,10 +71,20 @@ func userConfig(uri string) distlock.Config {
 	}
 }
 
-// G11: If the password is wrong, the error does not contain it. If a privilege is missing, the
-// error names the missing actions and their collection.
-func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
-	d := withUsers(t)
+// G11: If the password is wrong, the error does not contain it. If a privilege on the locks or on a
+// collection of rows is missing, the error names the missing actions and their collection. The user
+// reader can only read the database distlock. The user pinger can only use the collection lockpings.
+func TestMissingPrivileges_AreNamed(t *testing.T) {
+	d := startSecured(t, mongodtest.Options{})
+	d.user("reader", bson.D{field("role", "read"), field("db", "distlock")})
+	d.command(bson.D{
+		field("createRole", "pings"), field("roles", bson.A{}),
+		field("privileges", bson.A{bson.D{
+			field("resource", bson.D{field("db", "distlock"), field("collection", "lockpings")}),
+			field("actions", bson.A{"find", "insert", "update", "remove"}),
+		}}),
+	})
+	d.user("pinger", bson.D{field("role", "pings"), field("db", "admin")})
 	_, err := distlock.New(t.Context(), userConfig(strings.Replace(d.as("root"), "see", "sea", 1)))
 	if err == nil {
 		t.Fatal("a wrong password was accepted")
@@ -98,12 +92,33 @@ func TestNew_MissingPrivileges_NamesThem(t *testing.T) {
 	wantNoSecret(t, err.Error())
 	_, err = distlock.New(t.Context(), userConfig(d.as("reader")))
 	wantPrivilege(t, err, "distlock.lockpings", "insert", "update")
-
-	m, err := distlock.New(t.Context(), userConfig(d.as("pinger")))
-	assert.Must(t, err)
+	m := newManager(t, userConfig(d.as("pinger")))
 	_, err = m.Lock("balancer").TryLock(t.Context())
 	wantPrivilege(t, err, "distlock.locks", "insert", "update")
-	assert.NoErr(t, m.Close(context.WithoutCancel(t.Context())))
+	assert.NoErr(t, m.Close(t.Context()))
+
+	m = newManager(t, userConfig(d.as("root")))
+	defer func() { assert.NoErr(t, m.Close(context.WithoutCancel(t.Context()))) }()
+	as := func(user string) *mongo.Collection {
+		client := privateClient(t, options.Client().ApplyURI(d.as(user)))
+		return client.Database("distlock").Collection("rows")
+	}
+	root, reader, pinger := as("root"), as("reader"), as("pinger")
+	_, err = claim.New[job](t.Context(), m, pinger, claim.Config{})
+	wantPrivilege(t, err, "distlock.rows", "listIndexes")
+	_, err = claim.New[job](t.Context(), m, reader, claim.Config{})
+	wantPrivilege(t, err, "distlock.rows", "createIndex")
+	const command = `getCollection("rows").createIndex({"claim.state":1,"claim.notBefore":1})`
+	if !strings.Contains(err.Error(), command) {
+		t.Errorf("the error does not contain %s: %v", command, err)
+	}
+	assert.Value(claim.New[job](t.Context(), m, root, claim.Config{}))(t)
+	insert(t, root, job{ID: 1})
+	q, err := claim.New[job](t.Context(), m, reader, claim.Config{})
+	assert.Must(t, err)
+	defer func() { assert.NoErr(t, q.Close(context.WithoutCancel(t.Context()))) }()
+	err = q.Run(t.Context(), func(context.Context, *claim.Row[job]) error { return nil })
+	wantPrivilege(t, err, "distlock.rows", "find", "update")
 }
 
 func wantPrivilege(t *testing.T, err error, namespace string, actions ...string) {

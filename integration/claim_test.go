@@ -269,34 +269,6 @@ func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	})
 }
 
-// If a process lacks a privilege on the collection, the error names the privilege.
-func TestClaim_MissingPrivileges_AreNamed(t *testing.T) {
-	d := withUsers(t)
-	m, err := distlock.New(t.Context(), userConfig(d.as("root")))
-	assert.Must(t, err)
-	defer func() { assert.NoErr(t, m.Close(context.WithoutCancel(t.Context()))) }()
-	as := func(user string) *mongo.Collection {
-		client := privateClient(t, options.Client().ApplyURI(d.as(user)))
-		return client.Database("distlock").Collection("rows")
-	}
-	root, reader, pinger := as("root"), as("reader"), as("pinger")
-	_, err = claim.New[job](t.Context(), m, pinger, claim.Config{})
-	wantPrivilege(t, err, "distlock.rows", "listIndexes")
-	_, err = claim.New[job](t.Context(), m, reader, claim.Config{})
-	wantPrivilege(t, err, "distlock.rows", "createIndex")
-	const command = `getCollection("rows").createIndex({"claim.state":1,"claim.notBefore":1})`
-	if !strings.Contains(err.Error(), command) {
-		t.Errorf("the error does not contain %s: %v", command, err)
-	}
-	assert.Value(claim.New[job](t.Context(), m, root, claim.Config{}))(t)
-	insert(t, root, job{ID: 1})
-	q, err := claim.New[job](t.Context(), m, reader, claim.Config{})
-	assert.Must(t, err)
-	defer func() { assert.NoErr(t, q.Close(context.WithoutCancel(t.Context()))) }()
-	err = q.Run(t.Context(), func(context.Context, *claim.Row[job]) error { return nil })
-	wantPrivilege(t, err, "distlock.rows", "find", "update")
-}
-
 // Admin lists dead rows with their errors, retries them and deletes them, and changes no other row.
 func TestClaim_Admin_DeadRows(t *testing.T) {
 	t.Parallel()

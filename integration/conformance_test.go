@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,11 +22,21 @@ import (
 // suite, so other tests can use it instead of a server.
 //
 // The cases share a few databases, because a replica set creates databases slowly. Each case
-// empties its database at the end. A config server has only one database, which always contains a
-// ping document of MongoDB itself.
+// empties its database at the end.
 func TestCatalog_Conforms(t *testing.T) {
 	t.Parallel()
-	for _, d := range deployments {
+	conform(t, slices.DeleteFunc(slices.Clone(deployments), func(d *deployment) bool {
+		return d.name == "configsvr"
+	}))
+}
+
+// A config server has only one database, which always contains a ping document of MongoDB itself.
+// The test must not be parallel, because the suite also deletes the documents of other tests.
+func TestCatalog_OfAConfigServer_Conforms(t *testing.T) { conform(t, named("configsvr")) }
+
+func conform(t *testing.T, these []*deployment) {
+	t.Helper()
+	for _, d := range these {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			d.need(t)

@@ -26,8 +26,7 @@ type deployment struct {
 	name  string
 	setUp func(context.Context, *deployment) error
 
-	start  sync.Once
-	absent error       // the reason if the deployment is not available; set by start
+	absent error       // the reason if the deployment is not available
 	used   atomic.Bool // a test ran on it
 
 	uri  string
@@ -40,7 +39,7 @@ type deployment struct {
 	drop bool                   // close removes the database
 	stop func(context.Context) error
 
-	slots chan struct{} // limits the parallel tests; made by start
+	slots chan struct{} // limits the parallel tests
 }
 
 func embeddedAtOnce() int {
@@ -68,27 +67,24 @@ const setUpLimit = 2 * time.Minute
 var startAll = sync.OnceFunc(func() {
 	var started sync.WaitGroup
 	for _, d := range deployments {
-		started.Go(func() { _ = d.get() }) // need reports the error
+		started.Go(d.start)
 	}
 	started.Wait()
 })
 
-// get starts the deployment at the first call. If the deployment is not available, get returns the
-// reason.
-func (d *deployment) get() error {
-	d.start.Do(func() {
-		d.slots = make(chan struct{}, d.most)
-		ctx, cancel := context.WithTimeout(context.Background(), setUpLimit)
-		defer cancel()
-		if d.absent = d.setUp(ctx, d); d.absent != nil {
+// start starts the deployment and connects its clients, or sets the reason why it is absent.
+func (d *deployment) start() {
+	d.slots = make(chan struct{}, d.most)
+	ctx, cancel := context.WithTimeout(context.Background(), setUpLimit)
+	defer cancel()
+	if d.absent = d.setUp(ctx, d); d.absent != nil {
+		return
+	}
+	for _, client := range []**mongo.Client{&d.app, &d.beat} {
+		if *client, d.absent = mongo.Connect(options.Client().ApplyURI(d.uri)); d.absent != nil {
 			return
 		}
-		if d.app, d.absent = mongo.Connect(options.Client().ApplyURI(d.uri)); d.absent != nil {
-			return
-		}
-		d.beat, d.absent = mongo.Connect(options.Client().ApplyURI(d.uri))
-	})
-	return d.absent
+	}
 }
 
 func (d *deployment) close(ctx context.Context) error {
@@ -250,17 +246,16 @@ func named(names ...string) []*deployment {
 	return found
 }
 
-// need starts the deployment. If it is not available, need fails or skips the test.
+// need starts all deployments. If this one is not available, need fails or skips the test.
 func (d *deployment) need(t testing.TB) {
 	t.Helper()
 	startAll()
-	err := d.get()
 	var bad broken
-	if errors.As(err, &bad) {
-		t.Fatalf("%s does not start: %v", d.name, err)
+	if errors.As(d.absent, &bad) {
+		t.Fatalf("%s does not start: %v", d.name, d.absent)
 	}
-	if err != nil {
-		t.Skipf("%s: %v", d.name, err)
+	if d.absent != nil {
+		t.Skipf("%s: %v", d.name, d.absent)
 	}
 	d.used.Store(true)
 }

@@ -31,6 +31,8 @@ func TestFaults_ReplicaSet(t *testing.T) {
 		defer cancel()
 		assert.NoErr(t, d.close(ctx))
 	})
+	startAll() // the shared deployments first
+	d.start()
 	c := &cluster{w: d.open(t), set: d.set}
 	c.quickElections(t)
 	terms := c.term(t)
