@@ -20,10 +20,21 @@ import (
 func Example_do() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, manager, end := open(ctx) // as in the first example of the package
-	defer end()
+	server, err := configserver.Start(ctx, configserver.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close(context.Background())
+	uri := server.URI() // or the URI of a MongoDB
 
-	err := manager.Do(ctx, "reports", func(ctx context.Context, guard *distlock.TryGuard) error {
+	manager, err := distlock.New(ctx, distlock.Config{URI: uri, Database: "distlock"})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer manager.Close(ctx) // gives the locks back, also when ctx has ended
+
+	err = manager.Do(ctx, "reports", func(ctx context.Context, guard *distlock.TryGuard) error {
 		return report(ctx, guard.Fence()) // ctx ends when the lock is lost
 	}, distlock.Why("nightly report"), distlock.WaitAtMost(20*time.Second))
 	if err != nil {
@@ -76,8 +87,8 @@ func Example() {
 	// Output: reporting under the lock
 }
 
-// open starts an embedded server, a client and a Manager, as the first example of the package shows.
-// The function end closes them.
+// open starts an embedded server, a client and a Manager, as the first example of the package
+// shows. The function end closes them.
 func open(ctx context.Context) (client *mongo.Client, manager *distlock.Manager, end func()) {
 	server, err := configserver.Start(ctx, configserver.Config{})
 	if err != nil {

@@ -25,9 +25,12 @@ func Example_leaderAndLoop() {
 		stop()
 		return nil
 	}
-	err := singleton.Run(loop, manager, singleton.Loop{
-		Name: "cleanup", Every: time.Minute, Do: cleanUp, // one process, one round a minute
-	})
+	var err error
+	func(ctx context.Context) {
+		err = singleton.Run(ctx, manager, singleton.Loop{
+			Name: "cleanup", Every: time.Minute, Do: cleanUp, // one process, one round a minute
+		})
+	}(loop)
 	if err != nil {
 		log.Print(err)
 		return

@@ -73,7 +73,8 @@ func userConfig(uri string) distlock.Config {
 
 // G11: If the password is wrong, the error does not contain it. If a privilege on the locks or on a
 // collection of rows is missing, the error names the missing actions and their collection. The user
-// reader can only read the database distlock. The user pinger can only use the collection lockpings.
+// reader can only read the database distlock. The user pinger can only use the collection
+// lockpings.
 func TestMissingPrivileges_AreNamed(t *testing.T) {
 	d := startSecured(t, mongodtest.Options{})
 	d.user("reader", bson.D{field("role", "read"), field("db", "distlock")})

@@ -83,8 +83,8 @@ func TestHistory_Query_NewestFirst(t *testing.T) {
 }
 
 // The first entry of a Log creates a TTL index with the age Options.Keep. If the server refuses the
-// index, the Log keeps only the newest 1,000 entries. Documents without a date are not removed. A Log
-// with another Keep does not change the index, logs this once, and still records its entries.
+// index, the Log keeps only the newest 1,000 entries. Documents without a date are not removed. A
+// Log with another Keep does not change the index, logs this once, and still records its entries.
 func TestHistory_Collection_IsBounded(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("embedded", "standalone"), func(t *testing.T, w *world) {

@@ -183,9 +183,9 @@ func (w *world) together(t *testing.T, users, rounds int, use func(context.Conte
 	running.Wait()
 }
 
-// Transactions and guards of one lock exclude each other, even if a transaction aborts. Each of them
-// reads and writes a counter outside of any transaction, and no update is lost. The fences of the
-// guards rise. A client with one or two connections is enough.
+// Transactions and guards of one lock exclude each other, even if a transaction aborts. Each of
+// them reads and writes a counter outside of any transaction, and no update is lost. The fences of
+// the guards rise. A client with one or two connections is enough.
 func TestLockInTransaction_CounterBesideIt_LosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	forThese(t, transacting, func(t *testing.T, w *world) {
