@@ -145,7 +145,8 @@ func seeding(s catalog.Session, atLeast int64) modification {
 // fence stay in the document.
 func plainRelease(s catalog.Session) bson.D {
 	countable := bson.E{Key: "$nor", Value: uncountable("rev")}
-	filter := append(held(s), unwaited, unshared, alone, countable)
+	filter := append(held(s), bson.E{Key: "ts.0", Value: absent}, unwaited,
+		bson.E{Key: "sharers", Value: none}, unshared, alone, countable)
 	free := bson.D{{Key: "$set", Value: call("state", int32(0))}, {Key: "$inc", Value: revised}}
 	return updateOne(catalog.LocksCollection, filter, free, false)
 }
