@@ -34,6 +34,7 @@ import (
 //	x1? p1/2?   Enter in the mode Try
 //	a1          Enter in the mode TryPlain
 //	-1          Leave
+//	q1/2        Leave of session 1 that queues session 2
 //	e1          Evict
 //	e1/7        Evict, only if the last renewal of the session is 7
 //	e1w         Evict, only if the session waits
@@ -84,7 +85,7 @@ func (b *bench) randomLives(seed uint64) {
 }
 
 func randomSteps(draw *rand.Rand, n int) string {
-	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - - e e ew e/1 E c n/7 r/1 r/2 " +
+	kinds := strings.Fields("x x s s p/1 p/2 p/2 a x? s? p/2? - - - q/3 q/4 e e ew e/1 E c n/7 r/1 r/2 " +
 		"r/2t f/3 b/5 y g F O")
 	var steps []string
 	for i := range n {
@@ -199,10 +200,27 @@ func (b *bench) step(name, text string, exact bool) {
 	switch t.(type) {
 	case transition.Leave, transition.Evict, transition.GrantNext:
 		b.wantGrants(grants, err, change.Grants...)
+		if q, _ := t.(transition.Leave); q.Enqueue != nil {
+			b.wantQueued(q.Enqueue.TS, l, before, after)
+		}
 	case transition.Enter, transition.Confirm, transition.SeedFence, transition.Break:
 		if want, _ := catalog.ParseLock(after); !reflect.DeepEqual(l, want) {
 			b.Errorf("lock\nwant %+v\ngot  %+v", want, l)
 		}
+	}
+}
+
+// wantQueued checks the lock that a Leave returned. If the Leave has queued the session, the lock
+// contains the session and the waiters before it.
+func (b *bench) wantQueued(ts bson.ObjectID, got catalog.Lock, before, after bson.Raw) {
+	b.Helper()
+	was, _ := catalog.ParseLock(before)
+	is, _ := catalog.ParseLock(after)
+	_, waited := was.WaitedBy(ts)
+	_, waits := is.WaitedBy(ts)
+	_, shown := got.WaitedBy(ts)
+	if shown && !waits || waits && !waited && !reflect.DeepEqual(got.Waiters, is.Waiters) {
+		b.Errorf("queued\nwant %+v\ngot  %+v", is.Waiters, got.Waiters)
 	}
 }
 
@@ -329,6 +347,11 @@ func transitionOf(name, text string) catalog.Transition {
 	case 'x':
 	case '-':
 		return transition.Leave{Session: s}
+	case 'q':
+		next := lifeSession(name, second)
+		return transition.Leave{Session: s, Enqueue: &catalog.Request{
+			Session: next, Process: processOf(next), Who: "$who", Why: "$$NOW", Takeover: time.Minute,
+		}}
 	case 'E':
 		dead.Process = "another"
 		return transition.Evict{Holder: dead}
