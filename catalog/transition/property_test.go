@@ -46,6 +46,7 @@ func TestQueue_AnyLife(t *testing.T) {
 			"crowd":      m.enter, // more often than sessions leave
 			"again":      m.enterAgain,
 			"leave":      m.leave,
+			"requeue":    m.leaveAndQueue,
 			"grant next": m.grantNext,
 			"release":    m.foreignRelease,
 			"overtake":   m.foreignOvertake,
@@ -185,10 +186,7 @@ func (m *life) enter(t *rapid.T) {
 func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	l := m.lock(t)
 	c, err := transition.Enter{Request: r, How: how}.Next(l, m.now)
-	entry := catalog.Participant{
-		TS: r.TS, Process: r.Process, Who: r.Who, Mode: r.Mode, Limit: r.Limit,
-	}
-	waiters := append(slices.Clone(l.Waiters), entry)
+	waiters := append(slices.Clone(l.Waiters), waiter(r))
 	granted, rest := moveUp(l.Holders(), waiters)
 	in := slices.ContainsFunc(granted, func(p catalog.Participant) bool { return p.TS == r.TS })
 	var want error
@@ -211,6 +209,10 @@ func (m *life) enters(t *rapid.T, r catalog.Request, how catalog.EnterMode) {
 	if err == nil {
 		m.step(t, c, l.Holders(), waiters, "")
 	}
+}
+
+func waiter(r catalog.Request) catalog.Participant {
+	return catalog.Participant{TS: r.TS, Process: r.Process, Who: r.Who, Mode: r.Mode, Limit: r.Limit}
 }
 
 func (m *life) participant(t *rapid.T) catalog.Participant {
@@ -240,14 +242,33 @@ func (m *life) leave(t *rapid.T) {
 	if err != nil {
 		t.Fatalf("leave: %v", err)
 	}
-	gone := func(o catalog.Participant) bool { return o.TS == p.TS }
-	others := func(list []catalog.Participant) []catalog.Participant {
-		return slices.DeleteFunc(slices.Clone(list), gone)
-	}
-	m.step(t, c, others(l.Holders()), others(l.Waiters), evidence)
+	m.step(t, c, without(l.Holders(), p.TS), without(l.Waiters, p.TS), evidence)
 	if _, err := leaving(m.lock(t), p.TS, m.now, ""); !errors.Is(err, catalog.ErrNoMatch) {
 		t.Fatalf("left twice: %v", err)
 	}
+}
+
+func without(list []catalog.Participant, ts bson.ObjectID) []catalog.Participant {
+	gone := func(p catalog.Participant) bool { return p.TS == ts }
+	return slices.DeleteFunc(slices.Clone(list), gone)
+}
+
+// leaveAndQueue applies a Leave with a request to queue. The request is queued if the lock was
+// granted to a waiter, and no permits are in use.
+func (m *life) leaveAndQueue(t *rapid.T) {
+	l, p, next := m.lock(t), m.participant(t), m.newGrant(t)
+	leave := transition.Leave{Session: catalog.Session{Name: l.Name, TS: p.TS}, Enqueue: &next}
+	c, err := leave.Next(l, m.now)
+	if err != nil {
+		t.Fatalf("leave: %v", err)
+	}
+	holders, waiters := without(l.Holders(), p.TS), without(l.Waiters, p.TS)
+	granted, rest := moveUp(holders, waiters)
+	queues := next.Mode == catalog.Exclusive && l.Limit == 0 && len(rest) < catalog.MaxWaiters
+	if len(granted) > 0 && queues {
+		waiters = append(waiters, waiter(next))
+	}
+	m.step(t, c, holders, waiters, "")
 }
 
 func (m *life) grantNext(t *rapid.T) {
