@@ -155,7 +155,7 @@ func (c *call) execute() error {
 	former := c.request.Process != "" && c.request.Process != p.id()
 	if c.ts != (bson.ObjectID{}) &&
 		(p.over() || former || c.blocked && (p.closing != nil || p.ctx.Err() != nil)) {
-		w.oracle.tooLate[c.ts] = true
+		w.oracle.tooLate[c.ts], w.oracle.tooLate[c.entering()] = true, true
 	}
 	collection := c.collection()
 	if collection == "" {

@@ -20,8 +20,9 @@ type lockChange struct {
 
 // entering returns the session that a command may add to a lock.
 func (c *call) entering() (ts bson.ObjectID) {
-	if c.op == fault.Acquire || c.op == fault.Enter {
-		ts = c.ts
+	switch c.op {
+	case fault.Acquire, fault.Enter, fault.Release:
+		ts = c.request.TS
 	}
 	return ts
 }

@@ -222,7 +222,7 @@ func (w *world) applyAgain(c *call) {
 	}
 	w.log.add("a copy of %s of %q arrives", c.who(), c.subject)
 	if w.faultsOver { // a closing process may have ended its search for sessions
-		w.oracle.tooLate[c.ts] = true
+		w.oracle.tooLate[c.ts], w.oracle.tooLate[c.entering()] = true, true
 	}
 	_ = c.execute() // the process has the outcome of the first copy
 }

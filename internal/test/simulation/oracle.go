@@ -329,10 +329,11 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 // sent records the session of an acquisition that is sent, and checks an eviction that is sent.
 func (o *oracle) sent(c *call) {
 	switch c.op {
-	case fault.Acquire, fault.Enter:
-		if a := o.attemptFor(c); a != nil {
+	case fault.Acquire, fault.Enter, fault.Release:
+		ts := c.entering()
+		if a := o.attemptFor(c); a != nil && ts != (bson.ObjectID{}) {
 			o.mu.Lock()
-			a.sessions = append(a.sessions, c.ts)
+			a.sessions = append(a.sessions, ts)
 			a.name = c.subject
 			o.mu.Unlock()
 		}

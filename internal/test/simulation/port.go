@@ -63,6 +63,9 @@ func (o *port) send(ctx context.Context, of catalog.Call, do func(context.Contex
 		c.ts = t.TS
 	case transition.Leave:
 		c.ts = t.TS
+		if t.Enqueue != nil {
+			c.request = *t.Enqueue
+		}
 	case transition.Evict:
 		c.ts, c.from = t.TS, t.Holder
 	case transition.Renew:

@@ -28,9 +28,9 @@ func (o *oracle) replied(c *call) {
 		if !c.overdue.Load() { // a late reply may be ignored
 			o.acknowledged(c)
 		}
-	case fault.Enter: // the session may be queued now
+	case fault.Enter, fault.Release: // the session may be queued now
 		l, _ := o.w.store.lock(c.subject)
-		if a := o.attemptFor(c); a != nil && has(l.Waiters, c.ts) {
+		if a := o.attemptFor(c); a != nil && has(l.Waiters, c.entering()) {
 			a.queued = true
 		}
 	case fault.Renew:

@@ -8,7 +8,7 @@ const (
 )
 
 // Scenes returns the small schedules for the exhaustive tests. In some schedules, two contenders
-// poll a lock. In the others, three contenders wait in the queue. All clocks run at the same rate,
+// poll a lock. In the others, they wait in the queue. In the last one, four of them are in one process. All clocks run at the same rate,
 // so many events are simultaneous. The intervals are long, so a takeover takes few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
@@ -26,7 +26,11 @@ func Scenes() []Schedule {
 	schedules[2].Faults = []Fault{{Kind: Pause, At: 12 * sec, For: 80 * sec}}
 	schedules[3].Faults = []Fault{{Kind: Cut, At: 12 * sec, For: 80 * sec}}
 	schedules[5].Streams = true
-	return schedules
+	crowd := smallSchedule("crowd", 75*sec, rush("a", 2), rush("a", 2))
+	for range 3 {
+		crowd.Processes[0].Users = append(crowd.Processes[0].Users, rush("a", 2))
+	}
+	return append(schedules, crowd)
 }
 
 // smallSchedule returns a schedule without random events and with long intervals.
@@ -56,6 +60,17 @@ func lockFor(name string, wait, d time.Duration) func(*User) {
 		if h := u.Lock(name, wait); h != nil {
 			u.Work(h, d)
 			u.Release(h)
+		}
+	}
+}
+
+// rush returns a user that n times waits for a lock, works under it for a few milliseconds, and
+// releases it.
+func rush(name string, n int) func(*User) {
+	short := lockFor(name, time.Hour, time.Millisecond)
+	return func(u *User) {
+		for range n {
+			short(u)
 		}
 	}
 }

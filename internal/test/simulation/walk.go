@@ -46,6 +46,17 @@ func Wander(names ...string) func(*User) {
 	}
 }
 
+// rushes returns a user that repeatedly acquires a lock several times in succession, at the same
+// time as the other users of its process.
+func rushes(name string) func(*User) {
+	return func(u *User) {
+		every := u.p.w.s.Timing.Takeover / 2
+		for u.Sleep(every - u.p.w.Now()%every) {
+			rush(name, 2)(u)
+		}
+	}
+}
+
 // rareCall makes one of the rarer calls: LockAll, Do, a transaction, or two locks at a time.
 func (u *User) rareCall(name string, names []string, how How) {
 	t := u.p.w.s.Timing
@@ -150,6 +161,9 @@ func Walk(seed uint64) Schedule {
 		}
 		for range 1 + r.IntN(2) {
 			p.Users = append(p.Users, Wander(names...))
+		}
+		for range 3 * r.IntN(2) {
+			p.Users = append(p.Users, rushes(names[0]))
 		}
 		s.Processes = append(s.Processes, p)
 	}
