@@ -54,13 +54,18 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 }
 
 // existed reports whether a lock had the given property during a call or in the two ping intervals
-// before. The process may have read the lock that early.
+// before. The process may have read the lock that early. If the process was cut off in that time,
+// its last read may be of any earlier time.
 func (o *oracle) existed(a *attempt, name string, is func(catalog.Lock) bool) bool {
+	earliest := a.since - scaled(2*o.w.s.Timing.Ping)
+	if a.p.faultsEnd() >= earliest {
+		earliest = 0
+	}
 	for _, v := range slices.Backward(o.w.store.past[documentID{catalog.LocksCollection, name}]) {
 		if l, bad := catalog.ParseLock(v.raw); v.raw != nil && bad == nil && is(l) {
 			return true
 		}
-		if v.at < a.since-scaled(2*o.w.s.Timing.Ping) {
+		if v.at < earliest {
 			return false // this version was the state at that time
 		}
 	}
