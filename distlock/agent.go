@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/queue"
 )
@@ -17,8 +18,8 @@ const (
 	// second is already queued when the first is granted the lock.
 	maxEntries = 2
 	// crowded is a limit for the queue length. If a queue is at least this long, a process adds no
-	// second entry.
-	crowded = catalog.MaxWaiters / 2
+	// second entry, and its releases queue no session.
+	crowded = transition.MaxEnqueued
 	// maxOrphans limits the tries that still run for one lock after their calls have ended. At the
 	// limit, a further TryLock waits until one of these tries ends.
 	maxOrphans = 2
@@ -205,6 +206,13 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 		}
 	}
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
+}
+
+// inCrowd reports whether the queue was crowded at its last read.
+func (a *agent) inCrowd() bool {
+	a.in.mu.Lock()
+	defer a.in.mu.Unlock()
+	return a.queued+len(a.entries) >= crowded
 }
 
 // granted ends an entry or a try whose session holds the lock. The session goes to the preferred

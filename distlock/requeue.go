@@ -50,7 +50,8 @@ func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	holder := e.after
 	e.after = nil
 	p := &pendingEntry{s.request, make(chan enterReply, 1)}
-	if holder == nil || s.want.mode != catalog.Exclusive || !holder.next.CompareAndSwap(nil, p) {
+	if holder == nil || s.want.mode != catalog.Exclusive || e.a.inCrowd() ||
+		!holder.next.CompareAndSwap(nil, p) {
 		return enterReply{}, errNoRelease
 	}
 	limit, _ := e.keptFor()
@@ -59,14 +60,14 @@ func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	var failure error
 	select {
 	case reply := <-p.reply:
-		return checked(s, reply)
+		return s.checked(reply)
 	case <-e.m.closed:
 		failure = acquiring(e.a.name, ErrClosed)
 	case <-timer.C():
 		failure = errNoRelease
 	}
 	if !holder.next.CompareAndSwap(p, nil) { // the release has begun
-		return checked(s, <-p.reply)
+		return s.checked(<-p.reply)
 	}
 	if e.a.dismiss(e) {
 		failure = errDismissed
@@ -74,11 +75,11 @@ func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	return enterReply{}, failure
 }
 
-// checked returns errNoRelease if the command of a release certainly did not queue the session.
-func checked(s *session, reply enterReply) (enterReply, error) {
-	_, waits := reply.lock.WaitedBy(s.request.TS)
-	_, holds := reply.lock.HeldBy(s.request.TS)
-	if waits || holds || errors.Is(reply.err, catalog.ErrUnknownOutcome) {
+// checked returns errNoRelease if the command of a release did not queue the session, or if its
+// outcome is unknown. Then the session is sent again, which is harmless.
+func (s *session) checked(reply enterReply) (enterReply, error) {
+	s.doubtful = s.doubtful || errors.Is(reply.err, catalog.ErrUnknownOutcome)
+	if _, waits := reply.lock.WaitedBy(s.request.TS); waits && reply.err == nil {
 		return reply, nil
 	}
 	return enterReply{}, errNoRelease
@@ -91,7 +92,7 @@ func (h *holding) leave(ctx context.Context) error {
 	if p == nil || p == released {
 		return h.m.owned.ReleaseInStore(ctx, h.session)
 	}
-	reply := enterReply{err: catalog.ErrUnknownOutcome} // stays after a panic
+	reply := enterReply{err: catalog.ErrUnknownOutcome} // of a store that panics
 	defer func() { p.reply <- reply }()
 	sent := h.m.cfg.Clock.Now().Mono
 	leave := transition.Leave{Session: h.session, Enqueue: &p.request}

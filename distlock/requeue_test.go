@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"mongodlm/catalog"
+	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
@@ -150,6 +152,101 @@ func TestLock_ReleaseThatQueues_Fails_NothingIsLost(t *testing.T) {
 	}
 }
 
+// lags makes each entry and release of a process take 5 ms.
+func (p *proc) lags() {
+	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		if call.Op != fault.Enter && call.Op != fault.Release {
+			return apply()
+		}
+		time.Sleep(2 * time.Millisecond)
+		err := apply()
+		time.Sleep(3 * time.Millisecond)
+		return err
+	})
+}
+
+// If the context of a caller ends while its release also queues a session, the other callers of the
+// process are not delayed.
+func TestDo_CanceledDuringTheReleaseThatQueues_DelaysNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		p.lags()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error {
+				time.AfterFunc(2*time.Millisecond, cancel)
+				return nil
+			})
+		}()
+		synctest.Wait()
+		var inside atomic.Int64
+		done := p.callers(6, 1, time.Millisecond, &inside)
+		time.Sleep(time.Second)
+		start := time.Now()
+		w.release(g)
+		done()
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("6 turns took %v", took)
+		}
+		wantErr(t, <-ended, context.Canceled)
+	})
+}
+
+// A queue that is always full has room for a process without an entry: the releases of the other
+// processes do not fill it.
+func TestLock_FullQueue_ReleasesLeaveRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := w.start(nil).mustTry("a")
+		var all sync.WaitGroup
+		for range catalog.MaxWaiters + 1 {
+			p := w.start(nil)
+			p.lags()
+			for range 2 {
+				all.Go(func() {
+					for ctx.Err() == nil {
+						if g, err := p.Lock("a").Lock(ctx); err == nil {
+							time.Sleep(2 * time.Millisecond)
+							_ = g.Release()
+						}
+					}
+				})
+			}
+		}
+		time.Sleep(time.Second)
+		one := w.start(nil)
+		w.release(g)
+		time.Sleep(time.Second)
+		g, err := one.Lock("a").Lock(t.Context(), distlock.WaitAtMost(10*time.Second))
+		assert.NoErr(t, err, "the process without an entry")
+		_ = g.Release()
+		cancel()
+		all.Wait()
+	})
+}
+
+// If the store panics in a release that queues a session, the callers of the process go on.
+func TestLock_ReleaseThatQueues_StorePanics_OthersGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.mustTry("a")
+		waits := []<-chan turn{p.queue("a"), p.queue("a"), p.queue("a")}
+		w.release(g)
+		g = w.wantTurn(waits[0])
+		p.store.Set(fault.On(fault.Release, func(func() error) error { panic("the store panics") }))
+		func() {
+			defer func() { _ = recover() }()
+			_ = g.Release()
+		}()
+		p.store.Set(nil)
+		for _, wait := range waits[1:] {
+			w.release(w.wantTurn(wait))
+		}
+	})
+}
+
 // Close ends an entry that waits for a release, and sends no command for it.
 func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -158,9 +255,13 @@ func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
 		first, second, third := p.queue("a"), p.queue("a"), p.queue("a")
 		w.release(g)
 		w.wantTurn(first)
+		start := time.Now()
 		assert.Must(t, p.Close(t.Context()))
 		<-second
 		<-third
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
 		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
 		w.wantFree("a")
 	})

@@ -181,9 +181,6 @@ func newcomer(ts bson.ObjectID) bson.D {
 // full is the condition that the queue is full, see [catalog.Lock.RoomFor].
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
-// longQueue is the condition that the queue is full even without its first waiter.
-var longQueue = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters), Value: there}}
-
 // enteringAlone returns the update that makes r the holder of a free lock, or adds r to the queue
 // of a held lock. If a session occurs twice, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
@@ -219,18 +216,14 @@ func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), i
 // waiter requests a shared lock, the command does not match.
 func shortDeparture(t transition.Leave, evidence string) modification {
 	s, fields := t.Session, answer()
+	absentees := bson.A{s.TS} // a manual edit may have queued the holder
 	if t.Enqueue != nil {
-		fields = append(fields, only("waiters")...)
+		fields = append(fields, only("who", "why", "takeoverMS", "leases", "yield", "waiters")...)
+		absentees = append(absentees, t.Enqueue.TS)
 	}
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
-	absentees := bson.A{s.TS} // a manual edit may have queued the holder
-	var none []any
-	if t.Enqueue != nil {
-		absentees = append(absentees, t.Enqueue.TS)
-		none = append(none, longQueue)
-	}
 	return modification{
-		filter: append(exclusive(s.Name, none...),
+		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
 			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$nin", Value: absentees}}},
 			stateHeld,
@@ -255,7 +248,8 @@ func shortEviction(dead catalog.Holder, evidence string) modification {
 	return m
 }
 
-// leavingAlone returns the update that grants the lock to the first waiter, or frees the lock.
+// leavingAlone returns the update that grants the lock to the first waiter, or frees the lock. If
+// the lock is granted and the queue is not too long, the update also queues the request enqueue.
 func leavingAlone(evidence string, enqueue *catalog.Request) bson.A {
 	value := any("$$REMOVE")
 	if evidence != "" {
@@ -264,9 +258,10 @@ func leavingAlone(evidence string, enqueue *catalog.Request) bson.A {
 	some, next, fence := worked("some"), worked("next"), worked("fence")
 	waiters := withoutFirst()
 	if enqueue != nil {
-		waiters = choose(some, call("$concatArrays",
-			call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)),
-			bson.A{entryOf(*enqueue)}), "$$REMOVE")
+		room := call("$lte", call("$size", array("$waiters")), int32(transition.MaxEnqueued))
+		longer := call("$concatArrays",
+			call("$slice", array("$waiters"), int32(1), int32(math.MaxInt32)), bson.A{entryOf(*enqueue)})
+		waiters = choose(every(some, room), longer, waiters)
 	}
 	return bson.A{
 		setting(bson.D{

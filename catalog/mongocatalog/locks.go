@@ -190,6 +190,9 @@ func (c *Catalog) entered(l catalog.Lock) {
 func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t transition.Leave) (
 	catalog.Lock, []catalog.Grant, error,
 ) {
+	if n := t.Enqueue; n != nil && (n.Mode != catalog.Exclusive || n.Limit != 0) {
+		t.Enqueue = nil // package transition never queues it
+	}
 	used := c.used.of(t.Name)
 	if used == (use{}) {
 		reply, err := c.write(ctx, o, plainRelease(t.Session))
@@ -197,23 +200,33 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 			return catalog.Lock{}, nil, err
 		}
 	}
+	var doc bson.Raw
+	var err error
 	switch {
 	case !s.PipelineUpdates:
-		return c.bySwap(ctx, o, t)
 	case used.mode != catalog.Exclusive:
-		return c.fast(ctx, o, sharedDeparture(t.Session, used.mode), t)
+		doc, err = c.modify(ctx, o, sharedDeparture(t.Session, used.mode))
+	default:
+		doc, err = c.modify(ctx, o, shortDeparture(t, ""))
+		if grants := fresh(doc); doc != nil && err == nil {
+			c.used.note(t.Name, use{waiters: len(grants) > 0})
+		}
 	}
-	doc, err := c.modify(ctx, o, shortDeparture(t, ""))
 	if err != nil {
 		return catalog.Lock{}, nil, err
 	}
 	if doc == nil {
-		return c.bySwap(ctx, o, t)
+		l, grants, err := c.bySwap(ctx, o, t)
+		if err == nil {
+			c.entered(l)
+		}
+		return l, grants, err
 	}
-	grants := fresh(doc)
-	c.used.note(t.Name, use{waiters: len(grants) > 0})
-	l, _ := catalog.ParseLock(doc) // malformed if the fence exceeds its limit
-	return l, grants, nil
+	var l catalog.Lock
+	if t.Enqueue != nil {
+		l, _ = catalog.ParseLock(doc) // malformed if the fence exceeds its limit
+	}
+	return l, fresh(doc), nil
 }
 
 // fresh returns the grants that a command made, from the document that the command returned. If the

@@ -149,6 +149,23 @@ func sorted(v any) any {
 	return v
 }
 
+// A release queues a session with its single command, unless MaxEnqueued others are queued.
+func TestPipeline_LongQueue_ReleaseQueuesNoMore(t *testing.T) {
+	t.Parallel()
+	for n := transition.MaxEnqueued - 1; n < transition.MaxEnqueued+2; n++ {
+		waiters := bson.A{}
+		for i := range n + 1 {
+			waiters = append(waiters, entry(enter(byte(i+100), catalog.Exclusive, 0, catalog.Queue)))
+		}
+		doc := bson.D{e("_id", "x"), e("state", int32(1)), e("process", processOf(1)), e("ts", id(1)),
+			e("fence", int64(7)), e("rev", int64(3)), e("waiters", waiters)}
+		doc, short := check(t, evaluated, leaveFor(1, 2), doc, true)
+		if got := hasWaiter(doc, id(2)); short != 1 || got != (n < transition.MaxEnqueued) {
+			t.Errorf("%d others: %d commands, queued %v", n, short, got)
+		}
+	}
+}
+
 // If a queue has one free place, the next request enters the queue with a single command. A reader
 // behind an exclusive holder needs more commands. A full queue refuses requests in every mode.
 func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {

@@ -19,6 +19,9 @@ const Seeded = 1 << 31
 // a manual edit.
 const Highest = catalog.MaxCount
 
+// MaxEnqueued is the queue length from which Leave queues no request.
+const MaxEnqueued = catalog.MaxWaiters / 2
+
 // Enter acquires the lock for a request, if the holders and waiters allow that. Otherwise, if How
 // is Queue, Enter adds the request to the queue. If Since is zero, the request goes to the end of
 // the queue. Otherwise it goes before the waiters that were queued after Since. If the session is
@@ -75,7 +78,8 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 //
 // If Enqueue is not nil and Leave grants the lock to a waiter, Leave also adds this request to the
 // end of the queue. It does not add the request if the mode of the request is not Exclusive, if the
-// session is already in the document, if the queue is full, or if the lock is used with permits.
+// session is already in the document, if the lock is used with permits, or if MaxEnqueued others are
+// queued. So a place in a long queue stays free for processes that have none.
 type Leave struct {
 	catalog.Session
 	Enqueue *catalog.Request
@@ -135,7 +139,7 @@ func leave(l catalog.Lock, ts bson.ObjectID, now time.Time, why string, next *ca
 // must wait.
 func (s *state) accepts(r catalog.Request) bool {
 	known := func(p catalog.Participant) bool { return p.TS == r.TS }
-	return r.Mode == catalog.Exclusive && s.limit == r.Limit && len(s.waiters) < catalog.MaxWaiters &&
+	return r.Mode == catalog.Exclusive && s.limit == r.Limit && len(s.waiters) < MaxEnqueued &&
 		!slices.ContainsFunc(s.holders, known) && !slices.ContainsFunc(s.waiters, known)
 }
 

@@ -264,7 +264,7 @@ func (m *life) leaveAndQueue(t *rapid.T) {
 	}
 	holders, waiters := without(l.Holders(), p.TS), without(l.Waiters, p.TS)
 	granted, rest := moveUp(holders, waiters)
-	queues := next.Mode == catalog.Exclusive && l.Limit == 0 && len(rest) < catalog.MaxWaiters
+	queues := next.Mode == catalog.Exclusive && l.Limit == 0 && len(rest) < transition.MaxEnqueued
 	if len(granted) > 0 && queues {
 		waiters = append(waiters, waiter(next))
 	}

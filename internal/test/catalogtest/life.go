@@ -210,8 +210,8 @@ func (b *bench) step(name, text string, exact bool) {
 	}
 }
 
-// wantQueued checks the lock that a Leave returned. If the Leave has queued the session, the lock
-// contains the session and the waiters before it.
+// wantQueued checks the lock that a Leave returned. If the Leave has queued the session, this is
+// the lock after the change.
 func (b *bench) wantQueued(ts bson.ObjectID, got catalog.Lock, before, after bson.Raw) {
 	b.Helper()
 	was, _ := catalog.ParseLock(before)
@@ -219,8 +219,8 @@ func (b *bench) wantQueued(ts bson.ObjectID, got catalog.Lock, before, after bso
 	_, waited := was.WaitedBy(ts)
 	_, waits := is.WaitedBy(ts)
 	_, shown := got.WaitedBy(ts)
-	if shown && !waits || waits && !waited && !reflect.DeepEqual(got.Waiters, is.Waiters) {
-		b.Errorf("queued\nwant %+v\ngot  %+v", is.Waiters, got.Waiters)
+	if shown && !waits || waits && !waited && !reflect.DeepEqual(got, is) {
+		b.Errorf("queued\nwant %+v\ngot  %+v", is, got)
 	}
 }
 
