@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -200,7 +201,7 @@ func (w *world) blocked(c *call) bool {
 	}
 	if !c.blocked {
 		c.blocked = true
-		limit := w.s.Timing.Limit - 10*time.Millisecond
+		limit := time.Duration(float64(w.s.Timing.Limit)/cmp.Or(c.p.spec.Rate, 1)) - 10*time.Millisecond
 		w.At(max(w.Now(), c.sent+limit), c.p.Index, func() {
 			if !c.answered {
 				w.oracle.lastFaultOf[c.p] = w.Now()
