@@ -121,16 +121,18 @@ func (b *bench) live(name string, l life) {
 			b.Logf("the steps were %s", strings.Join(steps, " "))
 		}
 	}()
+	raw := b.document("locks", name)
 	for i, text := range steps {
-		if after := b.step(name, text, true); after != nil {
-			b.alike(name, after)
+		before := raw
+		if raw = b.step(name, before, text, true); !slices.Equal(before, raw) {
+			b.alike(name, raw)
 		}
 		if b.Failed() {
 			steps = steps[:i+1]
 			b.FailNow()
 		}
 	}
-	end, bad := catalog.ParseLock(b.document("locks", name))
+	end, bad := catalog.ParseLock(raw)
 	if bad != nil {
 		b.Fatal(bad)
 	}
@@ -147,9 +149,9 @@ func (b *bench) live(name string, l life) {
 
 // step applies a step to a document. If exact is false, the document may have unusual fields, which
 // package transition restores and the single commands of a store keep. Then only the holders, the
-// waiters and the malformed field must be those of the computed document. The result is the document
-// after the step, or nil if the step changed nothing.
-func (b *bench) step(name, text string, exact bool) bson.Raw {
+// waiters and the malformed field must be those of the computed document. The argument before is the
+// document before the step, or nil if there is none. The result is the document after the step.
+func (b *bench) step(name string, before bson.Raw, text string, exact bool) bson.Raw {
 	b.Helper()
 	text, failure, _ := strings.Cut(text, ":")
 	switch text[0] {
@@ -162,7 +164,6 @@ func (b *bench) step(name, text string, exact bool) bson.Raw {
 		return b.document("locks", name)
 	}
 	t := transitionOf(name, text)
-	before := b.document("locks", name)
 	if e, ok := t.(transition.Evict); ok && e.TS == historicalTS {
 		e.Process, _ = before.Lookup("process").StringValueOK()
 		t = e
@@ -181,7 +182,7 @@ func (b *bench) step(name, text string, exact bool) bson.Raw {
 		if !slices.Equal(before, after) {
 			b.Errorf("document was touched\nbefore %v\nafter  %v", before, after)
 		}
-		return nil
+		return after
 	}
 	computed := changed(b.T, before, change)
 	if !exact {

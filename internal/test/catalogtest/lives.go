@@ -2,6 +2,8 @@ package catalogtest
 
 import (
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"mongodlm/catalog"
 )
 
 // plainLives test acquisitions, breaks and renewals.
@@ -79,6 +81,7 @@ var queueLives = []life{
 	{"GrantNext_Free_GrantsToTheFirst", "x1 x2 x3 g:no F g g:no", "x2 | x3", nil},
 	{"GrantNext_Free_GrantsTheReaders", "x1 s2 s3 x4 F g", "s2 s3 | x4", nil},
 	{"GrantNext_Free_GrantsPermits", "p1/2 p2/2 p3/2 p4/2 p5/2 F g g:no", "p3 p4 | p5", nil},
+	{"GrantNext_HeldWithRoom_GrantsNothing", "g:no", "", oneOfTwoPermits()},
 	{"GrantNext_NoWaiters", "x1 -1 g:no s2 s3 x4 g:no", "s2 s3 | x4", nil},
 	{"StaleSharers_AreIgnored", "s1 s2 O9 -1:no e2:no r1/1:no s3 x4 e9", "s3 | x4", nil},
 	{"StaleSharers_DoNotPreventAnAcquisition", "s1 s2 O9 E9:no e9 a1", "x1 |", nil},
@@ -89,4 +92,16 @@ var queueLives = []life{
 		field("mode", nil), field("limit", nil)}},
 	{"AbsentFields_AreEmpty", "x1 x2 -1", "x2 |", []bson.E{
 		field("waiters", bson.A{}), field("sharers", bson.A{})}},
+}
+
+// oneOfTwoPermits returns the fields of a held semaphore with a free permit and a waiter. Another
+// program made the permit free.
+func oneOfTwoPermits() []bson.E {
+	r := catalog.Request{Session: catalog.Session{TS: historicalTS}, Process: alice}
+	next := r
+	next.TS, next.Mode, next.Limit = otherTS, catalog.Permit, 2
+	return []bson.E{field("state", int32(1)), field("ts", r.TS), field("process", alice),
+		field("mode", "permit"), field("limit", int32(2)),
+		field("sharers", bson.A{with(sharing(r, planted), field("when", bson.DateTime(5)))}),
+		field("waiters", bson.A{plantedWaiter(next)})}
 }

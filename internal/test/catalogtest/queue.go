@@ -207,7 +207,7 @@ var queueCases = []testCase{
 		for _, step := range []string{
 			"-1:no", "c1:no", "n1/7:no", "e1:no", "r1/1:no", "f1/2:no", "b1/0:no", "y:no", "g:no",
 		} {
-			b.step("missing", step, true)
+			b.step("missing", nil, step, true)
 		}
 		_, err := b.Catalog.EnterTransaction(b.ctx, request("missing", alice))
 		b.wantErr(err, catalog.ErrNoTransactions) // the context has no transaction
