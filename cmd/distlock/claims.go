@@ -98,15 +98,11 @@ func parseIDs(texts []string) ([]any, error) {
 	if slices.Contains(texts, allRows) {
 		return nil, nil
 	}
-	ids := []any{}
-	for _, text := range texts {
-		id, err := words.ParseID(text)
-		if err != nil {
-			return nil, fmt.Errorf("the ID %w", err)
-		}
-		ids = append(ids, id)
+	ids, err := words.ParseIDs(texts)
+	if err != nil {
+		err = fmt.Errorf("the ID %w", err)
 	}
-	return ids, nil
+	return ids, err
 }
 
 func (v *claims) run(ctx context.Context, s stdio) error {

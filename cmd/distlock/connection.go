@@ -220,30 +220,30 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 // databases, otherDatabases searches none.
 const maxSearched = 50
 
-// explainEmpty describes a database without locks. If the database has no collection of locks, the
-// second result is true. Then the text also lists the other databases with locks, because the
-// operator may have named the wrong database. If the user may not list collections, the second
-// result is false.
-func (s *store) explainEmpty(ctx context.Context) (text string, never bool) {
+// explainEmpty describes a database without locks. If the database has no collection of locks,
+// explainEmpty sets s.never. Then the text also lists the other databases with locks, because the
+// operator may have named the wrong database. If the user may not list collections, s.never stays
+// false.
+func (s *store) explainEmpty(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
 	has, err := hasLocks(ctx, s.client, s.database)
 	if err != nil || has {
-		return fmt.Sprintf("database %q has no locks", s.database), false
+		return fmt.Sprintf("database %q has no locks", s.database)
 	}
 	s.never = true
-	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
+	text := fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
 	if names := s.otherDatabases(ctx); len(names) > 0 {
 		text += "; databases on this server that have one: " + strings.Join(names, ", ")
 	}
-	return text, true
+	return text
 }
 
 // emptyText returns the given text. If the database has no collection of locks, emptyText returns
 // the text of explainEmpty instead.
 func (s *store) emptyText(ctx context.Context, text string) string {
-	if why, never := s.explainEmpty(ctx); never {
+	if why := s.explainEmpty(ctx); s.never {
 		return why
 	}
 	return text
@@ -276,7 +276,7 @@ func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool,
 
 func (s *store) missingLock(ctx context.Context, name string) error {
 	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
-	if text, never := s.explainEmpty(ctx); never {
+	if text := s.explainEmpty(ctx); s.never {
 		err = fmt.Errorf("there is no lock %s: %s", named(name), text)
 	}
 	return err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"mongodlm/cmd/internal/words"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
+	"mongodlm/internal/role"
 )
 
 // doctor checks whether a server is suitable for locks.
@@ -27,8 +30,10 @@ type doctor struct {
 	logging
 	rounds, contenders int
 	createIndexes      bool
-	queues             queueFlags
-	role               roleFlags
+	queue, field, due  string // queue is the collection of the rows, or empty
+	featureList        string
+	features           []role.Feature
+	printsRole         bool
 	json               bool
 }
 
@@ -39,25 +44,39 @@ func (d *doctor) flags(f *pflag.FlagSet) {
 	f.IntVar(&d.contenders, "contenders", 16, "contenders in each race, 2 to 256")
 	f.BoolVar(&d.createIndexes, "create-indexes", false,
 		"create the missing indexes, and list them")
-	d.queues.flags(f)
-	d.role.flags(f)
+	f.StringVar(&d.queue, "queue", "", "a `collection` of the database with the rows "+
+		"of a queue: check its\nindexes; default: all queues whose workers have acquired locks "+
+		"here")
+	f.StringVar(&d.field, "field", "claim",
+		"the `name` of the field with the claim of a row, with --queue")
+	f.StringVar(&d.due, "due", "", "the `field` of the queue's Config.Due, with --queue")
+	f.StringVar(&d.featureList, "features", "locks,lines,transactions,history,listings",
+		"the `list` of features that the user needs, from\n"+role.Names())
+	f.BoolVar(&d.printsRole, "role", false, "only print the role with the least privileges for "+
+		"--features and --database;\nno command is sent, so --uri is not needed")
 	f.BoolVar(&d.json, "json", false, "print the report as JSON")
 }
 
-func (d *doctor) accept(c call) error {
+func (d *doctor) accept(c call) (err error) {
 	if err := c.noArguments(); err != nil {
 		return err
 	}
-	if d.rounds < 1 || d.rounds > 10_000 {
+	d.features, err = role.Parse(d.featureList)
+	switch {
+	case d.rounds < 1 || d.rounds > 10_000:
 		return fmt.Errorf("--rounds is %d, must be 1 to 10000", d.rounds)
-	}
-	if d.contenders < 2 || d.contenders > 256 {
+	case d.contenders < 2 || d.contenders > 256:
 		return fmt.Errorf("--contenders is %d, must be 2 to 256", d.contenders)
+	case d.queue == "" && (d.due != "" || d.field != "claim"):
+		return errors.New("--field and --due need --queue with the collection of the queue")
+	case strings.ContainsAny(d.queue, "$\x00"):
+		return fmt.Errorf("--queue: %s is not a valid name of a collection", named(d.queue))
+	case err != nil:
+		return fmt.Errorf("--features: %w", err)
+	case d.queue == "" && slices.Contains(d.features, role.Claims):
+		return errors.New("--features claims: name the collection with --queue")
 	}
-	if err := errors.Join(d.queues.accept(), d.role.accept(d.queues.collection)); err != nil {
-		return err
-	}
-	if d.role.print {
+	if d.printsRole {
 		d.chooseDatabase()
 		return nil
 	}
@@ -65,7 +84,7 @@ func (d *doctor) accept(c call) error {
 }
 
 func (d *doctor) run(ctx context.Context, s stdio) error {
-	if d.role.print {
+	if d.printsRole {
 		return d.printRole(s.out)
 	}
 	log, closeLog, err := d.logging.open()

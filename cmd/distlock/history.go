@@ -191,7 +191,7 @@ func (r eventRow) sentence(how layout) string {
 	if r.Leads {
 		leads = " (leader)"
 	}
-	return words.Happened(r.entry).Sentence(how.process) + leads
+	return words.Sentence(r.entry, how.process) + leads
 }
 
 // columns returns the cells of a row. Their control characters are escaped.

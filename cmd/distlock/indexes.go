@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -16,27 +14,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/claim"
 )
-
-type queueFlags struct{ collection, field, due string }
-
-func (q *queueFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&q.collection, "queue", "", "a `collection` of the database with the rows "+
-		"of a queue: check its\nindexes; default: all queues whose workers have acquired locks "+
-		"here")
-	f.StringVar(&q.field, "field", "claim",
-		"the `name` of the field with the claim of a row, with --queue")
-	f.StringVar(&q.due, "due", "", "the `field` of the queue's Config.Due, with --queue")
-}
-
-func (q *queueFlags) accept() error {
-	if q.collection == "" && (q.due != "" || q.field != "claim") {
-		return errors.New("--field and --due need --queue with the collection of the queue")
-	}
-	if strings.ContainsAny(q.collection, "$\x00") {
-		return fmt.Errorf("--queue: %s is not a valid name of a collection", named(q.collection))
-	}
-	return nil
-}
 
 // primary returns a database whose reads go to the primary, regardless of the read preference in
 // the connection string.
@@ -91,8 +68,8 @@ func (r *report) addMissingIndexes(what string, commands []string) {
 }
 
 func (x *examination) queueIndexes(ctx context.Context) error {
-	if q := x.queues; q.collection != "" {
-		return x.queue(ctx, x.database, q.collection, claim.Config{Field: q.field, Due: q.due})
+	if x.queue != "" {
+		return x.indexesOf(ctx, x.database, x.queue, claim.Config{Field: x.field, Due: x.due})
 	}
 	known, err := x.st.queues(ctx)
 	if err != nil {
@@ -103,14 +80,14 @@ func (x *examination) queueIndexes(ctx context.Context) error {
 		names, err := x.st.primary(q.Database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: q.Collection}})
 		if err == nil && len(names) > 0 { // otherwise the rows of the queue are on another server
-			err = x.queue(ctx, q.Database, q.Collection, claim.Config{})
+			err = x.indexesOf(ctx, q.Database, q.Collection, claim.Config{})
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (x *examination) queue(ctx context.Context, database, collection string,
+func (x *examination) indexesOf(ctx context.Context, database, collection string,
 	cfg claim.Config) error {
 	admin, err := claim.NewAdmin(x.st.primary(database).Collection(collection), cfg)
 	if err != nil {

@@ -144,7 +144,8 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	case len(found.Malformed) > 0:
 		found.empty = fmt.Sprintf("no lock in database %q can be understood", st.database)
 	default:
-		found.empty, found.Never = st.explainEmpty(ctx)
+		found.empty = st.explainEmpty(ctx)
+		found.Never = st.never
 	}
 	l.apply(&found)
 	return found, nil

@@ -68,7 +68,8 @@ func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	addr := other.Addr().String()
 	b := newBase(t)
-	b.run("--metrics "+addr, "env", "0").want(t, exitNotRun, "--metrics "+addr, "another program")
+	b.run("--metrics "+addr, "env", "0").want(t, exitNotRun, "--metrics "+addr, "another program",
+		"0 for a free port")
 	b.cli("locks").want(t, exitFailed, "nothing was ever locked there")
 	r := cli(t, "serve", "--dir", t.TempDir(), "--addr", "127.0.0.1:0", "--metrics", addr)
 	if r.want(t, exitFailed, "--metrics "+addr, "another program"); r.out != "" {

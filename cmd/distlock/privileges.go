@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -18,35 +17,12 @@ import (
 	"mongodlm/internal/role"
 )
 
-type roleFlags struct {
-	list     string
-	print    bool
-	features []role.Feature
-}
-
-func (r *roleFlags) flags(f *pflag.FlagSet) {
-	f.StringVar(&r.list, "features", "locks,lines,transactions,history,listings",
-		"the `list` of features that the user needs, from\n"+role.Names())
-	f.BoolVar(&r.print, "role", false, "only print the role with the least privileges for "+
-		"--features and --database;\nno command is sent, so --uri is not needed")
-}
-
-func (r *roleFlags) accept(queue string) (err error) {
-	if r.features, err = role.Parse(r.list); err != nil {
-		return fmt.Errorf("--features: %w", err)
-	}
-	if slices.Contains(r.features, role.Claims) && queue == "" {
-		return errors.New("--features claims: name the collection with --queue")
-	}
-	return nil
-}
-
 const roleName = "distlock"
 
 // printRole writes the command that creates the role, for the MongoDB shell. With --json, it writes
 // only the document of the command.
 func (d *doctor) printRole(w io.Writer) error {
-	command := role.Command(roleName, d.database, role.Of(d.queues.collection, d.role.features...))
+	command := role.Command(roleName, d.database, role.Of(d.queue, d.features...))
 	text, err := bson.MarshalExtJSONIndent(command, false, false, "", "  ")
 	if err != nil {
 		return err
@@ -56,7 +32,7 @@ func (d *doctor) printRole(w io.Writer) error {
 		return err
 	}
 	var words []string
-	for _, f := range d.role.features {
+	for _, f := range d.features {
 		words = append(words, string(f))
 	}
 	_, err = fmt.Fprintf(w, "// least privileges for %s in database %s; for the shell, as a user "+
@@ -79,7 +55,7 @@ func (x *examination) privileges(ctx context.Context) error {
 	}
 	db := x.st.primary(x.database)
 	scratch := "distlock_check_" + bson.NewObjectID().Hex()
-	for _, p := range role.Of(x.queues.collection, x.role.features...) {
+	for _, p := range role.Of(x.queue, x.features...) {
 		on := cmp.Or(p.Collection, scratch)
 		var missing []string
 		for _, action := range p.Actions {
@@ -108,8 +84,8 @@ func (x *examination) privileges(ctx context.Context) error {
 
 func (x *examination) featuresNeeding(collection string, actions []string) []string {
 	var found []string
-	for _, f := range x.role.features {
-		if slices.ContainsFunc(role.Of(x.queues.collection, f), func(p role.Privilege) bool {
+	for _, f := range x.features {
+		if slices.ContainsFunc(role.Of(x.queue, f), func(p role.Privilege) bool {
 			return p.Collection == collection && slices.ContainsFunc(actions, func(action string) bool {
 				return slices.Contains(p.Actions, action)
 			})

@@ -28,6 +28,9 @@ var (
 	marks   = words.Marks
 	modeOf  = words.Mode
 	remedy  = words.Remedy
+
+	milliseconds = words.Milliseconds
+	duration     = words.Duration
 )
 
 // writeJSON writes a value as JSON for programs. It escapes the characters that a terminal could
@@ -101,24 +104,6 @@ func holdersInWords(holders []distlock.LockInfo) string {
 
 func permits(holders []distlock.LockInfo) string {
 	return fmt.Sprintf("%d of %d permits", len(holders), holders[0].Limit)
-}
-
-// milliseconds returns a duration for JSON. It returns nil for a negative duration, which means
-// unknown.
-func milliseconds(d time.Duration) *int64 {
-	if d < 0 {
-		return nil
-	}
-	ms := d.Milliseconds()
-	return &ms
-}
-
-// duration is the inverse of milliseconds. It returns -1 for nil.
-func duration(ms *int64) time.Duration {
-	if ms == nil {
-		return -1
-	}
-	return time.Duration(*ms) * time.Millisecond
 }
 
 // jsonTime returns a time for JSON. It returns nil for the zero time, which means unknown.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"mongodlm/catalog"
 	"mongodlm/cmd/internal/ui"
 	"mongodlm/distlock"
 )
@@ -74,7 +73,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	}
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Past: st.read, Client: st.client, Hosts: p.hosts(), Database: p.database,
-		Interval: p.interval, AllowBreak: p.allowBreak, Redact: catalog.RedactUserInfo, Logger: log,
+		Interval: p.interval, AllowBreak: p.allowBreak, Logger: log,
 		InspectorOf: func(who string) *distlock.Inspector {
 			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
 				return one
@@ -82,10 +81,7 @@ func (p *page) run(ctx context.Context, s stdio) error {
 			return st.Inspector // the only error is the end of ctx
 		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
-		Void: func(ctx context.Context) (string, error) {
-			text, _ := st.explainEmpty(ctx)
-			return text, nil
-		},
+		Void:    func(ctx context.Context) (string, error) { return st.explainEmpty(ctx), nil },
 	}, func(url string) {
 		fmt.Fprintln(s.out, url)
 		fmt.Fprintln(s.errOut, "open the address in a browser; interrupt the command to end it")

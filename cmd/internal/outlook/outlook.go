@@ -44,19 +44,6 @@ type Outlook struct {
 	late    bool // the holder is gone or its lease has run out, so a takeover may be in progress
 }
 
-func milliseconds(d time.Duration) *int64 {
-	ms := d.Milliseconds()
-	return &ms
-}
-
-// duration converts milliseconds. It returns a negative duration for nil.
-func duration(ms *int64) time.Duration {
-	if ms == nil {
-		return -1
-	}
-	return time.Duration(*ms) * time.Millisecond
-}
-
 // By default, a holder stops trusting its lock when 1/marginShare of the takeover time remains.
 const marginShare = 4
 
@@ -139,9 +126,9 @@ func (o *Outlook) setTimes(e takeover.Evidence, p takeover.Policy) {
 			earliest = d.Remaining
 		}
 	}
-	o.EarliestMS, o.LatestMS = milliseconds(earliest), milliseconds(whole)
+	o.EarliestMS, o.LatestMS = words.Milliseconds(earliest), words.Milliseconds(whole)
 	if o.age >= 0 && !e.Foreign() {
-		o.LostInMS = milliseconds(max(0, whole-whole/marginShare-o.age))
+		o.LostInMS = words.Milliseconds(max(0, whole-whole/marginShare-o.age))
 	}
 }
 
@@ -202,7 +189,7 @@ func (o Outlook) times() (all []Line) {
 	}
 	say("evidence", "%s; %v is the %s", evidence, time.Duration(o.TakeoverMS)*time.Millisecond,
 		o.limit())
-	switch lost := duration(o.LostInMS); {
+	switch lost := words.Duration(o.LostInMS); {
 	case lost == 0:
 		say("lost", "it no longer trusts the lock, with the default margin")
 	case lost > 0:
@@ -219,9 +206,9 @@ func (o Outlook) times() (all []Line) {
 		by["witnesses"] = "by a waiter that has watched it, if all clocks agree"
 		by["watch"] = "by a waiter that has then watched it for the whole takeover time"
 	}
-	say("taken", "in %s at the earliest, %s", words.Age(duration(o.EarliestMS)), by[o.Rule])
+	say("taken", "in %s at the earliest, %s", words.Age(words.Duration(o.EarliestMS)), by[o.Rule])
 	say("", "in %s by a contender that first reads it now, independent of clocks",
-		words.Age(duration(o.LatestMS)))
+		words.Age(words.Duration(o.LatestMS)))
 	return all
 }
 
@@ -229,8 +216,8 @@ func (o Outlook) times() (all []Line) {
 // process for display.
 func (o Outlook) Sentence(name func(process string) string) string {
 	takeover := fmt.Sprintf("The %s is %v; ", o.limit(), time.Duration(o.TakeoverMS)*time.Millisecond)
-	soon := "in about " + words.Age(duration(o.EarliestMS))
-	if duration(o.EarliestMS) < time.Second {
+	soon := "in about " + words.Age(words.Duration(o.EarliestMS))
+	if words.Duration(o.EarliestMS) < time.Second {
 		soon = "at any moment"
 	}
 	switch {

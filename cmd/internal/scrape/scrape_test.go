@@ -2,7 +2,6 @@ package scrape_test
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -74,25 +73,6 @@ func TestConfigServer_IsDocumented(t *testing.T) {
 type counted struct{}
 
 func (counted) Stats() configserver.Stats { return configserver.Stats{Clients: 3, Writes: 2} }
-
-// The error for a port in use names the option, the reason and the remedy.
-func TestStart_PortInUse_NamesTheOption(t *testing.T) {
-	t.Parallel()
-	var config net.ListenConfig
-	other, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	assert.Must(t, err)
-	defer func() { _ = other.Close() }()
-	_, err = scrape.Start(t.Context(), other.Addr().String())
-	if err == nil {
-		t.Fatal("two have one port")
-	}
-	for _, want := range []string{"--metrics " + other.Addr().String(), "another program",
-		"0 for a free port"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
-		}
-	}
-}
 
 // If the address has no host, only this machine can read the metrics. The error for an invalid
 // address names the option.

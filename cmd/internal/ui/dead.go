@@ -105,7 +105,7 @@ func (s *Server) doDead(r *http.Request, p *deadPage) int {
 		ids = nil
 	}
 	texts := append([]string{"dead", p.Namespace, act}, ids...)
-	raws, err := parseIDs(ids)
+	raws, err := words.ParseIDs(ids)
 	switch {
 	case err != nil:
 		p.Problem = "Invalid _id: " + err.Error() + ". Nothing was changed."
@@ -154,17 +154,6 @@ func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage)
 func adminOf(rows *mongo.Collection) *claim.Admin {
 	admin, _ := claim.NewAdmin(rows, claim.Config{}) // a zero Config is valid
 	return admin
-}
-
-func parseIDs(texts []string) (ids []any, err error) {
-	for _, text := range texts {
-		id, err := words.ParseID(text)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
 }
 
 func changeRows(ctx context.Context, admin *claim.Admin, act string, ids []any) (int, error) {

@@ -231,9 +231,9 @@ func (s *Server) showQueues(r *http.Request, _ state) content {
 
 // A Member is a MongoDB server, with the offset of its clock from the clock of this machine.
 type Member struct {
-	Host, Kind, Version string
-	Ahead, RoundTrip    time.Duration
-	Problem             string
+	Host, Kind       string
+	Ahead, RoundTrip time.Duration
+	Problem          string
 }
 
 // Skew formats the offset between the clocks of the server and of this machine, with its

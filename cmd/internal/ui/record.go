@@ -46,7 +46,7 @@ func (e event) what() string {
 
 // Sentence describes the event in one sentence.
 func (e event) Sentence() string {
-	return words.Happened(history.Entry(e)).Sentence(
+	return words.Sentence(history.Entry(e),
 		func(process string) string { return words.Shown(words.Short(process), 80) })
 }
 
@@ -223,9 +223,6 @@ type storedEvents struct {
 }
 
 func (s *Server) readHistory(ctx context.Context, name string) (storedEvents, error) {
-	if s.cfg.Past == nil {
-		return storedEvents{}, nil
-	}
 	q := history.Query{Name: name, Limit: maxHistory}
 	if name != "" {
 		q.Limit = maxLockHistory

@@ -30,8 +30,7 @@ const MinInterval = 100 * time.Millisecond
 type Config struct {
 	// Inspector reads and breaks the locks.
 	Inspector *distlock.Inspector
-	// Past reads the stored history, as [history.Read] does. If it is nil, the page shows only the
-	// changes that it observes.
+	// Past reads the stored history, as [history.Read] does.
 	Past func(context.Context, history.Query) ([]history.Entry, []*distlock.MalformedError, error)
 	// Client reads loops, queues, pings and members, and changes dead rows. If it is nil, the pages
 	// that need it show an error.
@@ -60,8 +59,6 @@ type Config struct {
 	Loopback bool
 	// Secure must be set if the page is served over TLS. Browsers then send cookies only over TLS.
 	Secure bool
-	// Redact removes secrets from a text. It may be nil.
-	Redact func(string) string
 	// Logger logs changes that browsers make, and wrong tokens.
 	Logger zerolog.Logger
 }
@@ -105,9 +102,6 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Interval < MinInterval {
 		return nil, fmt.Errorf("ui: Interval is %v, must be at least %v", cfg.Interval, MinInterval)
 	}
-	if cfg.Redact == nil {
-		cfg.Redact = func(s string) string { return s }
-	}
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
 		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong),
 		locks: cell[*listing]{keep: cfg.Interval, share: busyShare, limit: roundLimit},
@@ -137,7 +131,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // problem formats an error for the page, without secrets.
 func (s *Server) problem(err error) string {
-	return catalog.Printable(strings.TrimPrefix(s.cfg.Redact(err.Error()), "distlock: "), 500)
+	return catalog.Printable(strings.TrimPrefix(catalog.RedactUserInfo(err.Error()), "distlock: "), 500)
 }
 
 func (s *Server) routes() http.Handler {

@@ -20,64 +20,50 @@ const (
 	Evicted      = "evicted"
 )
 
-// A Happening is an event of a lock. Its strings are unescaped, as the history stores them.
-type Happening struct {
-	Kind, Process, Previous, Rule, Evidence, Cause, Why string
-	Fence                                               int64
-	Held, Waited                                        time.Duration
-}
-
-// Happened returns an entry of the history as a Happening.
-func Happened(e history.Entry) Happening {
-	return Happening{Kind: e.Kind, Process: e.Process, Previous: e.Previous, Rule: e.Rule,
-		Evidence: e.Evidence, Cause: e.Cause, Why: e.Why, Fence: e.Fence, Held: Span(e.HeldMS),
-		Waited: Span(e.WaitedMS)}
-}
-
-// Sentence describes the event and its cause in one sentence. The given function formats a process
-// for display.
-func (h Happening) Sentence(name func(process string) string) string {
-	process, other := name(h.Process), name(h.Previous)
+// Sentence describes an event of a lock and its cause in one sentence. The given function formats a
+// process for display.
+func Sentence(e history.Entry, name func(process string) string) string {
+	process, other := name(e.Process), name(e.Previous)
 	text := ""
-	switch h.Kind {
+	switch e.Kind {
 	case Acquired:
-		return process + " acquired it" + after(h.Waited) + because(h.Why)
+		return process + " acquired it" + after(e.WaitedMS) + because(e.Why)
 	case Granted:
-		return process + " was granted it from the queue" + after(h.Waited) + because(h.Why)
+		return process + " was granted it from the queue" + after(e.WaitedMS) + because(e.Why)
 	case TakenOver:
-		if text = process + " took it over"; h.Previous != "" {
+		if text = process + " took it over"; e.Previous != "" {
 			text += " from " + other
 		}
-		return text + because(Death(h.Rule, h.Evidence))
+		return text + because(Death(e.Rule, e.Evidence))
 	case Evicted:
-		if text = other + " was evicted"; h.Fence == 0 {
+		if text = other + " was evicted"; e.Fence == 0 {
 			text += " from the queue"
 		}
-		if h.Process != "" { // the event of a break has no process
+		if e.Process != "" { // the event of a break has no process
 			text += " by " + process
 		}
-		return text + because(Death(h.Rule, h.Evidence))
+		return text + because(Death(e.Rule, e.Evidence))
 	case Broken:
 		text = other + " lost it to a break"
-		if h.Process != "" {
+		if e.Process != "" {
 			text += " by " + process
 		}
-		return text + after(h.Held) + because(h.Why)
+		return text + after(e.HeldMS) + because(e.Why)
 	case Released:
-		return process + " released it" + after(h.Held) + because(h.Cause)
+		return process + " released it" + after(e.HeldMS) + because(e.Cause)
 	case ReleasedLate:
-		if h.Fence == 0 {
+		if e.Fence == 0 {
 			return process + " released late an entry whose state was unknown"
 		}
-		return process + " released it late" + because(h.Cause)
+		return process + " released it late" + because(e.Cause)
 	case Lost:
 		text = " lost it"
 	case Dropped:
 		text = " dropped it without a release"
 	default:
-		text = ": " + Shown(h.Kind, 40)
+		text = ": " + Shown(e.Kind, 40)
 	}
-	return process + text + after(h.Held) + because(h.Cause)
+	return process + text + after(e.HeldMS) + because(e.Cause)
 }
 
 // Span converts milliseconds to a duration. It limits the result to the range from 0 to 100 years,
@@ -87,7 +73,8 @@ func Span(ms int64) time.Duration {
 	return time.Duration(min(max(0, ms), most.Milliseconds())) * time.Millisecond
 }
 
-func after(d time.Duration) string {
+func after(ms int64) string {
+	d := Span(ms)
 	if d < 50*time.Millisecond { // a shorter duration would be "0s"
 		return ""
 	}

@@ -7,6 +7,7 @@ import (
 
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
 )
@@ -15,7 +16,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 
 // The sentence of an event names the process that the event concerns, the process that caused the
 // event, and the reason with its figures.
-func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
+func TestSentence_NamesSubjectCauseAndReason(t *testing.T) {
 	t.Parallel()
 	const dead, living = "vm:13404:1700000000:a", "vm:21909:1700000001:b"
 	watched := `rule watch: ping of "` + dead +
@@ -23,7 +24,7 @@ func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 	clocks := `rule witnesses: all clocks say that the ping of "` +
 		dead + `" is older than 12s: server 15s; ping of "` + dead +
 		`" unchanged for 3s of 3s (contender's clock 3s, server's clock 3s)`
-	for want, h := range map[string]words.Happening{
+	for want, e := range map[string]history.Entry{
 		"vm:13404 was evicted by vm:21909: silent for 15s of 12s": {Kind: words.Evicted, Process: living,
 			Previous: dead, Fence: 4, Rule: "watch", Evidence: watched},
 		"vm:13404 was evicted from the queue by vm:21909: its process has missed two pings": {
@@ -33,15 +34,15 @@ func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 			Previous: dead, Rule: "silent", Evidence: "rule silent: x"},
 		"vm:21909 took it over from vm:13404: silent for more than 12s, by all clocks": {
 			Kind: words.TakenOver, Process: living, Previous: dead, Fence: 5, Rule: "witnesses",
-			Evidence: clocks, Waited: time.Minute},
+			Evidence: clocks, WaitedMS: 60_000},
 		"vm:21909 took it over from vm:13404: silent for 15s of 12s": {Kind: words.TakenOver,
 			Process: living, Previous: dead, Rule: "condemned", Evidence: `rule condemned: "` + dead +
 				`" is condemned: ` + watched},
 		"vm:21909 was granted it from the queue after 5s: nightly": {Kind: words.Granted, Process: living,
-			Waited: 5 * time.Second, Why: "nightly"},
-		"vm:13404 released it after 5s": {Kind: words.Released, Process: dead, Held: 5 * time.Second,
+			WaitedMS: 5_000, Why: "nightly"},
+		"vm:13404 released it after 5s": {Kind: words.Released, Process: dead, HeldMS: 5_000,
 			Fence: 1, Why: "nightly"},
-		"vm:13404 lost it after 12s: no ping": {Kind: words.Lost, Process: dead, Held: 12 * time.Second,
+		"vm:13404 lost it after 12s: no ping": {Kind: words.Lost, Process: dead, HeldMS: 12_000,
 			Cause: "no ping"},
 		"vm:13404 lost it to a break by alice@desk:71: ticket": {Kind: words.Broken,
 			Process: "alice@desk:71", Previous: dead, Why: "ticket"},
@@ -49,7 +50,7 @@ func TestHappening_Sentence_NamesSubjectCauseAndReason(t *testing.T) {
 		"vm:13404 released late an entry whose state was unknown": {
 			Kind: words.ReleasedLate, Process: dead},
 	} {
-		assert.Equal(t, h.Sentence(words.Short), want, "got  %q\nwant %q")
+		assert.Equal(t, words.Sentence(e, words.Short), want, "got  %q\nwant %q")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // ID formats the _id of a document for people. An ObjectID has 24 hexadecimal digits, an integer is
-// decimal, and a string is in quotes. Every other value is extended JSON. [ParseID] parses every
+// decimal, and a string is in quotes. Every other value is extended JSON. [ParseIDs] parses every
 // result except a boolean or null.
 func ID(id bson.RawValue) string {
 	if oid, is := id.ObjectIDOK(); is {
@@ -26,9 +26,9 @@ func ID(id bson.RawValue) string {
 	return id.String()
 }
 
-// ParseID parses an _id in one of the formats that [ID] returns. It returns a text in any other
+// parseID parses an _id in one of the formats that [ID] returns. It returns a text in any other
 // format as a string.
-func ParseID(text string) (bson.RawValue, error) {
+func parseID(text string) (bson.RawValue, error) {
 	var value any = text
 	switch oid, err := bson.ObjectIDFromHex(text); {
 	case err == nil:
@@ -52,4 +52,16 @@ func ParseID(text string) (bson.RawValue, error) {
 	}
 	kind, raw, err := bson.MarshalValue(value)
 	return bson.RawValue{Type: kind, Value: raw}, err
+}
+
+// ParseIDs parses several ids, each in one of the formats that [ID] returns.
+func ParseIDs(texts []string) (ids []any, err error) {
+	for _, text := range texts {
+		id, err := parseID(text)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }

@@ -120,6 +120,23 @@ func Instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// Milliseconds returns a duration for JSON. It returns nil for a negative duration, which means
+// unknown.
+func Milliseconds(d time.Duration) *int64 {
+	if d < 0 {
+		return nil
+	}
+	return new(d.Milliseconds())
+}
+
+// Duration is the inverse of [Milliseconds]. It returns -1 for nil.
+func Duration(ms *int64) time.Duration {
+	if ms == nil {
+		return -1
+	}
+	return time.Duration(*ms) * time.Millisecond
+}
+
 // Caller returns i.Who without the leading process id.
 func Caller(i distlock.LockInfo) string { return strings.TrimPrefix(i.Who, i.Process+":") }
 
