@@ -10,13 +10,14 @@ import (
 
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/memrows"
 )
 
 // A dead row does not block its chain, even if an operator marks the row as the holder of the
 // chain's key.
 func TestChains_DeadRow_LetsItsKeyGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.rows.Keyed("chain")
+		w.rows = memrows.New(rows.Options{Key: "chain"})
 		for i := range 4 {
 			assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: i, Chain: "x"}}))
 		}

@@ -11,6 +11,7 @@ import (
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/memrows"
 )
 
 // Close gives back a row even if the process did not receive the reply to its claim.
@@ -205,7 +206,7 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 // begins soon.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.rows.Keyed("chain")
+		w.rows = memrows.New(rows.Options{Key: "chain"})
 		for i := range 2 {
 			assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: i, Chain: "x"}}))
 		}

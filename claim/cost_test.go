@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/rows"
 	"mongodlm/internal/test/fault"
+	"mongodlm/internal/test/memrows"
 )
 
 // itemCommands are the commands that claim rows or end claims.
@@ -31,7 +33,7 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	var procs []*proc
 	cfg := Config{Workers: 2}
 	if due {
-		w.rows.Due("execute_at")
+		w.rows = memrows.New(rows.Options{Due: "execute_at"})
 		cfg.Due = "execute_at"
 	}
 	var done atomic.Int64

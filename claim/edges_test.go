@@ -12,6 +12,7 @@ import (
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/memrows"
 )
 
 // transacting is a store with transactions that never conflict.
@@ -96,7 +97,7 @@ func TestDoneWith_HandlerGoesOn_ContextLasts(t *testing.T) {
 // few commands.
 func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.rows.Keyed("chain")
+		w.rows = memrows.New(rows.Options{Key: "chain"})
 		for i := range 2 {
 			doc := bson.D{{Key: "_id", Value: i}, {Key: "chain", Value: nil}}
 			assert.Must(t, w.rows.Insert(t.Context(), []any{doc}))

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/metrics"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/locktest"
 )
 
 type observer struct {
@@ -28,19 +28,6 @@ func (o observer) Sampled(all ...metrics.Sample) {
 }
 
 func (observer) Asks(func(context.Context) []metrics.Sample) (stop func()) { return func() {} }
-
-// A jumpClock is the system's clock with a wall clock that can jump. A wall clock jumps, for
-// example, when a machine resumes after a suspend.
-type jumpClock struct {
-	clock.Clock
-	jump atomic.Int64
-}
-
-func (c *jumpClock) Now() clock.Reading {
-	now := c.Clock.Now()
-	now.Wall = now.Wall.Add(time.Duration(c.jump.Load()))
-	return now
-}
 
 // A handler that returns in time does not time out, even if the Observer is slow.
 func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
@@ -66,7 +53,7 @@ func TestHandler_SlowObserver_ReturnedInTime(t *testing.T) {
 func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
-		c := &jumpClock{Clock: clock.System()}
+		c := locktest.WrongClock(0)
 		var row atomic.Pointer[Row[item]]
 		lost := make(chan bool, 8)
 		o := observer{func(e distlock.Event) {
@@ -86,7 +73,7 @@ func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
 		w.tune = func(c *distlock.Config) { c.Observer = o }
 		w.startAt(w.World, c, "", Config{}).run(t, func(_ context.Context, r *Row[item]) error {
 			row.Store(r)
-			c.jump.Store(int64(time.Hour))
+			c.Step(time.Hour)
 			wantErr(t, r.Err(), distlock.ErrLockLost)
 			return nil
 		})

@@ -9,9 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"mongodlm/catalog"
-	"mongodlm/catalog/memcatalog"
-	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/fault"
@@ -28,13 +25,10 @@ type play struct {
 	refused  map[int]bool // rows that the server refuses to change for a while
 	from, to time.Duration
 	keys     []string // the keys of the rows; nil: no chains
-	other    int      // the process whose locks are in another database; -1: none
-	careless bool     // the store accepts endings of other claims
 	trace    bool
 
 	out   *simulation.Outside
 	store *memrows.Memory
-	locks *memcatalog.Catalog // the locks of the process other
 
 	mu      sync.Mutex // guards the rest
 	working map[*Row[item]]*simulation.User
@@ -58,15 +52,10 @@ const (
 )
 
 func (p *play) begin(o *simulation.Outside, s simulation.Schedule) {
-	p.out, p.store = o, memrows.New()
-	p.locks = memcatalog.New(memcatalog.Options{Now: o.ServerNow})
+	p.out, p.store = o, memrows.New(rows.Options{Key: p.cfg.Key})
 	p.working, p.begun, p.fences = map[*Row[item]]*simulation.User{}, map[int]int{}, map[int]int64{}
 	p.tried, p.judged, p.since = map[int]map[int64]bool{}, false, 0
 	p.told, p.counts, p.marks = map[string]bool{}, map[string]int64{}, map[int]string{}
-	if p.careless {
-		p.store.Careless()
-	}
-	p.store.Keyed(p.cfg.Key)
 	p.store.Refuse(func(row rows.Row) error {
 		if now := o.Now(); p.refused[number(row)] && now >= p.from && now < p.to {
 			return errors.New("document failed validation")
@@ -212,21 +201,13 @@ func op(command string) fault.Op { return fault.Op("rows: " + command) }
 
 // user runs a queue in a simulated process. At random times it closes the queue and opens a new
 // one.
-func (p *play) user(u *simulation.User, i int, streams bool) {
-	m := u.Manager()
-	if i == p.other {
-		var err error
-		if m, err = p.elsewhere(u); err != nil {
-			return
-		}
-		defer func() { _ = m.Close(context.Background()) }()
-	}
+func (p *play) user(u *simulation.User, streams bool) {
 	for !u.Shut() {
 		g := &gate{Store: p.store}
 		g.set(func(ctx context.Context, command string, apply func() error) error {
 			return u.Command(ctx, op(command), !slices.Contains(reads, command), apply)
 		})
-		q := onStore[item](u.Context(), m, way{g, u, streams}, "db.rows", p.cfg)
+		q := onStore[item](u.Context(), u.Manager(), way{g, u, streams}, "db.rows", p.cfg)
 		ctx, cancel := context.WithCancel(u.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -235,7 +216,10 @@ func (p *play) user(u *simulation.User, i int, streams bool) {
 				return p.handle(ctx, u, q, row)
 			})
 		}()
-		p.stay(u, ended)
+		after := time.Duration(u.Chance.IntN(3600)) * time.Second
+		if clock.Sleep(u.Clock(), after, ended) && p.out.Healed() {
+			<-ended
+		}
 		if u.Chance.IntN(2) == 0 {
 			cancel()
 		}
@@ -247,52 +231,6 @@ func (p *play) user(u *simulation.User, i int, streams bool) {
 		<-ended
 		_ = q.Close(context.Background()) // after an error, other processes rescue the rows
 	}
-}
-
-// stay waits for a random time, or until the queue's Run returns.
-func (p *play) stay(u *simulation.User, ended <-chan struct{}) {
-	after := time.Duration(u.Chance.IntN(3600)) * time.Second
-	stop := make(chan struct{})
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		for u.Sleep(time.Second) && !u.Shut() {
-			if after -= time.Second; after <= 0 && !p.out.Healed() {
-				return
-			}
-			select {
-			case <-stop:
-				return
-			default:
-			}
-		}
-	}()
-	select {
-	case <-ended:
-		close(stop)
-		<-over
-	case <-over:
-	}
-}
-
-// elsewhere returns a Manager with its locks in another database.
-func (p *play) elsewhere(u *simulation.User) (*distlock.Manager, error) {
-	cfg := u.Manager().Config()
-	own := cfg
-	own.Database, own.Host = "other", "other"
-	way := func(ctx context.Context, call catalog.Call, run func(context.Context) error) error {
-		if call.Row > 0 {
-			return run(ctx)
-		}
-		if call.Op == catalog.OpGrantStream {
-			return catalog.ErrNoGrantStream
-		}
-		return u.Command(ctx, "elsewhere: "+call.Op, true, func() error {
-			return run(context.WithoutCancel(ctx))
-		})
-	}
-	own.Catalog = catalog.Intercept(p.locks, way)
-	return distlock.New(u.Context(), own)
 }
 
 func (p *play) handle(ctx context.Context, u *simulation.User, q *Queue[item],

@@ -13,6 +13,7 @@ import (
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/memrows"
 )
 
 func stay(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return context.Cause(ctx) }
@@ -32,14 +33,21 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// A process rescues the rows of a dead process even if the slot has the name of another queue.
+// A process rescues the rows of a dead process, whose attempts fail, even if the slot has the name
+// of another queue.
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)
 		old := w.start(Config{Queue: "old"})
 		old.run(t, stay)
 		w.settle(time.Minute, are(Counts{Claimed: 1}))
-		w.start(Config{Queue: "new"}).run(t, finish)
+		w.start(Config{Queue: "new"}).run(t, func(_ context.Context, row *Row[item]) error {
+			if row.Attempt() != 2 || row.LastError() != rows.DiedText || len(row.Errors()) != 1 ||
+				row.Errors()[0].Attempt != 1 || row.Errors()[0].Process != "" {
+				t.Errorf("attempt %d after %q, %+v", row.Attempt(), row.LastError(), row.Errors())
+			}
+			return nil
+		})
 		time.Sleep(time.Second)
 		old.cut()
 		w.settle(2*locktest.TakeoverTime+time.Minute, allDone(1))
@@ -105,7 +113,7 @@ func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 // processes are an hour wrong.
 func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.rows.Due("execute_at")
+		w.rows = memrows.New(rows.Options{Due: "execute_at"})
 		for _, wrong := range []time.Duration{-time.Hour, 0, time.Hour} {
 			w.startAt(w.World, locktest.WrongClock(wrong), "", Config{Due: "execute_at"}).run(t,
 				func(_ context.Context, row *Row[item]) error {

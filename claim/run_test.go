@@ -15,6 +15,7 @@ import (
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/memrows"
 )
 
 // Each result of a handler ends the claim as the package comment says.
@@ -89,30 +90,6 @@ func TestRun_HandlerIgnoresItsTimeout_IsReported(t *testing.T) {
 		assert.Equal(t, w.logs.with("does not return"), 1, "logged %d times, want %d")
 		close(free)
 		w.settle(time.Minute, allDone(2))
-	})
-}
-
-// If a process dies, the attempts of its rows fail, and another process handles the rows.
-func TestRescue_ProcessDies_AttemptsFail(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 3)
-		dying := w.start(Config{Workers: 3})
-		dying.run(t, func(ctx context.Context, _ *Row[item]) error { <-ctx.Done(); return ctx.Err() })
-		w.settle(time.Minute, are(Counts{Claimed: 3}))
-		var began atomic.Int64
-		other := w.start(Config{Workers: 3})
-		other.run(t, func(_ context.Context, row *Row[item]) error {
-			if row.Attempt() != 2 || row.LastError() != rows.DiedText ||
-				row.Errors()[0].Attempt != 1 || row.Errors()[0].Process != "" {
-				t.Errorf("attempt %d after %q, %+v", row.Attempt(), row.LastError(), row.Errors())
-			}
-			began.Add(1)
-			return nil
-		})
-		time.Sleep(time.Second)
-		dying.cut()
-		w.settle(2*locktest.TakeoverTime+time.Minute, allDone(3))
-		assert.Equal(t, began.Load(), 3, "%d rows began again, want %d")
 	})
 }
 
@@ -314,7 +291,7 @@ func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
 // A row that can never be claimed is logged once.
 func TestRescue_OddRow_LoggedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.rows.Keyed("chain")
+		w.rows = memrows.New(rows.Options{Key: "chain"})
 		odd := bson.D{{Key: "_id", Value: 0}, {Key: "chain", Value: bson.A{}}}
 		assert.Must(t, w.rows.Insert(t.Context(), []any{odd}))
 		w.start(Config{Key: "chain"}).run(t, finish)

@@ -40,7 +40,7 @@ type world struct {
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	locktest.InBubble(t, func(t *testing.T, w *locktest.World) {
-		test(t, &world{World: w, t: t, rows: memrows.New(), logs: &logs{}})
+		test(t, &world{World: w, t: t, rows: memrows.New(rows.Options{}), logs: &logs{}})
 	})
 }
 

@@ -3,16 +3,15 @@ package election_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"mongodlm/distlock"
 	"mongodlm/election"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/metrics"
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/locktest"
 	"mongodlm/internal/test/metricstest"
 )
 
@@ -71,7 +70,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 // IsLeader returns false immediately after a suspension, even before a timer fires.
 func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		c := &suspended{Clock: clock.System()}
+		c := locktest.WrongClock(0)
 		m := w.StartBy(c, nil)
 		e := election.New(m.Manager, name)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -84,7 +83,7 @@ func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		before := e.IsLeader()
-		c.forNanos.Store(int64(takeoverTime))
+		c.Step(takeoverTime)
 		if after := e.IsLeader(); !before || after {
 			t.Errorf("it leads: %t; after %v of suspension: %t", before, takeoverTime, after)
 		}
@@ -92,16 +91,4 @@ func TestIsLeader_AfterASuspension_SaysNoAtOnce(t *testing.T) {
 		<-over
 		_ = m.Close(context.Background())
 	})
-}
-
-// suspended is the clock of a machine after a suspension. Only the wall clock has advanced.
-type suspended struct {
-	clock.Clock
-	forNanos atomic.Int64
-}
-
-func (s *suspended) Now() clock.Reading {
-	r := s.Clock.Now()
-	r.Wall = r.Wall.Add(time.Duration(s.forNanos.Load()))
-	return r
 }

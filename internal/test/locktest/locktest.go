@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,18 +138,26 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// WrongClock returns a clock whose wall time is ahead by the given duration. Its monotonic time is
-// right.
-func WrongClock(by time.Duration) clock.Clock { return wrong{clock.System(), by} }
-
-type wrong struct {
+// A Clock has a wall clock that tests can step. Its monotonic time is right.
+type Clock struct {
 	clock.Clock
-	by time.Duration
+	ahead atomic.Int64 // of the wall clock, in nanoseconds
 }
 
-func (c wrong) Now() clock.Reading {
+// WrongClock returns a clock whose wall time is ahead by the given duration.
+func WrongClock(by time.Duration) *Clock {
+	c := &Clock{Clock: clock.System()}
+	c.Step(by)
+	return c
+}
+
+// Step sets the wall clock ahead by the given duration.
+func (c *Clock) Step(by time.Duration) { c.ahead.Add(int64(by)) }
+
+// Now implements [clock.Clock].
+func (c *Clock) Now() clock.Reading {
 	r := c.Clock.Now()
-	r.Wall = r.Wall.Add(c.by)
+	r.Wall = r.Wall.Add(time.Duration(c.ahead.Load()))
 	return r
 }
 

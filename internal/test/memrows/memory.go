@@ -15,22 +15,21 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// Memory is a store in memory. All its rows belong to one queue. Memory orders rows by age, or by
-// due time after a call of Due. Its methods are safe for concurrent use, except Due, Keyed and
-// Careless. [rows.Store] documents the methods that have no comment here.
+// Memory is a store in memory. All its rows belong to one queue. Memory orders rows by due time if
+// they have one, then by age. Its methods are safe for concurrent use. [rows.Store] documents the
+// methods that have no comment here.
 type Memory struct {
-	mu       sync.Mutex // guards all
-	rows     map[string]*record
-	ready    []*record
-	counts   map[rows.State]int64
-	hearers  map[*func(rows.Event)]struct{}
-	careless bool
-	done     map[string]int
-	came     int64
-	refuses  func(rows.Row) error
-	due      []string // path of the field with the due time; nil if all rows are due
-	key      string   // field of the keys of chains
-	paused   bool
+	mu      sync.Mutex // guards all
+	rows    map[string]*record
+	ready   []*record
+	counts  map[rows.State]int64
+	hearers map[*func(rows.Event)]struct{}
+	done    map[string]int
+	came    int64
+	refuses func(rows.Row) error
+	due     []string // path of the field with the due time; nil if all rows are due
+	key     string   // field of the keys of chains
+	paused  bool
 }
 
 var _ rows.Store = (*Memory)(nil)
@@ -45,27 +44,15 @@ type record struct {
 	list  bool   // its key is a list
 }
 
-// New returns an empty store.
-func New() *Memory {
-	return &Memory{rows: map[string]*record{}, counts: map[rows.State]int64{},
-		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}}
-}
-
-// Due sets the name of the field with the due time of a row. Call it before the other methods.
-func (m *Memory) Due(field string) *Memory {
-	m.due = strings.Split(field, ".")
+// New returns an empty store. It uses only the options Due and Key.
+func New(o rows.Options) *Memory {
+	m := &Memory{rows: map[string]*record{}, counts: map[rows.State]int64{},
+		hearers: map[*func(rows.Event)]struct{}{}, done: map[string]int{}, key: o.Key}
+	if o.Due != "" {
+		m.due = strings.Split(o.Due, ".")
+	}
 	return m
 }
-
-// Keyed sets the name of the field with the key of a row's chain. Call it before the other methods.
-func (m *Memory) Keyed(key string) *Memory {
-	m.key = key
-	return m
-}
-
-// Careless makes End change a row even if the ending names another claim. Tests must find this
-// mistake.
-func (m *Memory) Careless() { m.careless = true }
 
 // Refuse sets a check for Claim, End, Wake and Cancel. These methods do not change a row for which
 // the check returns an error. Without a check, no change is refused.
@@ -285,8 +272,7 @@ func (m *Memory) End(_ context.Context, endings ...rows.Ending) (n int, err erro
 		if r == nil || r.Mark.Cancelled && (e.To == rows.Retrying || e.To == rows.Ready) {
 			continue
 		}
-		mine := r.Mark.State == rows.Claimed && r.Mark.Session == e.Session && r.Mark.Batch == e.Batch
-		if !mine && !m.careless {
+		if r.Mark.State != rows.Claimed || r.Mark.Session != e.Session || r.Mark.Batch != e.Batch {
 			continue
 		}
 		if one := m.refused(r); one != nil {
