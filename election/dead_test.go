@@ -23,11 +23,11 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 			time.Second, 10 * time.Second, 70 * time.Second, 81 * time.Second, 2 * time.Minute, time.Hour,
 		} {
 			inBubbleSub(t, fmt.Sprint(how, " ", before), func(t *testing.T, w *world) {
-				a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+				a, b, c := w.stand(w.Start(nil)), w.stand(w.Start(nil)), w.stand(w.Start(nil))
 				a.wantLeader().obey()
 				time.Sleep(17 * time.Minute)
 				stop := watch(c.e)
-				b.p.kill()
+				w.kill(b.p)
 				time.Sleep(before)
 				bound := reading // a release may wait for a read of the waiters
 				if before < 2*pingTime && how != "hand over" {

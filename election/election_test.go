@@ -26,9 +26,9 @@ import (
 // again after a pause, behind the other candidates.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a := w.stand(w.start())
+		a := w.stand(w.Start(nil))
 		first := a.wantLeader()
-		b := w.stand(w.start())
+		b := w.stand(w.Start(nil))
 		begun := time.Now()
 		first.finish <- nil
 		second := b.wantLeader()
@@ -66,9 +66,9 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 	} {
 		inBubbleSub(t, way, func(t *testing.T, w *world) {
 			var log assert.Log
-			a := w.stand(w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }))
+			a := w.stand(w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }))
 			l := a.wantLeader()
-			b := w.stand(w.start())
+			b := w.stand(w.Start(nil))
 			end(a)
 			if !closed(l.ctx.Done()) {
 				t.Fatal("the context has not ended")
@@ -93,7 +93,7 @@ func TestRun_FunctionIgnoresItsContext_KeepsLeadershipUntilItReturns(t *testing.
 // leader (client-go issue 1187).
 func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
+		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader().obey()
 		wantErr(t, b.e.Resign(t.Context()), election.ErrNotLeader)
 		wantErr(t, b.e.Handover(t.Context(), a.p.Process()), election.ErrNotLeader)
@@ -112,9 +112,9 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 // after its function has returned.
 func TestRun_PausedPastTheDeadline_LostBeforeAnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
+		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		old := a.wantLeader()
-		a.p.kill()
+		w.kill(a.p)
 		next := b.wantLeader().obey()
 		wantErr(t, old.leader.Err(), distlock.ErrLockLost)
 		wantErr(t, context.Cause(old.ctx), distlock.ErrLockLost)
@@ -146,7 +146,7 @@ func ended() context.Context {
 // If the lock is lost before the term begins, Run does not call the given function.
 func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
+		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader()
 		b.p.Store.Set(fault.On(fault.Ping, func(apply func() error) error {
 			return fault.Refused(fault.Ping)
@@ -166,7 +166,7 @@ func TestRun_LostBeforeItBegan_FunctionIsNotCalled(t *testing.T) {
 // report the end of the context as an error.
 func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
+		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader()
 		if len(w.lock().Waiters) != 1 {
 			t.Fatalf("%+v", w.lock())
@@ -187,7 +187,7 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 		if w.lock().Held {
 			t.Error("leadership was not given up")
 		}
-		c := w.stand(w.start())
+		c := w.stand(w.Start(nil))
 		c.wantLeader().obey()
 		c.p.Store.Set(fault.Refusing(fault.Release))
 		wantErr(t, c.quit(), distlock.ErrReleaseFailed)
@@ -199,9 +199,9 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 // the lock is free afterwards.
 func TestRun_ContextEndsWhenElected_FunctionIsNotCalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a := w.stand(w.start())
+		a := w.stand(w.Start(nil))
 		var elected func() // called when the lock is acquired
-		p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(calling(func() { elected() })) })
+		p := w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(calling(func() { elected() })) })
 		l := a.wantLeader()
 		for _, op := range []fault.Op{fault.Notice, fault.Enter, ""} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -254,11 +254,11 @@ func (f calling) Write(b []byte) (int, error) {
 // pause. A function that calls runtime.Goexit also gives up leadership.
 func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start()
+		p := w.Start(nil)
 		calls, last := 0, time.Now()
 		var pauses []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
-		err := p.lead(ctx, func() error {
+		err := lead(ctx, p, func() error {
 			pauses, last = append(pauses, time.Since(last)), time.Now()
 			if calls++; calls == 6 {
 				cancel()
@@ -273,7 +273,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 				t.Errorf("pause %d is %v, want %v", i, got, want)
 			}
 		}
-		err = p.lead(t.Context(), func() error { panic("boom") }, election.Once())
+		err = lead(t.Context(), p, func() error { panic("boom") }, election.Once())
 		var panicked *election.PanicError
 		if !errors.As(err, &panicked) || !errors.Is(err, election.ErrPanic) || panicked.Value != "boom" ||
 			!strings.Contains(panicked.Stack, "election_test") {
@@ -281,12 +281,12 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 		}
 		// The Error method of the first value panics. The Unwrap method of the second value panics.
 		for _, odd := range []error{(*os.PathError)(nil), (*net.OpError)(nil)} {
-			err = p.lead(t.Context(), func() error { return odd }, election.Once())
+			err = lead(t.Context(), p, func() error { return odd }, election.Once())
 			wantErr(t, err, election.ErrPanic)
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_ = p.lead(t.Context(), func() error { runtime.Goexit(); return nil })
+			_ = lead(t.Context(), p, func() error { runtime.Goexit(); return nil })
 		})
 		wg.Wait()
 		if w.lock().Held {
@@ -298,7 +298,7 @@ func TestRun_FunctionPanics_TermFails_BacksOff(t *testing.T) {
 // With Once, Run returns after one term, with the error of that term.
 func TestRun_Once_ReturnsTheError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p, failure := w.start(), errors.New("failed")
+		p, failure := w.Start(nil), errors.New("failed")
 		for _, want := range []error{nil, failure} {
 			fn := func(_ context.Context, l *election.Leadership) error {
 				if err := l.Release(); err != nil { // does not end the term
@@ -323,7 +323,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 		}
 		r = w.stand(p, election.Once())
 		l := r.wantLeader()
-		p.kill()
+		w.kill(p)
 		<-l.ctx.Done()
 		p.Heal()
 		l.finish <- nil
@@ -336,7 +336,7 @@ func TestRun_Once_ReturnsTheError(t *testing.T) {
 // function.
 func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		e := election.New(w.start().Manager, name)
+		e := election.New(w.Start(nil).Manager, name)
 		err := e.Run(t.Context(), func(ctx context.Context, _ *election.Leadership) error {
 			wantErr(t, e.Resign(ctx), election.ErrResigned)
 			return ctx.Err()
@@ -348,7 +348,7 @@ func TestResign_InsideTheFunction_DoesNotHang(t *testing.T) {
 // Bad arguments are refused before any I/O.
 func TestElection_BadArguments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start()
+		p := w.Start(nil)
 		n := p.Store.Total()
 		fn := func(context.Context, *election.Leadership) error { return nil }
 		bad := distlock.ErrBadOption

@@ -19,7 +19,7 @@ import (
 // the error or the cause of the context.
 func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start()
+		p := w.Start(nil)
 		ended, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("enough"))
 		fn := func(ctx context.Context, _ *election.Leadership) error {
@@ -30,7 +30,7 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 		if err := election.Run(ended, p.Manager, name, fn, election.Once()); err == nil {
 			t.Error("no error although there was no term")
 		}
-		leads, waits := w.stand(p), w.stand(w.start())
+		leads, waits := w.stand(p), w.stand(w.Start(nil))
 		leads.wantLeader().obey()
 		wantErr(t, waits.quit(), nil)
 		wantErr(t, leads.quit(), nil)
@@ -65,7 +65,7 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 		for _, result := range []error{failure, panicking{failure}} {
 			inBubbleSub(t, how, func(t *testing.T, w *world) {
 				var log assert.Log
-				p := w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
+				p := w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
 				r := w.stand(p, election.Backoff(time.Minute, time.Minute))
 				r.wantLeader().finish <- nil
 				l := r.wantLeader()

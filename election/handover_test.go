@@ -17,9 +17,9 @@ import (
 // old term and begins the new term.
 func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
-		c := w.stand(w.start(), election.Metadata("10.0.0.3:80"))
-		d := w.stand(w.start())
+		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
+		c := w.stand(w.Start(nil), election.Metadata("10.0.0.3:80"))
+		d := w.stand(w.Start(nil))
 		l := a.wantLeader().obey()
 		seen := 0
 		a.p.Store.Set(fault.On(fault.Release, func(apply func() error) error {
@@ -50,9 +50,9 @@ func TestHandover_NamedCandidateLeads_NoGapNoOverlap(t *testing.T) {
 // continues.
 func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		a, b, c := w.stand(w.Start(nil)), w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader().obey()
-		c.p.kill()
+		w.kill(c.p)
 		time.Sleep(2*pingTime + time.Second)
 		_ = b.quit()
 		for _, to := range []string{b.p.Process(), c.p.Process(), a.p.Process(), "nobody", ""} {
@@ -67,7 +67,7 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 			}
 			return apply()
 		})
-		d := w.stand(w.start())
+		d := w.stand(w.Start(nil))
 		wantErr(t, a.e.Handover(t.Context(), d.p.Process()), election.ErrNoCandidate)
 		if l.ctx.Err() != nil || l.leader.Err() != nil {
 			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), l.leader.Err())
@@ -79,9 +79,9 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 // after the takeover time.
 func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		a, b, c := w.stand(w.Start(nil)), w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		a.wantLeader().obey()
-		c.p.kill()
+		w.kill(c.p)
 		died := time.Now()
 		assert.NoErr(t, a.e.Handover(t.Context(), c.p.Process()), "Handover")
 		b.wantLeader().obey()
@@ -100,7 +100,7 @@ func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
 // returns ErrNoCandidate.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.start()), w.stand(w.start()), w.stand(w.start())
+		a, b, c := w.stand(w.Start(nil)), w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader()
 		done := make(chan error, 1)
 		go func() { done <- a.e.Handover(context.Background(), c.p.Process()) }()
@@ -118,7 +118,7 @@ func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {
 // leader.
 func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.stand(w.start()), w.stand(w.start())
+		a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 		l := a.wantLeader()
 		asked := l.leader.YieldRequested()
 		other := election.New(b.p.Manager, name)

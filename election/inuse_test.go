@@ -21,7 +21,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 		"beyond it":          {3 * time.Second, 10 * time.Second, after, after + 2*time.Minute},
 	} {
 		inBubbleSub(t, how, func(t *testing.T, w *world) {
-			a, b := w.stand(w.start()), w.stand(w.start())
+			a, b := w.stand(w.Start(nil)), w.stand(w.Start(nil))
 			l := a.wantLeader()
 			time.Sleep(2 * time.Second)
 			closing := time.Now()
@@ -57,7 +57,7 @@ func TestClose_LeaderRuns_LeadsOn(t *testing.T) {
 // immediately.
 func TestClose_ByTheLeader_ReturnsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start()
+		p := w.Start(nil)
 		lead := func(ctx context.Context, _ *election.Leadership) error {
 			start := time.Now()
 			err := p.Close(ctx)

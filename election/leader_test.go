@@ -25,7 +25,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 		var shown [2]metricstest.Kept
 		var runs [2]*run
 		for i := range runs {
-			runs[i] = w.stand(w.startWith(func(c *distlock.Config) {
+			runs[i] = w.stand(w.Start(func(c *distlock.Config) {
 				c.Observer = distlock.Observers(&shown[i], nil)
 			}))
 		}
@@ -52,7 +52,7 @@ func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 		old.finish <- nil
 		next := b.wantLeader()
 		want([2]bool{false, true}, [2]float64{1, 1})
-		b.p.kill()
+		w.kill(b.p)
 		time.Sleep(takeoverTime - margin - pingTime - time.Second)
 		want([2]bool{false, true}, [2]float64{1, 1})
 		time.Sleep(pingTime + 2*time.Second)

@@ -17,8 +17,8 @@ const lease = 2 * time.Minute
 // pings. The old leader queues again when its function returns.
 func TestLease_LeaderHangs_AnotherLeads(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		a := w.stand(w.start(), election.Lease(lease))
-		b := w.stand(w.start(), election.Lease(lease))
+		a := w.stand(w.Start(nil), election.Lease(lease))
+		b := w.stand(w.Start(nil), election.Lease(lease))
 		old := a.wantLeader()
 		for range 20 {
 			time.Sleep(lease / 2)
@@ -63,7 +63,7 @@ func TestLease_ServerSlowForAWhile_CandidatesStay(t *testing.T) {
 			return apply()
 		}
 		for range 3 {
-			p := w.start()
+			p := w.Start(nil)
 			p.Store.Set(slow)
 			all = append(all, w.stand(p, election.Lease(short)))
 		}

@@ -46,7 +46,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		for _, who := range []string{"a", "b", "c"} {
 			n := &received{}
 			heard = append(heard, n)
-			runs = append(runs, w.stand(w.start(), election.Metadata(who), election.OnNewLeader(n.note)))
+			runs = append(runs, w.stand(w.Start(nil), election.Metadata(who), election.OnNewLeader(n.note)))
 			time.Sleep(time.Second)
 		}
 		want := func(who ...string) {
@@ -62,7 +62,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		want("a")
 		assert.Must(t, runs[1].e.RequestYield(t.Context(), "please"))
 		want("a")
-		runs[2].p.kill()
+		w.kill(runs[2].p)
 		time.Sleep(2 * pingTime)
 		runs[2].p.Heal()
 		time.Sleep(2 * pingTime)
@@ -90,9 +90,9 @@ func TestOnNewLeader_HangsOrPanics_StopsNobody(t *testing.T) {
 		var log assert.Log
 		hang := make(chan struct{})
 		defer close(hang)
-		a := w.stand(w.start(), election.OnNewLeader(func(election.Leader) { <-hang }))
+		a := w.stand(w.Start(nil), election.OnNewLeader(func(election.Leader) { <-hang }))
 		n := &received{}
-		b := w.stand(w.startWith(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }),
+		b := w.stand(w.Start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) }),
 			election.OnNewLeader(func(l election.Leader) { n.note(l); panic("ouch") }))
 		first := a.wantLeader().obey()
 		time.Sleep(reading)

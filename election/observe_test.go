@@ -43,13 +43,13 @@ func watch(e *election.Election) func() (leaders []election.Leader, errs []error
 // Observe yields every leader once, and every period without a leader once.
 func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		o, p := w.start(), w.start()
+		o, p := w.Start(nil), w.Start(nil)
 		stop := watch(election.New(o.Manager, name))
 		time.Sleep(reading)
 		a := w.stand(p, election.Metadata("a:1"), election.Backoff(time.Hour, time.Hour))
 		l := a.wantLeader()
 		time.Sleep(reading)
-		b := w.stand(w.start(), election.Metadata("b:1"))
+		b := w.stand(w.Start(nil), election.Metadata("b:1"))
 		candidates, err := a.e.Candidates(t.Context())
 		if err != nil || len(candidates) != 1 || candidates[0].Metadata != "b:1" ||
 			candidates[0].Process != b.p.Process() {
@@ -92,8 +92,8 @@ func TestObserve_EveryChange_NobodyIncluded(t *testing.T) {
 // A thousand observers of fifty elections in one process send no more commands than one observer.
 func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		w.stand(w.start()).wantLeader().obey()
-		one, many := w.start(), w.start()
+		w.stand(w.Start(nil)).wantLeader().obey()
+		one, many := w.Start(nil), w.Start(nil)
 		_ = watch(election.New(one.Manager, name))
 		var stops []func() ([]election.Leader, []error)
 		for i := range 1000 {
@@ -126,13 +126,13 @@ func TestObserve_Thousand_CommandsOfOne(t *testing.T) {
 // each problem once, and then the leader again.
 func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		o := w.start()
+		o := w.Start(nil)
 		stop := watch(election.New(o.Manager, name))
-		holder := w.start()
+		holder := w.Start(nil)
 		a := w.stand(holder)
 		a.wantLeader().obey()
 		time.Sleep(reading)
-		o.kill()
+		w.kill(o)
 		time.Sleep(time.Minute)
 		o.Heal()
 		time.Sleep(reading)
@@ -142,7 +142,7 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 			assert.NoErr(t, w.Mem.Put(catalog.LocksCollection, doc))
 			time.Sleep(2 * reading)
 		}
-		holder.kill() // otherwise a ping detects the loss of the lock
+		w.kill(holder) // otherwise a ping detects the loss of the lock
 		put(bson.D{{Key: "_id", Value: name}, {Key: "state", Value: "odd"}})
 		put(doc)
 		holder.Heal()
@@ -171,7 +171,7 @@ func TestObserve_BadDays_ToldOnce_GoesOn(t *testing.T) {
 // lock and a semaphore.
 func TestElection_NameInUseForALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p, e := w.start(), election.New(w.start().Manager, name)
+		p, e := w.Start(nil), election.New(w.Start(nil).Manager, name)
 		g := assert.Value(p.Lock(name).TryLock(t.Context(), distlock.Why("backup")))(t)
 		if l, err := e.Leader(t.Context()); err != nil || l.Nobody || l.Metadata != "" ||
 			l.Fence != g.Fence() {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
 	"mongodlm/election"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
@@ -43,34 +42,14 @@ func inBubbleSub(t *testing.T, name string, test func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) { inBubble(t, test) })
 }
 
-type proc struct {
-	*locktest.Proc
-	w *world
-}
-
-func (w *world) start() *proc {
-	w.t.Helper()
-	return w.startWith(nil)
-}
-
-func (w *world) startWith(change func(*distlock.Config)) *proc {
-	w.t.Helper()
-	p := w.Start(change)
-	w.t.Cleanup(func() {
-		p.Heal()
-		assert.NoErr(w.t, p.Close(context.Background()), "Close")
-	})
-	return &proc{p, w}
-}
-
 // kill cuts a process off from the server. Other processes cannot distinguish this from its death.
-func (p *proc) kill() {
+func (w *world) kill(p *locktest.Proc) {
 	p.Kill()
-	p.w.Mem.BreakStreams() // the other processes open their streams again
+	w.Mem.BreakStreams() // the other processes open their streams again
 	synctest.Wait()
 }
 
-func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Option) error {
+func lead(ctx context.Context, p *locktest.Proc, do func() error, opts ...election.Option) error {
 	fn := func(context.Context, *election.Leadership) error { return do() }
 	return election.Run(ctx, p.Manager, name, fn, opts...)
 }
@@ -78,7 +57,7 @@ func (p *proc) lead(ctx context.Context, do func() error, opts ...election.Optio
 // A run is one call of Run with a function that the test controls.
 type run struct {
 	w       *world
-	p       *proc
+	p       *locktest.Proc
 	e       *election.Election
 	cancel  context.CancelFunc
 	over    chan struct{}
@@ -103,7 +82,7 @@ type panicking struct{ error }
 
 // stand runs a candidate of p until the end of the test. The candidate's function ignores the end
 // of its context and returns only when the test decides.
-func (w *world) stand(p *proc, opts ...election.Option) *run {
+func (w *world) stand(p *locktest.Proc, opts ...election.Option) *run {
 	w.t.Helper()
 	r := &run{w: w, p: p, e: election.New(p.Manager, name), over: make(chan struct{}),
 		started: make(chan *leading, 100), gone: make(chan struct{})}
