@@ -21,7 +21,7 @@ func TestClose_LostReply_RowIsGivenBack(t *testing.T) {
 		p := w.start(Config{Workers: 2})
 		var closing atomic.Bool
 		var claims atomic.Int64
-		p.gate.set(func(_ context.Context, command string, apply func() error) error {
+		p.gate.Set(func(_ context.Context, command string, apply func() error) error {
 			if command == "claimed" && claims.Load() > 0 && !closing.Load() {
 				return errCut
 			}

@@ -39,7 +39,7 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	var done atomic.Int64
 	for range processes {
 		p := w.start(cfg)
-		p.gate.set(func(_ context.Context, _ string, apply func() error) error {
+		p.gate.Set(func(_ context.Context, _ string, apply func() error) error {
 			time.Sleep(rand.N(5 * time.Millisecond))
 			err := apply()
 			time.Sleep(rand.N(5 * time.Millisecond))
@@ -58,7 +58,7 @@ func tenASecond(t *testing.T, w *world, processes, n int, due bool) (each float6
 	time.Sleep(time.Minute)
 	sent := func() (n int) {
 		for _, p := range procs {
-			n += p.gate.count(itemCommands...)
+			n += p.gate.Sent(itemCommands...)
 		}
 		return n
 	}
@@ -174,7 +174,7 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 	began := time.Now()
 	for range 100 {
 		p := w.start(Config{})
-		p.gate.set(func(ctx context.Context, name string, apply func() error) error {
+		p.gate.Set(func(ctx context.Context, name string, apply func() error) error {
 			return s.serve(ctx, name, apply)
 		})
 		if all {

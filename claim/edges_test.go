@@ -107,7 +107,7 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 		}
 		free := make(chan struct{})
 		p := w.start(Config{Key: "chain", Workers: 3})
-		p.gate.set(func(_ context.Context, _ string, apply func() error) error {
+		p.gate.Set(func(_ context.Context, _ string, apply func() error) error {
 			time.Sleep(time.Millisecond)
 			return apply()
 		})
@@ -118,9 +118,9 @@ func TestChains_KeyNull_DelaysNoOtherChain(t *testing.T) {
 			return nil
 		})
 		w.settle(time.Minute, are(Counts{Done: 100, Claimed: 1, Ready: 1}))
-		before := p.gate.count("claim", "held")
+		before := p.gate.Sent("claim", "held")
 		time.Sleep(time.Minute)
-		if n := p.gate.count("claim", "held") - before; n > 100 {
+		if n := p.gate.Sent("claim", "held") - before; n > 100 {
 			t.Errorf("%d commands in a minute", n)
 		}
 		close(free)

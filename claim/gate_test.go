@@ -11,23 +11,15 @@ import (
 
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
+	"mongodlm/internal/test/fault"
 )
 
-// gate is a store that passes every command through a hook and counts the commands.
+// gate is a store that passes every command through a hook.
 type gate struct {
 	rows.Store
-	mu     sync.Mutex // guards the rest
-	hook   func(ctx context.Context, command string, apply func() error) error
-	counts map[string]int
-
+	fault.Gate
 	deaf bool          // the store has no change stream
 	late time.Duration // the longest delay of an event; set before Watch
-}
-
-func (g *gate) set(hook func(context.Context, string, func() error) error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.hook = hook
 }
 
 // Watch delays events and keeps their order.
@@ -66,7 +58,7 @@ func (g *gate) Watch(ctx context.Context, report func(rows.Event)) error {
 
 // The hook applies only to the given commands.
 func (g *gate) on(hook func(apply func() error) error, commands ...string) {
-	g.set(func(_ context.Context, command string, apply func() error) error {
+	g.Set(func(_ context.Context, command string, apply func() error) error {
 		if slices.Contains(commands, command) {
 			return hook(apply)
 		}
@@ -74,38 +66,8 @@ func (g *gate) on(hook func(apply func() error) error, commands ...string) {
 	})
 }
 
-func (g *gate) count(commands ...string) (n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, command := range commands {
-		n += g.counts[command]
-	}
-	return n
-}
-
 func pass[T any](ctx context.Context, g *gate, command string, apply func() (T, error)) (T, error) {
-	g.mu.Lock()
-	if g.counts == nil {
-		g.counts = map[string]int{}
-	}
-	g.counts[command]++
-	hook := g.hook
-	g.mu.Unlock()
-	if hook == nil {
-		return apply()
-	}
-	var mu sync.Mutex // apply may continue after hook has returned
-	var got T
-	err := hook(ctx, command, func() error {
-		result, err := apply()
-		mu.Lock()
-		defer mu.Unlock()
-		got = result
-		return err
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	return got, err
+	return fault.Pass(ctx, &g.Gate, command, apply)
 }
 
 func (g *gate) Claim(ctx context.Context, c rows.Claim, ask rows.Ask) (*rows.Row, error) {

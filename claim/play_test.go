@@ -204,7 +204,7 @@ func op(command string) fault.Op { return fault.Op("rows: " + command) }
 func (p *play) user(u *simulation.User, streams bool) {
 	for !u.Shut() {
 		g := &gate{Store: p.store}
-		g.set(func(ctx context.Context, command string, apply func() error) error {
+		g.Set(func(ctx context.Context, command string, apply func() error) error {
 			return u.Command(ctx, op(command), !slices.Contains(reads, command), apply)
 		})
 		q := onStore[item](u.Context(), u.Manager(), way{g, u, streams}, "db.rows", p.cfg)

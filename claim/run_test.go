@@ -256,9 +256,9 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 		assert.NoErr(t, err)
 		assert.Equal(t, c.Refused, 4, "%d rows count as refused, want %d")
 		assert.Equal(t, w.logs.with("set aside"), 3, "logged %d times, want %d")
-		before := p.gate.count("claim")
+		before := p.gate.Sent("claim")
 		time.Sleep(10 * time.Minute)
-		if n := p.gate.count("claim") - before; n > 120 {
+		if n := p.gate.Sent("claim") - before; n > 120 {
 			t.Errorf("%d claims in ten minutes", n)
 		}
 		w.refuse(func(rows.Row) bool { return false })

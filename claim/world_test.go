@@ -115,7 +115,7 @@ func (w *world) startAt(locks *locktest.World, c clock.Clock, database string,
 	p.e.log = zerolog.New(w.logs)
 	w.t.Cleanup(func() {
 		p.lock.Set(nil)
-		p.gate.set(nil)
+		p.gate.Set(nil)
 		assert.NoErr(w.t, p.Close(context.Background()), "closing the queue")
 	})
 	return p
@@ -143,7 +143,7 @@ func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 // this from SIGKILL.
 func (p *proc) cut() {
 	p.lock.Set(refused)
-	p.gate.set(func(context.Context, string, func() error) error { return errCut })
+	p.gate.Set(func(context.Context, string, func() error) error { return errCut })
 }
 
 func refused(_ context.Context, call fault.Call, _ func() error) error {

@@ -76,7 +76,7 @@ func TestBeginSlot_AnswerLost_BegunOnce(t *testing.T) {
 			time.Sleep(time.Hour)
 			p.store.lose(lost, 1, true)
 			_, first := p.begin(hourly, nil)
-			p.store.set(nil)
+			p.store.Set(nil)
 			_, second := p.begin(hourly, nil)
 			s := w.status()
 			if (first == nil) == (second == nil) && lost < 3 || !s.Slot.Equal(w.started.Add(2*time.Hour)) {

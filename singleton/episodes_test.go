@@ -90,9 +90,9 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 		p.loop(looping(time.Minute, nothing))
 		time.Sleep(2*time.Minute + time.Second)
 		for episode := 1; episode <= 2; episode++ {
-			p.store.set(silent)
+			p.store.Set(silent)
 			time.Sleep(10 * time.Minute)
-			p.store.set(nil)
+			p.store.Set(nil)
 			lines := strings.Count(log.String(), "no round begins")
 			assert.Equal(t, lines, episode, "%d lines after episode %d")
 			time.Sleep(3 * time.Minute)
@@ -109,7 +109,7 @@ func TestBeginSlot_StoreHangs_ReturnsWithItsContext(t *testing.T) {
 			assert.Must(t, err)
 			defer func() { _ = guard.Release() }()
 			n := 0
-			p.store.set(func(ctx context.Context, apply func() error) error {
+			p.store.Set(func(ctx context.Context, _ string, apply func() error) error {
 				if n++; n <= hangs {
 					return apply()
 				}

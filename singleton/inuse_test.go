@@ -90,7 +90,7 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 				return nil
 			}
 			paused := false
-			a.store.set(func(ctx context.Context, apply func() error) error {
+			a.store.Set(func(ctx context.Context, _ string, apply func() error) error {
 				err := apply()
 				list := assert.Value(singleton.List(ctx, w.store))(t)
 				if !paused && list[0].State == singleton.Running { // the process is paused here

@@ -27,7 +27,7 @@ func TestRun_FiveProcesses_OneRuns(t *testing.T) {
 		}
 		sent := func() (n int) {
 			for _, p := range ps {
-				n += p.store.count()
+				n += p.store.Sent()
 			}
 			return n
 		}
@@ -81,9 +81,9 @@ func TestRun_Turn_ProcessesTakeTurns(t *testing.T) {
 func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
-		p.store.set(func(_ context.Context, apply func() error) error {
+		p.store.Set(func(_ context.Context, _ string, apply func() error) error {
 			err := apply()
-			if p.store.count() == 3 { // after the two commands of a new holder
+			if p.store.Sent() == 3 { // after the two commands of a new holder
 				p.locks.Set(refused)
 				time.Sleep(takeoverTime)
 			}
@@ -94,7 +94,7 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 			return nil
 		}))
 		time.Sleep(takeoverTime + time.Minute)
-		if n := p.store.count(); n < 3 {
+		if n := p.store.Sent(); n < 3 {
 			t.Errorf("%d commands to the store, want the settings read", n)
 		}
 		if s := w.status(); s.State == singleton.Running {
@@ -187,9 +187,9 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 		var next journal
 		b.loop(looping(time.Minute, next.round))
 		a.locks.Set(refused)
-		a.store.set(func(ctx context.Context, apply func() error) error {
+		a.store.Set(func(ctx context.Context, _ string, apply func() error) error {
 			time.AfterFunc(20*time.Minute, func() { _ = apply() }) // by then b holds the lock
-			return silent(ctx, apply)
+			return silent(ctx, "", apply)
 		})
 		time.Sleep(2*takeoverTime + time.Minute)
 		synctest.Wait()
@@ -299,8 +299,8 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 		} {
 			wantErr(t, err, singleton.ErrBadArgument)
 		}
-		if n := p.locks.Total() - before; n != 0 || p.store.count() != 0 {
-			t.Errorf("%d and %d commands", n, p.store.count())
+		if n := p.locks.Total() - before; n != 0 || p.store.Sent() != 0 {
+			t.Errorf("%d and %d commands", n, p.store.Sent())
 		}
 	})
 }

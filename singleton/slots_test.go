@@ -48,17 +48,17 @@ func TestRunSlots_Commands(t *testing.T) {
 		p := w.start(0)
 		p.slots(slotting(24*time.Hour, j.nothing))
 		time.Sleep(time.Hour + time.Second)
-		before := p.store.count()
+		before := p.store.Sent()
 		time.Sleep(time.Hour)
-		assert.Equal(t, p.store.count()-before, 60, "%d commands in an hour without slots, want %d")
+		assert.Equal(t, p.store.Sent()-before, 60, "%d commands in an hour without slots, want %d")
 		p.stop()
 		p.ended.Wait()
 		q := w.start(0)
 		q.slots(singleton.Slots{Name: "b", Schedule: singleton.Every(10 * time.Second), Do: j.nothing})
 		time.Sleep(time.Minute + time.Second)
-		before = q.store.count()
+		before = q.store.Sent()
 		time.Sleep(time.Hour)
-		if n := q.store.count() - before; n != 3*360 {
+		if n := q.store.Sent() - before; n != 3*360 {
 			t.Errorf("%d commands for 360 slots, want 3 each", n)
 		}
 	})
@@ -192,7 +192,7 @@ func TestRunSlots_BadSchedules_Refused(t *testing.T) {
 		fine := nextFunc(func(t time.Time) time.Time { return t.Add(time.Microsecond) })
 		wantErr(t, run(singleton.Slots{Schedule: still}), singleton.ErrBadSchedule)
 		wantErr(t, run(singleton.Slots{Schedule: fine}), singleton.ErrBadSchedule)
-		assert.Equal(t, p.store.count(), 0, "%d commands, want %d")
+		assert.Equal(t, p.store.Sent(), 0, "%d commands, want %d")
 		wantErr(t, run(singleton.Slots{Schedule: timetable{w.started.Add(time.Hour)}}),
 			singleton.ErrNeverFires)
 		j.want(t, "01:00")

@@ -112,7 +112,7 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), p.clock))
 	w.t.Cleanup(func() {
 		p.locks.Set(nil)
-		p.store.set(nil)
+		p.store.Set(nil)
 		p.stop()
 		p.ended.Wait()
 	})
@@ -123,85 +123,48 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 // its death.
 func (p *process) kill() {
 	p.locks.Set(refused)
-	p.store.set(silent)
+	p.store.Set(silent)
 }
 
 func refused(_ context.Context, call fault.Call, _ func() error) error {
 	return fault.Refused(call.Op)
 }
 
-func silent(context.Context, func() error) error { return errors.New("no answer on purpose") }
+func silent(context.Context, string, func() error) error {
+	return errors.New("no answer on purpose")
+}
 
 // lose drops the replies to n commands. The parameter first is the number of earlier commands whose
 // replies still arrive. If applied is true, the store applies the n commands.
 func (y *connection) lose(first, n int, applied bool) {
 	sent := 0
-	y.set(func(ctx context.Context, apply func() error) error {
+	y.Set(func(ctx context.Context, command string, apply func() error) error {
 		if sent++; sent <= first || sent > first+n {
 			return apply()
 		}
 		if applied {
 			_ = apply()
 		}
-		return silent(ctx, apply)
+		return silent(ctx, command, apply)
 	})
 }
 
 // A connection is a process's connection to the store.
 type connection struct {
 	singleton.Store
-	mu    sync.Mutex
-	hook  func(ctx context.Context, apply func() error) error
-	calls int
-}
-
-func (y *connection) set(hook func(ctx context.Context, apply func() error) error) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.hook = hook
-}
-
-func (y *connection) count() int {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return y.calls
-}
-
-func (y *connection) do(ctx context.Context, apply func() error) error {
-	y.mu.Lock()
-	hook := y.hook
-	y.calls++
-	y.mu.Unlock()
-	if hook == nil {
-		return apply()
-	}
-	return hook(ctx, apply)
+	fault.Gate
 }
 
 func (y *connection) Settings(ctx context.Context, names ...string) (map[string]bson.Raw, error) {
-	return through(ctx, y, func() (map[string]bson.Raw, error) {
+	return fault.Pass(ctx, &y.Gate, "settings", func() (map[string]bson.Raw, error) {
 		return y.Store.Settings(ctx, names...)
 	})
 }
 
 func (y *connection) Change(ctx context.Context, c singleton.Change) (bson.Raw, error) {
-	return through(ctx, y, func() (bson.Raw, error) {
+	return fault.Pass(ctx, &y.Gate, "change", func() (bson.Raw, error) {
 		return y.Store.Change(context.WithoutCancel(ctx), c)
 	})
-}
-
-func through[T any](ctx context.Context, y *connection, run func() (T, error)) (T, error) {
-	got := make(chan T, 1)
-	err := y.do(ctx, func() error {
-		result, err := run()
-		got <- result
-		return err
-	})
-	var result T
-	if err == nil {
-		result = <-got
-	}
-	return result, err
 }
 
 func (p *process) loop(l singleton.Loop) {
