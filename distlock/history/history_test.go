@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -309,28 +308,4 @@ func TestNew_BadOptions_AreRefused(t *testing.T) {
 			}
 		})
 	}
-}
-
-// If several goroutines call Observe, the Log inserts each event once.
-func TestLog_ManyGoroutines_EveryEventOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		var all sync.WaitGroup
-		for n := range 20 {
-			all.Go(func() {
-				for i := range 50 {
-					b.Observe(distlock.Event{Kind: distlock.EventAcquired, Fence: int64(n*50 + i)})
-					time.Sleep(100 * time.Millisecond)
-				}
-			})
-		}
-		all.Wait()
-		assert.NoErr(t, b.Close(t.Context()))
-		slices.SortFunc(b.entries, func(x, y Entry) int { return int(x.Fence - y.Fence) })
-		for i, e := range b.entries {
-			if e.Fence != int64(i) {
-				t.Fatalf("entry %d has fence %d", i, e.Fence)
-			}
-		}
-		assert.Equal(t, len(b.entries), 1000, "%d entries, want %d")
-	})
 }
