@@ -195,7 +195,7 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 			return apply()
 		}, "end")
 		other.run(t, finish)
-		owner.lock.Set(refused)
+		owner.m.Kill()
 		w.settle(4*locktest.TakeoverTime, are(Counts{Dead: 1}))
 		time.Sleep(time.Minute)
 		assert.Equal(t, dead.Load(), 1, "OnDead was called %d times, want %d")

@@ -178,7 +178,7 @@ func overload(t *testing.T, w *world, each time.Duration, all bool) {
 			return s.serve(ctx, name, apply)
 		})
 		if all {
-			p.lock.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			p.m.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 				return s.serve(ctx, string(call.Op), apply)
 			})
 		}

@@ -34,7 +34,7 @@ func TestEnd_NotApplied_RowRescued_IsLost(t *testing.T) {
 			case 1:
 				return errCut
 			case 2: // the process is paused, and its slot is lost
-				p.lock.Set(refused)
+				p.m.Kill()
 				time.Sleep(2*locktest.TakeoverTime + time.Minute)
 			}
 			return apply()

@@ -138,7 +138,7 @@ func TestRun_SlotLostBeforeTheReply_NoHandlerBegins(t *testing.T) {
 		w.add(0, 1)
 		p := w.start(Config{})
 		p.gate.on(func(apply func() error) error {
-			p.lock.Set(refused)
+			p.m.Kill()
 			time.Sleep(locktest.TakeoverTime)
 			return apply()
 		}, "claim")

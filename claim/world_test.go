@@ -16,7 +16,6 @@ import (
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
-	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 	"mongodlm/internal/test/memrows"
 )
@@ -87,8 +86,7 @@ func (w *world) add(first, n int) {
 // proc is one process. Its connections to the locks and to the rows can fail.
 type proc struct {
 	*Queue[item]
-	m    *distlock.Manager
-	lock *fault.Catalog
+	m    *locktest.Proc
 	gate *gate
 }
 
@@ -111,10 +109,10 @@ func (w *world) startAt(locks *locktest.World, c clock.Clock, database string,
 		w.t.Fatal(list)
 	}
 	ctx := clock.With(w.t.Context(), c)
-	p := &proc{onStore[item](ctx, m.Manager, g, "db.rows", cfg), m.Manager, m.Store, g}
+	p := &proc{onStore[item](ctx, m.Manager, g, "db.rows", cfg), m, g}
 	p.e.log = zerolog.New(w.logs)
 	w.t.Cleanup(func() {
-		p.lock.Set(nil)
+		p.m.Heal()
 		p.gate.Set(nil)
 		assert.NoErr(w.t, p.Close(context.Background()), "closing the queue")
 	})
@@ -142,12 +140,8 @@ func (p *proc) run(t *testing.T, handle handler) (stop func()) {
 // cut separates a process from the locks and the rows for good. Other processes cannot distinguish
 // this from SIGKILL.
 func (p *proc) cut() {
-	p.lock.Set(refused)
+	p.m.Kill()
 	p.gate.Set(func(context.Context, string, func() error) error { return errCut })
-}
-
-func refused(_ context.Context, call fault.Call, _ func() error) error {
-	return fault.Refused(call.Op)
 }
 
 var errCut = errors.New("cut off on purpose")

@@ -95,9 +95,9 @@ func TestRound_StoppedBeforeItBegins_BeginsNothing(t *testing.T) {
 				list := assert.Value(singleton.List(ctx, w.store))(t)
 				if !paused && list[0].State == singleton.Running { // the process is paused here
 					paused = true
-					a.locks.Set(refused)
+					a.locks.Kill()
 					time.Sleep(40 * time.Minute)
-					a.locks.Set(nil)
+					a.locks.Heal()
 				}
 				return err
 			})

@@ -84,7 +84,7 @@ func TestRun_LostBeforeTheRound_NoRoundBegins(t *testing.T) {
 		p.store.Set(func(_ context.Context, _ string, apply func() error) error {
 			err := apply()
 			if p.store.Sent() == 3 { // after the two commands of a new holder
-				p.locks.Set(refused)
+				p.locks.Kill()
 				time.Sleep(takeoverTime)
 			}
 			return err
@@ -186,7 +186,7 @@ func TestRun_HolderCutOff_RoundEndsFirst(t *testing.T) {
 		time.Sleep(time.Second)
 		var next journal
 		b.loop(looping(time.Minute, next.round))
-		a.locks.Set(refused)
+		a.locks.Kill()
 		a.store.Set(func(ctx context.Context, _ string, apply func() error) error {
 			time.AfterFunc(20*time.Minute, func() { _ = apply() }) // by then b holds the lock
 			return silent(ctx, "", apply)
@@ -264,7 +264,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(0)
 		synctest.Wait() // the heartbeat has begun
-		before := p.locks.Total()
+		before := p.locks.Store.Total()
 		const endless = time.Duration(1<<63 - 1)
 		do := nothing
 		good := func(change func(*singleton.Loop)) singleton.Loop {
@@ -299,7 +299,7 @@ func TestRun_BadArguments_Refused(t *testing.T) {
 		} {
 			wantErr(t, err, singleton.ErrBadArgument)
 		}
-		if n := p.locks.Total() - before; n != 0 || p.store.Sent() != 0 {
+		if n := p.locks.Store.Total() - before; n != 0 || p.store.Sent() != 0 {
 			t.Errorf("%d and %d commands", n, p.store.Sent())
 		}
 	})

@@ -80,9 +80,8 @@ func (p *process) runs(kind singleton.Kind, every time.Duration, do work) <-chan
 type process struct {
 	*distlock.Manager
 	w     *world
-	locks *fault.Catalog
+	locks *locktest.Proc
 	store *connection
-	clock clock.Clock
 	ended sync.WaitGroup
 	stop  context.CancelFunc
 	ctx   context.Context
@@ -106,12 +105,12 @@ func (w *world) start(skew time.Duration) *process {
 
 func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *process {
 	w.t.Helper()
-	p := &process{w: w, store: &connection{Store: w.store}, clock: locktest.WrongClock(skew)}
-	locks := w.StartBy(p.clock, change)
-	p.Manager, p.locks = locks.Manager, locks.Store
-	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), p.clock))
+	c := locktest.WrongClock(skew)
+	locks := w.StartBy(c, change)
+	p := &process{Manager: locks.Manager, w: w, locks: locks, store: &connection{Store: w.store}}
+	p.ctx, p.stop = context.WithCancel(clock.With(context.Background(), c))
 	w.t.Cleanup(func() {
-		p.locks.Set(nil)
+		p.locks.Heal()
 		p.store.Set(nil)
 		p.stop()
 		p.ended.Wait()
@@ -122,12 +121,8 @@ func (w *world) startWith(skew time.Duration, change func(*distlock.Config)) *pr
 // kill cuts a process off from the server permanently. Other processes cannot distinguish this from
 // its death.
 func (p *process) kill() {
-	p.locks.Set(refused)
+	p.locks.Kill()
 	p.store.Set(silent)
-}
-
-func refused(_ context.Context, call fault.Call, _ func() error) error {
-	return fault.Refused(call.Op)
 }
 
 func silent(context.Context, string, func() error) error {
