@@ -31,9 +31,19 @@ const doubts = 12
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
 	delete(c.s.claims, c.row.Mark.Batch)
+	e.leave(c.s)
 	e.mu.Unlock()
 	if e.arrivals.isWaited() {
 		signal(e.woken)
+	}
+}
+
+// leave releases the slot of an earlier session in the background if the session has no claims.
+// During Close it does nothing, because Close releases the slots. The caller holds e.mu.
+func (e *engine) leave(s *session) {
+	if s != e.now && len(s.claims) == 0 && e.closing == nil {
+		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
+		e.background.Go(func() { e.release(s) })
 	}
 }
 
@@ -113,17 +123,14 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// If the slot of a session is lost, retire stops further claims in the session. When the last claim
-// of the session has ended, retire closes the session.
+// If the slot of the current session is lost, retire stops further claims in the session. The
+// session stays open until its last claim has ended.
 func (e *engine) retire(s *session) {
 	e.mu.Lock()
 	current := e.now == s
 	if current {
 		e.now = nil
-	}
-	if len(s.claims) == 0 {
-		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
-		e.background.Go(func() { e.release(s) })
+		e.leave(s)
 	}
 	e.mu.Unlock()
 	if current {
@@ -219,6 +226,7 @@ func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
 	}
 	if err != nil || row == nil {
 		delete(s.claims, c.Batch)
+		e.leave(s)
 		return nil, err
 	}
 	one := &claimed{row: *row, s: s, since: e.clock.Now().Mono}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +95,8 @@ func (e *engine) tendClaims(s *session) (err error) {
 	if len(found) < rows.MostClaimed {
 		err = e.findLost(before, there)
 	}
-	return errors.Join(err, e.endLeft(s.guard, left))
+	_, bad := e.endLeft(s.guard, left)
+	return errors.Join(err, bad)
 }
 
 func (e *engine) claimedBy(slot rows.Slot) ([]rows.Row, error) {
@@ -146,17 +148,18 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// endLeft ends claims of a slot that no handler works on. The guard holds the slot. If an earlier
-// holder of the slot died, its attempts fail. In two cases no handler began, and endLeft gives the
-// row back: the reply to the claim was lost, or an earlier holder released the slot before the
-// server carried out the claim. Rows that the server refuses to change stay claimed.
-func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) error {
+// endLeft ends claims of a slot that no handler works on, and returns the number of changed rows.
+// The guard holds the slot. If an earlier holder of the slot died, its attempts fail. In two cases
+// no handler began, and endLeft gives the row back: the reply to the claim was lost, or an earlier
+// holder released the slot before the server carried out the claim. Rows that the server refuses to
+// change stay claimed.
+func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) (n int, _ error) {
 	if len(left) == 0 {
-		return nil
+		return 0, nil
 	}
 	server, err := e.serverNow()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	most := int64(math.MaxInt64) // for the rows of another queue, whose limit is unknown here
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
@@ -183,7 +186,6 @@ func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) error {
 			ends = append(ends, end)
 		}
 	}
-	n := 0
 	if len(ends) > 0 {
 		n, err = e.sendEnds(ends...)
 		err = e.unlessRefused("rescue", err)
@@ -197,7 +199,7 @@ func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) error {
 		e.log.Info().Str("slot", guard.Name()).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).
 			Msg("rows were rescued")
 	}
-	return err
+	return n, err
 }
 
 // makeDead records that a row is dead, and calls OnDead. If the row's own process has recorded this
@@ -382,8 +384,24 @@ func (e *engine) trySlot(slot string) error {
 	if err != nil {
 		return err
 	}
-	earlier := &session{guard: guard, slot: e.slot(slot)} // without claims of its own
-	return errors.Join(e.tendClaims(earlier), guard.Release())
+	return errors.Join(e.rescueSlot(guard), guard.Release())
+}
+
+// rescueSlot ends the claims of a slot's earlier holders.
+func (e *engine) rescueSlot(guard *distlock.TryGuard) error {
+	for {
+		found, err := e.claimedBy(e.slot(guard.Name()))
+		if err = errors.Join(err, guard.Err()); err != nil {
+			return err
+		}
+		all := len(found) < rows.MostClaimed
+		left := slices.DeleteFunc(found, func(row rows.Row) bool {
+			return row.Mark.SlotFence >= guard.Fence()
+		})
+		if n, err := e.endLeft(guard, left); err != nil || n == 0 || all {
+			return err
+		}
+	}
 }
 
 func (e *engine) purgeDone(ctx context.Context) error {
