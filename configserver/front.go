@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"hash/crc32"
 	"io"
 	"net"
 	"sync"
@@ -44,14 +45,14 @@ type front struct {
 	open          context.Context
 	stop          context.CancelFunc
 	reads, writes atomic.Int64 // commands received
+	gates         [1024]gate   // by the hash of a database name
 	// served counts the goroutine that accepts clients and one goroutine for each client.
 	served sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below
-	clients map[session]struct{}
-	gates   map[string]gate // by database
-	refused int64           // clients beyond the limit
-	full    bool            // the limit has been logged, and no client has left since
+	mu      sync.Mutex            // guards the fields below
+	clients map[net.Conn]net.Conn // backend connections by client; nil while the front dials
+	refused int64                 // clients beyond the limit
+	full    bool                  // the limit has been logged, and no client has left since
 }
 
 // A session is one client and its backend connection.
@@ -64,7 +65,10 @@ type gate chan struct{}
 func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) *front {
 	f := &front{
 		listener: listener, dial: dial, limit: limit, log: log,
-		clients: map[session]struct{}{}, gates: map[string]gate{},
+		clients: map[net.Conn]net.Conn{},
+	}
+	for i := range f.gates {
+		f.gates[i] = make(gate, 1)
 	}
 	f.open, f.stop = context.WithCancel(context.Background())
 	f.served.Go(f.accept)
@@ -88,27 +92,31 @@ func (f *front) accept() {
 // receive connects a new client to the backend and serves it.
 func (f *front) receive(client net.Conn) {
 	defer client.Close()
+	if !f.enter(client) {
+		return
+	}
+	defer f.leave(client)
 	ctx, cancel := context.WithTimeout(f.open, dialTimeout)
 	backend, err := f.dial(ctx)
 	cancel()
 	if err != nil {
-		f.log.Warn().Err(err).Msg("backend cannot be reached")
+		if f.open.Err() == nil {
+			f.log.Warn().Err(err).Msg("backend cannot be reached")
+		}
 		return
 	}
 	defer backend.Close()
-	s := session{client, backend}
-	if !f.enter(s) {
-		return
-	}
-	defer f.leave(s)
-	err = f.serve(s)
+	f.mu.Lock()
+	f.clients[client] = backend
+	f.mu.Unlock()
+	err = f.serve(session{client, backend})
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errFrontClosed) {
 		f.log.Debug().Err(err).Stringer("client", client.RemoteAddr()).Msg("connection closed")
 	}
 }
 
 // enter registers a client. It returns false if the front is closing or full.
-func (f *front) enter(s session) bool {
+func (f *front) enter(client net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open.Err() != nil {
@@ -122,14 +130,14 @@ func (f *front) enter(s session) bool {
 		f.full = true
 		return false
 	}
-	f.clients[s] = struct{}{}
+	f.clients[client] = nil
 	return true
 }
 
-func (f *front) leave(s session) {
+func (f *front) leave(client net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.clients, s)
+	delete(f.clients, client)
 	f.full = false
 }
 
@@ -159,18 +167,9 @@ func (f *front) serve(s session) error {
 	}
 }
 
-// gate returns the gate of a database. FerretDB refuses names of 64 bytes or more, so these names
-// share a gate.
-func (f *front) gate(database string) gate {
-	if len(database) >= 64 {
-		database = ""
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.gates[database] == nil {
-		f.gates[database] = make(gate, 1)
-	}
-	return f.gates[database]
+// gateOf returns the gate of a database. Several databases may share a gate.
+func (f *front) gateOf(database string) gate {
+	return f.gates[crc32.ChecksumIEEE([]byte(database))%uint32(len(f.gates))]
 }
 
 // exchange sends a request to the backend and returns its reply. A write waits for the gate of its
@@ -182,7 +181,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 		f.reads.Add(1)
 	} else {
 		f.writes.Add(1)
-		gate := f.gate(r.database)
+		gate := f.gateOf(r.database)
 		select {
 		case gate <- struct{}{}:
 			defer func() { <-gate }()
@@ -217,9 +216,9 @@ func (f *front) close(ctx context.Context) {
 	if f.open.Err() == nil {
 		f.stop()
 		f.listener.Close() // the error of Close has no remedy
-		for s := range f.clients {
+		for client := range f.clients {
 			// The current or next read from the client fails. A running command still gets its reply.
-			_ = s.client.SetReadDeadline(time.Unix(1, 0)) // only fails if the client is closed
+			_ = client.SetReadDeadline(time.Unix(1, 0)) // only fails if the client is closed
 		}
 	}
 	f.mu.Unlock()
@@ -234,9 +233,11 @@ func (f *front) close(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	f.mu.Lock()
-	for s := range f.clients {
-		s.client.Close()
-		s.backend.Close()
+	for client, backend := range f.clients {
+		client.Close()
+		if backend != nil {
+			backend.Close()
+		}
 	}
 	f.mu.Unlock()
 	<-ended

@@ -81,8 +81,7 @@ func ambiguous(uri string) error {
 }
 
 // WithoutSecrets removes the password in the connection string uri, escaped or unescaped, from a
-// text. It removes the user name only where the text contains it together with the password, or if
-// uri has no password.
+// text. It removes the user name only where the text contains it together with the password.
 func WithoutSecrets(text, uri string) string {
 	_, rest, found := strings.Cut(uri, "://")
 	if !found {
@@ -93,7 +92,10 @@ func WithoutSecrets(text, uri string) string {
 		return text
 	}
 	info := rest[:at]
-	_, password, _ := strings.Cut(info, ":")
+	_, password, has := strings.Cut(info, ":")
+	if !has {
+		return text
+	}
 	secrets := []string{info, password}
 	for _, unescape := range []func(string) (string, error){url.QueryUnescape, url.PathUnescape} {
 		if plain, err := unescape(password); err == nil {

@@ -101,14 +101,13 @@ func (v *claims) count(ctx context.Context, st *store) (backlog, error) {
 		return backlog{}, err
 	}
 	q := backlog{Database: v.rowDatabase, Collection: v.collection, Due: v.due}
-	known, err := st.queues(ctx)
+	err := each(st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+		if words.BelongsTo(lock.Name, q.name()) {
+			q.record(lock)
+		}
+	})
 	if err != nil {
 		return q, err
-	}
-	for _, k := range known {
-		if k.name() == q.name() {
-			q.Due, q.key = cmp.Or(q.Due, k.Due), k.key
-		}
 	}
 	coll := v.rows(st)
 	admin, err := claim.NewAdmin(coll, claim.Config{Field: v.field, Due: q.Due, Key: q.key})
@@ -182,10 +181,15 @@ func (s *store) queues(ctx context.Context) ([]backlog, error) {
 		if len(all) == 0 || all[len(all)-1].name() != one.name() { // the locks are sorted by name
 			all = append(all, one)
 		}
-		last, as := &all[len(all)-1], claim.ConfigOf(lock.Why)
-		last.Due, last.key = cmp.Or(last.Due, as.Due), cmp.Or(last.key, as.Key)
+		all[len(all)-1].record(lock)
 	})
 	return all, err
+}
+
+// record sets the fields Due and Key from the reason of a worker's lock, if they are not set.
+func (b *backlog) record(lock distlock.LockInfo) {
+	as := claim.ConfigOf(lock.Why)
+	b.Due, b.key = cmp.Or(b.Due, as.Due), cmp.Or(b.key, as.Key)
 }
 
 // countQueues counts the rows of at most maxQueues queues.

@@ -173,20 +173,20 @@ func TestClaims_RowsNotDue_CountAsLater(t *testing.T) {
 	b := newBase(t)
 	at := func(d time.Duration) bson.DateTime { return bson.NewDateTimeFromTime(time.Now().Add(d)) }
 	for i, due := range []any{at(-time.Hour), at(time.Hour), at(2 * time.Hour), nil, "soon"} {
-		b.insert("mails", bsontest.D("_id", i, "at", due, "to", bson.A{"x"}))
+		b.insert("new:mails", bsontest.D("_id", i, "at", due, "to", bson.A{"x"}))
 	}
-	b.insert("mails", bsontest.D("_id", 9, "claim", bsontest.D("state", "odd")))
-	b.cli("claims", "mails").want(t, 0, "5 ready, 0 claimed")
+	b.insert("new:mails", bsontest.D("_id", 9, "claim", bsontest.D("state", "odd")))
+	b.cli("claims", "new:mails").want(t, 0, "5 ready, 0 claimed")
 	const parted = `1 ready, 3 later (by field "at"), 0 claimed`
-	b.cli("claims", "mails", "--due", "at").want(t, 0, parted, "odd row 9", "odd row 4",
+	b.cli("claims", "new:mails", "--due", "at").want(t, 0, parted, "odd row 9", "odd row 4",
 		"2 rows can never be claimed")
-	name := "claim:" + b.name + ".mails:queue:0"
+	name := "claim:" + b.name + ".new:mails:queue:0"
 	b.held(name, 7)
 	b.update(catalog.LocksCollection, name, "$set",
 		bsontest.D("why", `claims rows, due by "at", in chains by "to"`))
-	b.cli("claims", "mails").want(t, 0, `odd row 0: field "to" is a list`)
-	b.cli("claims", "mails", "--json").want(t, 0, `"oddRows": 6`, `"due": "at"`, `"odd": [`)
-	b.cli("claims", "mails", "--due", "$at").want(t, exitUsage, "--due")
+	b.cli("claims", "new:mails").want(t, 0, `odd row 0: field "to" is a list`)
+	b.cli("claims", "new:mails", "--json").want(t, 0, `"oddRows": 6`, `"due": "at"`, `"odd": [`)
+	b.cli("claims", "new:mails", "--due", "$at").want(t, exitUsage, "--due")
 }
 
 // If the collection does not exist, "distlock claims" fails and lists the queues. If no row has the

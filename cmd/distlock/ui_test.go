@@ -115,11 +115,15 @@ func (b *base) dead(ids ...any) (queue string) {
 // their number. Only the confirmed rows change. A confirmation works once.
 func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	b := newBase(t)
+	b.insert("locks", bsontest.D("_id", "claim:"+b.name+".a:b:queue:1", "state", int32(0)))
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
 	ask := b.opened("--allow-break")
 	if code, page := ask("GET", "/queues", nil, "none"); code != 200 ||
 		!strings.Contains(page, html.EscapeString(at)) {
 		t.Errorf("%d: the queue does not lead to its dead rows:\n%s", code, page)
+	}
+	if code, _ := ask("GET", "/dead?queue="+b.name+".a:b", nil, "none"); code != 200 {
+		t.Errorf("%d: a collection with a colon has no page", code)
 	}
 	left := 6
 	for _, c := range []struct {

@@ -81,8 +81,9 @@ func (s *Server) collection(namespace string) *mongo.Collection {
 func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	p := deadPage{Namespace: r.URL.Query().Get("queue"), AllowChange: s.cfg.AllowBreak}
 	now := s.locks.get(r.Context(), s, s.read)
-	if s.cfg.Client == nil || now.at.IsZero() ||
-		!slices.Contains(namespacesOf(now.value.locks), p.Namespace) {
+	ofQueue := func(k *lock) bool { return words.BelongsTo(k.Name, p.Namespace) }
+	if _, collection, _ := strings.Cut(p.Namespace, "."); collection == "" || s.cfg.Client == nil ||
+		!slices.ContainsFunc(now.value.locks, ofQueue) {
 		http.Error(w, "There is no queue of that name: no worker has claimed rows there.",
 			http.StatusNotFound)
 		return

@@ -234,6 +234,12 @@ func Queue(lock string) (database, collection string, is bool) {
 	return database, collection, claim && whole && dotted && collection != ""
 }
 
+// BelongsTo reports whether a worker of the queue on the given DATABASE.COLLECTION holds the lock.
+// Unlike [Queue], it also recognizes a collection with a colon in its name.
+func BelongsTo(lock, namespace string) bool {
+	return strings.HasPrefix(lock, "claim:"+namespace+":")
+}
+
 // Long reports whether at least [LongQueue] waiters wait for their turn. It does not count waiters
 // for which [StandsBy] is true.
 func Long(queue []distlock.LockInfo) bool {
