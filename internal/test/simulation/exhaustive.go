@@ -53,19 +53,6 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 	}
 }
 
-// Orders returns copies of a schedule. In each copy, another process acts first at one instant. The
-// argument options is Result.Options of a run of the schedule.
-func Orders(base Schedule, options []int) (all []Schedule) {
-	for n, choices := range options {
-		for other := 1; other < choices; other++ {
-			s := base
-			s.Turn, s.Pick = n, other
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
 // Shrink removes faults from a failing schedule, and returns a shorter schedule that still fails.
 // It first tries to remove many faults at a time, then fewer. The given function runs a schedule
 // and reports whether the run fails.

@@ -140,10 +140,6 @@ type Schedule struct {
 	// World prepares the test of a package built on the lock. If World is not nil, Run calls it at the
 	// start.
 	World func(*Outside)
-	// Turn and Pick change the order of simultaneous events if Seed is 0. Turn is the index of a
-	// choice in Result.Options. Pick is the index of the chosen process among the processes that have
-	// an event at that instant.
-	Turn, Pick int
 	// Trace makes Run record the timeline.
 	Trace bool
 }

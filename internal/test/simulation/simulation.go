@@ -1,8 +1,8 @@
 package simulation
 
 import (
-	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -28,6 +28,7 @@ type world struct {
 	ended      bool // no process starts from now on
 	// underWay counts the requests in transit that arrive within the time limit of a command.
 	underWay int
+	choices  uint64   // number of choices between processes so far
 	always   []func() // checks of packages built on the lock
 }
 
@@ -43,9 +44,6 @@ type Result struct {
 	// CallsOf contains the number of commands of the first process in each place. The places are in
 	// the order in which their first processes started.
 	CallsOf []int
-	// Options contains an element for each choice between processes that have events at the same
-	// instant. The element is the number of these processes.
-	Options []int
 }
 
 // Failed reports whether a rule was violated.
@@ -192,37 +190,25 @@ func (w *world) endFaults() {
 	}
 }
 
-// choose returns the index of the next of several simultaneous events. The choice depends on Seed.
-// If Seed is 0, Turn and Pick select the process, and the events of a process keep their order.
+// choose returns the index of the next of several simultaneous events. With a Seed, the choice is
+// random: first a process, then one of its events. If Seed is 0, the process with the lowest index
+// is next, and its events keep their order.
 func (w *world) choose(due []*virtual.Event) int {
-	heads := make([]int, 0, len(due))
+	byOwner := map[int][]int{} // indexes of the events, by process
 	for i, e := range due {
-		if !slices.ContainsFunc(heads, func(h int) bool { return due[h].Owner == e.Owner }) {
-			heads = append(heads, i)
-		}
+		byOwner[e.Owner] = append(byOwner[e.Owner], i)
 	}
-	slices.SortFunc(heads, func(a, b int) int { return cmp.Compare(due[a].Owner, due[b].Owner) })
-	pick := 0
-	if len(heads) > 1 {
-		n := len(w.done.Options)
-		w.done.Options = append(w.done.Options, len(heads))
-		if w.s.Seed != 0 {
-			pick = int(w.chance("order", due[0].At, uint64(n)) % uint64(len(heads)))
-		} else if n == w.s.Turn {
-			pick = w.s.Pick
-		}
-	}
-	head := heads[pick]
+	owners := slices.Sorted(maps.Keys(byOwner))
 	if w.s.Seed == 0 {
-		return head
+		return byOwner[owners[0]][0]
 	}
-	own := make([]int, 0, len(due))
-	for i, e := range due {
-		if e.Owner == due[head].Owner {
-			own = append(own, i)
-		}
+	owner := owners[0]
+	if len(owners) > 1 {
+		owner = owners[w.chance("order", due[0].At, w.choices)%uint64(len(owners))]
+		w.choices++
 	}
-	return own[w.chance("own order", due[0].At, uint64(due[head].Owner+1))%uint64(len(own))]
+	own := byOwner[owner]
+	return own[w.chance("own order", due[0].At, uint64(owner+1))%uint64(len(own))]
 }
 
 // chance returns a random number that depends only on the seed and the arguments. So the rest of a

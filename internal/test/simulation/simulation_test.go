@@ -50,7 +50,7 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 	const plays = 12
 	for seed := uint64(1); seed <= 3; seed++ {
 		s := simulation.Walk(seed)
-		s.Trace = true
+		s.Length, s.Trace = 3*time.Minute, true
 		var before [][]string
 		again := false
 		for range plays {
