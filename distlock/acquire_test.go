@@ -20,8 +20,8 @@ import (
 func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("balancer", distlock.Why("doing balance round"), distlock.Label("Balancer"))
-		doc := w.doc("balancer")
+		g := p.MustTry("balancer", distlock.Why("doing balance round"), distlock.Label("Balancer"))
+		doc := w.Document("balancer")
 		for field, want := range map[string]bson.Type{
 			"_id": bson.TypeString, "state": bson.TypeInt32, "process": bson.TypeString,
 			"who": bson.TypeString, "why": bson.TypeString, "when": bson.TypeDateTime,
@@ -32,7 +32,7 @@ func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 				t.Errorf("%s is %v, want %v", field, got, want)
 			}
 		}
-		l := w.lock("balancer")
+		l := w.Lock("balancer")
 		if l.State != 1 || l.Process != p.Process() || l.Why != "doing balance round" ||
 			l.TS != g.Session() || l.Fence != g.Fence() || l.Takeover != takeoverTime {
 			t.Errorf("document is %v", doc)
@@ -50,18 +50,18 @@ func TestTryLock_Free_WritesTheDocument(t *testing.T) {
 func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a", distlock.Why("first"))
-		before := w.lock("a")
+		g := p.MustTry("a", distlock.Why("first"))
+		before := w.Lock("a")
 		assert.Must(t, g.Release())
-		after := w.lock("a")
+		after := w.Lock("a")
 		if after.Held || after.TS != before.TS || after.Who != before.Who || after.Why != "first" ||
 			after.Fence != before.Fence {
-			t.Errorf("released document is %v", w.doc("a"))
+			t.Errorf("released document is %v", w.Document("a"))
 		}
 		wantErr(t, g.Err(), distlock.ErrReleased)
 		wantErr(t, context.Cause(g.Context()), distlock.ErrReleased)
 		assert.NoErr(t, g.Release(), "second release")
-		if g2 := p.mustTry("a"); g2.Fence() <= g.Fence() {
+		if g2 := p.MustTry("a"); g2.Fence() <= g.Fence() {
 			t.Errorf("fence %d after %d", g2.Fence(), g.Fence())
 		}
 	})
@@ -72,12 +72,12 @@ func TestRelease_KeepsTheRest_FenceRises(t *testing.T) {
 func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a")
+		g := p.MustTry("a")
 		for range 5 {
 			assert.Must(t, g.Release())
 			time.Sleep(time.Second)
-			w.mem.Remove(catalog.LocksCollection, "a")
-			next := p.mustTry("a")
+			w.Mem.Remove(catalog.LocksCollection, "a")
+			next := p.MustTry("a")
 			if next.Fence() <= g.Fence() {
 				t.Fatalf("fence %d after %d", next.Fence(), g.Fence())
 			}
@@ -91,27 +91,27 @@ func TestFence_DocumentDeleted_StillRises(t *testing.T) { // I2
 func TestCommands_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
-		_ = p.mustTry("a").Release()
+		_ = p.MustTry("a").Release()
 		count := func(what string, want int, do func()) {
 			t.Helper()
 			synctest.Wait()
-			before := p.store.Total()
+			before := p.Store.Total()
 			do()
-			if got := p.store.Total() - before; got != want {
+			if got := p.Store.Total() - before; got != want {
 				t.Errorf("%s: %d commands, want %d", what, got, want)
 			}
 		}
 		var g *distlock.TryGuard
-		count("uncontended TryLock", 1, func() { g = p.mustTry("a") })
+		count("uncontended TryLock", 1, func() { g = p.MustTry("a") })
 		count("Release", 1, func() { _ = g.Release() })
-		g2 := other.mustTry("a")
+		g2 := other.MustTry("a")
 		count("TryLock on a live holder", 2,
-			func() { wantErr(t, assert.Err(p.try("a")), distlock.ErrHeld) })
-		count("first TryLock of a name", 2, func() { g = p.mustTry("b") })
+			func() { wantErr(t, assert.Err(p.Try("a")), distlock.ErrHeld) })
+		count("first TryLock of a name", 2, func() { g = p.MustTry("b") })
 		count("Verify", 1, func() { _ = g.Verify(t.Context()) })
 		_ = g2.Release()
-		_ = other.mustTry("a", distlock.Shared())
-		count("sharing a held lock", 1, func() { g = p.mustTry("a", distlock.Shared()) })
+		_ = other.MustTry("a", distlock.Shared())
+		count("sharing a held lock", 1, func() { g = p.MustTry("a", distlock.Shared()) })
 		count("Release of a share", 1, func() { _ = g.Release() })
 	})
 }
@@ -122,16 +122,16 @@ func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
 		since := time.Now()
-		g := a.mustTry("a", distlock.Why("because"))
+		g := a.MustTry("a", distlock.Why("because"))
 		time.Sleep(10 * time.Second)
-		_, err := b.try("a")
+		_, err := b.Try("a")
 		h := held(t, err)
 		if h.Process != a.Process() || h.Why != "because" || h.Fence != g.Fence() || h.Self ||
 			!h.Since.Equal(since.UTC().Truncate(time.Millisecond)) ||
 			h.PingAge < 9*time.Second || h.PingAge > 11*time.Second {
 			t.Errorf("facts are %+v", h)
 		}
-		_, err = a.try("a") // G10: the lock is refused although its holder is this process
+		_, err = a.Try("a") // G10: the lock is refused although its holder is this process
 		if !held(t, err).Self {
 			t.Errorf("holder is this process, and the error does not say so: %v", err)
 		}
@@ -142,7 +142,7 @@ func TestTryLock_LiveHolder_HeldErrorHasTheFacts(t *testing.T) {
 func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		before := p.store.Total()
+		before := p.Store.Total()
 		cancelled, cancel := context.WithCancel(context.Background())
 		cancel()
 		for name, c := range map[string]struct {
@@ -180,10 +180,10 @@ func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 		inTransaction := p.Lock("a").LockInTransaction
 		wantErr(t, inTransaction(t.Context(), distlock.Shared()), distlock.ErrBadOption)
 		wantErr(t, inTransaction(cancelled), context.Canceled)
-		if got := p.store.Total(); got != before {
+		if got := p.Store.Total(); got != before {
 			t.Errorf("%d commands were sent", got-before)
 		}
-		w.release(p.mustTry(strings.Repeat("x", 1024), distlock.Permits(catalog.MaxHolders)))
+		w.release(p.MustTry(strings.Repeat("x", 1024), distlock.Permits(catalog.MaxHolders)))
 		wantErr(t, inTransaction(t.Context()), distlock.ErrNoTransactions)
 	})
 }
@@ -192,11 +192,11 @@ func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(loseReply(fault.Acquire))
-		g := p.mustTry("a")
-		p.store.Set(nil)
-		if l := w.lock("a"); !l.Held || l.TS != g.Session() || l.Fence != g.Fence() {
-			t.Errorf("document is %v", w.doc("a"))
+		p.Store.Set(loseReply(fault.Acquire))
+		g := p.MustTry("a")
+		p.Store.Set(nil)
+		if l := w.Lock("a"); !l.Held || l.TS != g.Session() || l.Fence != g.Fence() {
+			t.Errorf("document is %v", w.Document("a"))
 		}
 		assert.NoErr(t, g.Release())
 	})
@@ -219,20 +219,20 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		var late func() error
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Acquire && late == nil {
 				late = apply
 				return fault.Lost(call.Op)
 			}
 			return apply()
 		})
-		g, err := p.try("a")
+		g, err := p.Try("a")
 		if g != nil {
 			t.Fatal("a guard was returned for an acquire that had not happened")
 		}
 		wantErr(t, err, distlock.ErrOutcomeUnknown)
 		assert.Must(t, late())
-		if !w.lock("a").Held {
+		if !w.Lock("a").Held {
 			t.Fatal("the late acquire was not applied: the test proves nothing")
 		}
 		time.Sleep(pingTime*11/10 + slack)
@@ -247,18 +247,18 @@ func TestTryLock_AppliedLate_GhostIsReaped(t *testing.T) { // I3, I6, G3-1
 func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Acquire {
 				_ = apply()
 				return fault.Lost(call.Op)
 			}
 			return fault.Refused(call.Op)
 		})
-		wantErr(t, assert.Err(p.try("a")), distlock.ErrOutcomeUnknown)
-		if !w.lock("a").Held {
+		wantErr(t, assert.Err(p.Try("a")), distlock.ErrOutcomeUnknown)
+		if !w.Lock("a").Held {
 			t.Fatal("the acquire was not applied: the test proves nothing")
 		}
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		time.Sleep(pingTime*11/10 + slack)
 		synctest.Wait()
 		w.wantFree("a")
@@ -270,7 +270,7 @@ func TestTryLock_CannotAsk_LateListUndoes(t *testing.T) {
 func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			switch call.Op {
 			case fault.Acquire:
 				err := apply()
@@ -282,12 +282,12 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 			return apply()
 		})
 		time.Sleep(p.Stats().TrustedFor - 2*time.Second)
-		g, err := p.try("a")
+		g, err := p.Try("a")
 		if g != nil {
 			t.Fatal("a guard was returned that was never to be trusted")
 		}
 		wantErr(t, err, distlock.ErrLockLost)
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		// The process releases the lock after its next ping, which comes within 1.1 ping intervals.
 		time.Sleep(pingTime + pingTime/5)
 		synctest.Wait()
@@ -297,8 +297,8 @@ func TestTryLock_ReplyAfterDeadline_GivesBack(t *testing.T) {
 
 // breaking breaks a lock and waits until its holder has detected the loss.
 func (w *world) breaking(p *proc, name string) {
-	w.t.Helper()
-	assert.Must(w.t, p.Break(context.Background(), name, w.lock(name).Holders()[0].Fence, "test"))
+	w.T.Helper()
+	assert.Must(w.T, p.Break(context.Background(), name, w.Lock(name).Holders()[0].Fence, "test"))
 	time.Sleep(2 * pingTime)
 }
 
@@ -306,10 +306,10 @@ func (w *world) breaking(p *proc, name string) {
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		lost, late, open := a.mustTry("lost"), a.mustTry("late"), a.mustTry("open")
+		lost, late, open := a.MustTry("lost"), a.MustTry("late"), a.MustTry("open")
 		inner := assert.Value(open.Reenter())(t)
 		done := assert.Value(open.Reenter())(t)
-		orderly := a.mustTry("orderly")
+		orderly := a.MustTry("orderly")
 		all := assert.Value(a.LockAll(t.Context(), []string{"x", "y"}))(t)
 		w.release(done)
 		w.release(orderly)
@@ -318,7 +318,7 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 		}
 		wantErr(t, lost.Release(), distlock.ErrLockLost)
 		assert.Must(t, a.Close(t.Context()))
-		b.mustTry("open")
+		b.MustTry("open")
 		for range 2 {
 			wantErr(t, lost.Release(), distlock.ErrLockLost)
 			wantErr(t, late.Release(), distlock.ErrLockLost)
@@ -334,43 +334,5 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 				assert.NoErr(t, g.Release(), "released before, and again")
 			}
 		}
-	})
-}
-
-// Do returns an error if the lock is lost or the Manager is closed while the given function runs.
-// Otherwise Do returns the error of that function.
-func TestDo_ClosedDuringWork_IsAnError(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		b := w.start(nil)
-		for name, c := range map[string]struct {
-			during func(ctx context.Context, p *proc)
-			want   error
-		}{
-			"lost":   {func(context.Context, *proc) { w.breaking(b, "lost") }, distlock.ErrLockLost},
-			"closed": {func(ctx context.Context, p *proc) { _ = p.Close(ctx) }, distlock.ErrClosed},
-			"lost and closed": {func(ctx context.Context, p *proc) {
-				w.breaking(b, "lost and closed")
-				_ = p.Close(ctx)
-			}, distlock.ErrLockLost},
-			"lost, released": {func(context.Context, *proc) {
-				w.breaking(b, "lost, released")
-			}, distlock.ErrLockLost},
-		} {
-			p := w.start(nil)
-			err := p.Do(t.Context(), name, func(ctx context.Context, g *distlock.TryGuard) error {
-				c.during(ctx, p)
-				b.mustTry(name)
-				if name == "lost, released" {
-					_ = g.Release() // the work ignores the error
-				}
-				return nil
-			})
-			if !errors.Is(err, c.want) {
-				t.Errorf("%s during work: %v, want %v", name, err, c.want)
-			}
-		}
-		mine := errors.New("mine")
-		work := func(context.Context, *distlock.TryGuard) error { return mine }
-		wantErr(t, b.Do(t.Context(), "a", work), mine)
 	})
 }

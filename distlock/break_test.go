@@ -17,14 +17,14 @@ import (
 
 // The result is the first holder of the lock, as Inspector.Locks lists it.
 func (p *proc) seen(name string) distlock.LockInfo {
-	p.w.t.Helper()
-	for info, err := range p.Inspector().Locks(p.w.t.Context()) {
-		assert.Must(p.w.t, err)
+	p.w.T.Helper()
+	for info, err := range p.Inspector().Locks(p.w.T.Context()) {
+		assert.Must(p.w.T, err)
 		if info.Name == name {
 			return info
 		}
 	}
-	p.w.t.Fatalf("no lock %q", name)
+	p.w.T.Fatalf("no lock %q", name)
 	return distlock.LockInfo{}
 }
 
@@ -35,7 +35,7 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, op := w.start(nil), w.start(nil)
-			g := p.mustTry("a")
+			g := p.MustTry("a")
 			saw := op.seen("a")
 			w.release(g)
 			manager{w}.take("a")
@@ -46,11 +46,11 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 			if waits {
 				waiter = p.queue("a")
 			}
-			before := w.doc("a")
+			before := w.Document("a")
 			wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x"), distlock.ErrFenceMismatch)
 			wantErr(t, op.Break(t.Context(), "a", saw.Fence, "x", saw.Session), distlock.ErrFenceMismatch)
-			if !bytes.Equal(before, w.doc("a")) {
-				t.Errorf("the document changed: %s", w.doc("a"))
+			if !bytes.Equal(before, w.Document("a")) {
+				t.Errorf("the document changed: %s", w.Document("a"))
 			}
 			now := op.seen("a")
 			wantErr(t, op.Break(t.Context(), "a", now.Fence, "x", now.Session, now.Session),
@@ -59,7 +59,7 @@ func TestBreak_ForeignHolderCameBetween_IsLeftAlone(t *testing.T) {
 			if waits {
 				w.release(w.wantTurn(waiter))
 			}
-			next := op.mustTry("a")
+			next := op.MustTry("a")
 			if next.Fence() <= g.Fence() {
 				t.Errorf("fence %d after %d", next.Fence(), g.Fence())
 			}
@@ -73,12 +73,12 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 	for name, waits := range map[string]bool{"alone": false, "others wait": true} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, other := w.start(nil), w.start(nil)
-			g, unbroken := p.mustTry("a"), p.mustTry("b")
+			g, unbroken := p.MustTry("a"), p.MustTry("b")
 			var next <-chan turn
 			if waits {
 				next = other.queue("a")
 			}
-			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				if call.Op == fault.Break || call.Op == fault.Evict {
 					wantErr(t, g.Err(), distlock.ErrLockLost)
 					wantErr(t, g.Context().Err(), context.Canceled)
@@ -90,8 +90,8 @@ func TestBreak_OwnGuard_IsLostFirst(t *testing.T) {
 			assert.NoErr(t, unbroken.Err())
 			if waits {
 				w.release(w.wantTurn(next))
-			} else if w.lock("a").Held {
-				t.Error("still held")
+			} else if next := other.MustTry("a"); next.Fence() <= g.Fence()+1 {
+				t.Errorf("fence %d after a break of %d", next.Fence(), g.Fence())
 			}
 		})
 	}
@@ -104,15 +104,15 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 		for _, waits := range []bool{false, true} {
 			runInBubble(t, fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T, w *world) {
 				p, other := w.start(nil), w.start(nil)
-				w.release(p.mustTry("a")) // raises the fence of a
-				p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
+				w.release(p.MustTry("a")) // raises the fence of a
+				p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 					err := apply()
 					time.Sleep(3 * time.Second) // until the reply
 					return err
 				}))
 				tried := make(chan error, 1)
 				go func() {
-					g, err := p.try("a")
+					g, err := p.Try("a")
 					if err == nil {
 						err = g.Err()
 					}
@@ -133,7 +133,7 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 				wantErr(t, <-tried, distlock.ErrLockLost)
 				if waits {
 					w.release(w.wantTurn(next))
-				} else if w.lock("a").Held {
+				} else if w.Lock("a").Held {
 					t.Error("still held")
 				}
 			})
@@ -149,25 +149,25 @@ func TestBreak_DeadInLine_AreLeftOut(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, dead, other := w.start(nil), w.start(nil), w.start(nil)
-			g := p.mustTry("a")
+			g := p.MustTry("a")
 			dead.queue("a")
 			dead.queue("a")
 			time.Sleep(time.Minute)
 			dead.kill()
 			time.Sleep(70 * time.Second)
 			if name == "their ping was removed" {
-				w.mem.Remove(catalog.PingsCollection, dead.Process())
+				w.Mem.Remove(catalog.PingsCollection, dead.Process())
 				time.Sleep(takeoverTime)
 			}
 			var next <-chan turn
 			if lives {
 				next = other.queue("a")
 			}
-			if n := len(w.lock("a").Waiters); n < 2 {
+			if n := len(w.Lock("a").Waiters); n < 2 {
 				t.Fatalf("%d wait: the setup is wrong", n)
 			}
 			assert.Must(t, other.Break(t.Context(), "a", g.Fence(), "stuck"))
-			if l := w.lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {
+			if l := w.Lock("a"); l.Held != lives || l.Process == dead.Process() || len(l.Waiters) > 0 {
 				t.Errorf("it is granted to %+v", l)
 			}
 			if lives {

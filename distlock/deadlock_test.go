@@ -28,14 +28,14 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		shared, permit := distlock.Shared(), distlock.Permits(2)
-		g, reader := p.mustTry("g", distlock.Why("mine")), p.mustTry("reader", shared)
-		one := p.mustTry("p", permit)
+		g, reader := p.MustTry("g", distlock.Why("mine")), p.MustTry("reader", shared)
+		one := p.MustTry("p", permit)
 		two, err := p.Lock("p").TryLock(one.Context(), permit)
 		assert.Must(t, err)
 		inner := assert.Value(g.Reenter())(t)
 		in, err := p.Lock("in").TryLock(g.Context())
 		assert.Must(t, err)
-		before, start := p.store.Total(), time.Now()
+		before, start := p.Store.Total(), time.Now()
 		ask := func(ctx context.Context, name string, opts ...distlock.Option) {
 			t.Helper()
 			_, err := p.Lock(name).Lock(ctx, opts...)
@@ -53,7 +53,7 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 		wantDeadlock(t, p.Lock("g").LockInTransaction(g.Context()))
 		err = p.Do(g.Context(), "g", func(context.Context, *distlock.TryGuard) error { return nil })
 		wantDeadlock(t, err)
-		if n := p.store.Total() - before; n != 0 || time.Since(start) != 0 {
+		if n := p.Store.Total() - before; n != 0 || time.Since(start) != 0 {
 			t.Errorf("%d commands and %v", n, time.Since(start))
 		}
 		w.release(w.wantTurn(p.queueCtx(reader.Context(), "reader", shared))) // readers share
@@ -70,7 +70,7 @@ func TestDeadlock_WithItself_ErrorWithoutCommand(t *testing.T) {
 func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
-		released, broken := p.mustTry("released"), p.mustTry("broken")
+		released, broken := p.MustTry("released"), p.MustTry("broken")
 		w.release(released)
 		assert.Must(t, b.Break(t.Context(), "broken", broken.Fence(), "test"))
 		time.Sleep(2 * pingTime)
@@ -86,7 +86,7 @@ func TestDeadlock_GuardIsOver_DoesNotCount(t *testing.T) {
 func TestDeadlock_TwoProcesses_BoundedWaitEndsIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		ga, gb := a.mustTry("a"), b.mustTry("b")
+		ga, gb := a.MustTry("a"), b.MustTry("b")
 		unbounded := a.queueCtx(ga.Context(), "b")
 		got := <-b.queueCtx(gb.Context(), "a", distlock.WaitAtMost(10*time.Second))
 		wantErr(t, got.err, distlock.ErrHeld)

@@ -21,9 +21,9 @@ import (
 
 // rewrite changes fields of a lock document as an operator could. The value nil removes a field.
 func (w *world) rewrite(name string, fields map[string]any) {
-	w.t.Helper()
+	w.T.Helper()
 	var doc bson.D
-	assert.Must(w.t, bson.Unmarshal(w.doc(name), &doc))
+	assert.Must(w.T, bson.Unmarshal(w.Document(name), &doc))
 	var changed bson.D
 	for _, e := range doc {
 		if v, ok := fields[e.Key]; !ok {
@@ -32,11 +32,11 @@ func (w *world) rewrite(name string, fields map[string]any) {
 			changed = append(changed, bson.E{Key: e.Key, Value: v})
 		}
 	}
-	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, changed))
+	assert.Must(w.T, w.Mem.Put(catalog.LocksCollection, changed))
 }
 
 func (p *proc) deny(ops ...fault.Op) {
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+	p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 		for _, op := range ops {
 			if call.Op == op {
 				return fmt.Errorf("%s: %w", op, &distlock.PrivilegeError{
@@ -70,7 +70,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 		"ping of the holder malformed": {
 			spoil: func(w *world, holder, _ *proc) {
 				holder.kill()
-				_ = w.mem.Put(catalog.PingsCollection, bson.D{
+				_ = w.Mem.Put(catalog.PingsCollection, bson.D{
 					{Key: "_id", Value: holder.Process()}, {Key: "ping", Value: "yesterday"},
 				})
 			},
@@ -98,7 +98,7 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 			runInBubble(t, fmt.Sprintf("%s, queue full %v", name, full), func(t *testing.T, w *world) {
 				a, l, b := w.start(nil), w.start(nil), w.start(nil)
 				b.withoutNotices()
-				g := a.mustTry("a", c.opts...)
+				g := a.MustTry("a", c.opts...)
 				left := func() {}
 				if full {
 					left = w.fill(l, "a", c.opts...)
@@ -112,11 +112,11 @@ func TestLock_WaitingBecomesHopeless_IsTold(t *testing.T) {
 				if took := time.Since(start); !c.want(got.err) || took > noticed {
 					t.Errorf("after %v: %v", took, got.err)
 				}
-				_, err := b.try("a", c.opts...)
+				_, err := b.Try("a", c.opts...)
 				if !c.want(err) && name != "locks may not be read" { // a plain acquire writes
 					t.Errorf("a new call: %v", err)
 				}
-				b.store.Set(nil)
+				b.Store.Set(nil)
 				_ = g.Release()
 				left()
 			})
@@ -139,7 +139,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 			var log assert.Log
 			a := w.start(nil)
 			b := w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log).Level(zerolog.InfoLevel) })
-			g := a.mustTry("a")
+			g := a.MustTry("a")
 			var fail atomic.Bool
 			fail.Store(true)
 			hook := func(_ context.Context, call fault.Call, apply func() error) error {
@@ -153,7 +153,7 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 				}
 				return apply()
 			}
-			b.store.Set(hook)
+			b.Store.Set(hook)
 			done := b.queue("a")
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()

@@ -1,11 +1,9 @@
 package distlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,7 +18,7 @@ import (
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a")
+		g := p.MustTry("a")
 		set := bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}
 		filter, update, err := g.Fenced(bson.D{{Key: "_id", Value: 7}}, set)
 		assert.Must(t, err)
@@ -67,33 +65,12 @@ func same(t *testing.T, what string, got, want bson.D) {
 	}
 }
 
-// If another process takes the lock over during a transaction of the holder, InTransaction returns
-// ErrLockLost, and the guard is lost.
-func TestInTransaction_TakenOverMeanwhile_IsLost(t *testing.T) { // B2
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		err := g.InTransaction(t.Context(), func(context.Context) error {
-			a.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.Transact {
-					return apply()
-				}
-				return fault.Refused(call.Op)
-			})
-			b.until("a", 10*time.Second, takeoverTime+time.Minute)
-			return nil
-		})
-		wantErr(t, err, distlock.ErrLockLost)
-		wantErr(t, g.Err(), distlock.ErrLockLost)
-	})
-}
-
 // If the given function fails, the outcome is unknown, or the context ends, InTransaction returns
 // an error with the reason. The guard stays valid.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a")
+		g := p.MustTry("a")
 		ok := func(context.Context) error { return nil }
 		assert.NoErr(t, g.InTransaction(t.Context(), ok))
 		mine := errors.New("mine")
@@ -101,9 +78,9 @@ func TestInTransaction_WaysOut(t *testing.T) {
 			t.Errorf("error is %v, want work's own as it is", err)
 		}
 		wantErr(t, g.InTransaction(t.Context(), nil), distlock.ErrBadOption)
-		p.store.Set(loseReply(fault.Transact))
+		p.Store.Set(loseReply(fault.Transact))
 		wantErr(t, g.InTransaction(t.Context(), ok), distlock.ErrOutcomeUnknown)
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		assert.NoErr(t, g.Err(), "the guard suffered")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -123,9 +100,9 @@ func TestInTransaction_WaysOut(t *testing.T) {
 func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a")
+		g := p.MustTry("a")
 		p.kill()
-		p.store.Set(fault.Refusing(fault.Ping))
+		p.Store.Set(fault.Refusing(fault.Ping))
 		start := time.Now()
 		err := g.InTransaction(t.Context(),
 			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
@@ -136,41 +113,13 @@ func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
 	})
 }
 
-// A second transaction of the same guard waits for the first. The wait ends when the context of the
-// second call ends or the guard is released.
-func TestInTransaction_AnotherRuns_ContextCounts(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.mustTry("a")
-		end := make(chan struct{})
-		first := make(chan error, 1)
-		work := func(context.Context) error { <-end; return nil }
-		go func() { first <- g.InTransaction(t.Context(), work) }()
-		synctest.Wait()
-		never := func(context.Context) error { t.Error("two at a time"); return nil }
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		wantErr(t, g.InTransaction(ctx, never), context.DeadlineExceeded)
-		assert.Equal(t, time.Since(start), 100*time.Millisecond,
-			"it waited %v for a context of 100 ms, want %v")
-		second := make(chan error, 1)
-		go func() { second <- g.InTransaction(t.Context(), never) }()
-		synctest.Wait()
-		w.release(g)
-		wantErr(t, <-second, distlock.ErrReleased)
-		close(end)
-		wantErr(t, <-first, distlock.ErrReleased)
-	})
-}
-
 // A transaction must not contain another transaction of the same lock. If the inner call of
 // InTransaction gets the context of the outer transaction, it returns ErrBadOption at once. With
 // another context, it waits until that context ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g, other := p.mustTry("a"), p.mustTry("b")
+		g, other := p.MustTry("a"), p.MustTry("b")
 		again, err := g.Reenter()
 		assert.Must(t, err)
 		never := func(context.Context) error { t.Error("it ran"); return nil }
@@ -205,12 +154,12 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 		p := w.start(nil)
 		set := bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}
 		for _, g := range []*distlock.TryGuard{
-			p.mustTry("r", distlock.Shared()), p.mustTry("p", distlock.Permits(2)),
+			p.MustTry("r", distlock.Shared()), p.MustTry("p", distlock.Permits(2)),
 		} {
 			_, _, err := g.Fenced(nil, set)
 			wantErr(t, err, distlock.ErrBadOption)
 		}
-		if _, _, err := p.mustTry("one", distlock.Permits(1)).Fenced(nil, set); err != nil {
+		if _, _, err := p.MustTry("one", distlock.Permits(1)).Fenced(nil, set); err != nil {
 			t.Errorf("the only permit: %v", err)
 		}
 	})
@@ -221,35 +170,10 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		one, two := a.mustTry("a", distlock.Shared()), b.mustTry("a", distlock.Shared())
+		one, two := a.MustTry("a", distlock.Shared()), b.MustTry("a", distlock.Shared())
 		work := func(context.Context) error { w.breaking(b, "a"); return nil }
 		wantErr(t, one.InTransaction(t.Context(), work), distlock.ErrLockLost)
 		assert.NoErr(t, two.InTransaction(t.Context(), func(context.Context) error { return nil }))
-	})
-}
-
-// If the transaction of LockInTransaction commits, the next holder gets a larger fence. If the
-// transaction aborts, the lock document does not change.
-func TestLockInTransaction_FenceRisesWithTheCommitOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		first := p.mustTry("a")
-		w.release(first)
-		mine := errors.New("mine")
-		for _, end := range []error{mine, nil} {
-			before := w.doc("a")
-			err := w.mem.WithTransaction(t.Context(), func(ctx context.Context) error {
-				return errors.Join(p.Lock("a").LockInTransaction(ctx), end)
-			})
-			assert.MustBe(t, err, end)
-			if same := bytes.Equal(before, w.doc("a")); same != (end != nil) {
-				t.Errorf("ended with %v: the document is the same: %v", end, same)
-			}
-		}
-		second := p.mustTry("a")
-		if got, want := second.Fence(), first.Fence()+2; got != want {
-			t.Errorf("fence %d, want %d: one was committed between", got, want)
-		}
 	})
 }
 
@@ -258,7 +182,7 @@ func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, b := w.start(nil), w.start(nil)
 		mine := errors.New("mine")
-		err := p.mustTry("a").InTransaction(t.Context(), func(context.Context) error {
+		err := p.MustTry("a").InTransaction(t.Context(), func(context.Context) error {
 			w.breaking(b, "a")
 			return mine
 		})

@@ -25,17 +25,17 @@ type manager struct{ w *world }
 const managerID = "ConfigServer"
 
 func (m manager) put(collection, id string, change func(bson.M)) {
-	m.w.t.Helper()
+	m.w.T.Helper()
 	doc := bson.M{"_id": id}
-	if raw := m.w.mem.Document(collection, id); raw != nil {
-		assert.Must(m.w.t, bson.Unmarshal(raw, &doc))
+	if raw := m.w.Mem.Document(collection, id); raw != nil {
+		assert.Must(m.w.T, bson.Unmarshal(raw, &doc))
 	}
 	change(doc)
 	var whole bson.D
 	for key, value := range doc {
 		whole = append(whole, bson.E{Key: key, Value: value})
 	}
-	assert.Must(m.w.t, m.w.mem.Put(collection, whole))
+	assert.Must(m.w.T, m.w.Mem.Put(collection, whole))
 }
 
 func (m manager) take(name string) {
@@ -49,7 +49,7 @@ func (m manager) ping() {
 	m.put(catalog.PingsCollection, managerID, func(doc bson.M) { doc["ping"] = time.Now() })
 }
 
-func (m manager) stop() { m.w.mem.Remove(catalog.PingsCollection, managerID) }
+func (m manager) stop() { m.w.Mem.Remove(catalog.PingsCollection, managerID) }
 
 // aMinute sets a takeover time of a minute. For a holder of MongoDB's lock manager, a contender
 // still waits 15 minutes.
@@ -57,9 +57,9 @@ func aMinute(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Seco
 
 // The process calls TryLock every ten seconds. Each call must return ErrHeld.
 func (p *proc) refused(name string, during time.Duration) {
-	p.w.t.Helper()
+	p.w.T.Helper()
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
-		assert.MustBe(p.w.t, assert.Err(p.try(name)), distlock.ErrHeld)
+		assert.MustBe(p.w.T, assert.Err(p.Try(name)), distlock.ErrHeld)
 	}
 }
 
@@ -83,11 +83,11 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, own := w.start(aMinute), manager{w}
 			if c.ours {
-				assert.Must(t, p.mustTry("a").Release())
+				assert.Must(t, p.MustTry("a").Release())
 			}
 			own.take("a")
 			c.begin(own)
-			before := w.mem.Document(catalog.PingsCollection, managerID)
+			before := w.Mem.Document(catalog.PingsCollection, managerID)
 			p.refused("a", 14*time.Minute)
 			g, took := p.until("a", 10*time.Second, 3*time.Minute)
 			if took < 50*time.Second {
@@ -96,7 +96,7 @@ func TestTryLock_ForeignHolderOverOurFields_OnlyWatched(t *testing.T) {
 			if !strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
 				t.Errorf("taken on %q", g.TakeoverEvidence())
 			}
-			if now := w.mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
+			if now := w.Mem.Document(catalog.PingsCollection, managerID); !slices.Equal(before, now) {
 				t.Errorf("its ping was written: %v", now)
 			}
 			// No contender condemned the manager, so it can hold the lock again under the same process id.
@@ -125,19 +125,19 @@ func (m manager) mark() {
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
-		g := a.mustTry("a")
-		other := a.mustTry("b")
+		g := a.MustTry("a")
+		other := a.MustTry("b")
 		a.kill()
-		w.mem.Remove(catalog.PingsCollection, g.Process())
+		w.Mem.Remove(catalog.PingsCollection, g.Process())
 		_, took := b.until("a", 5*time.Second, 15*time.Minute)
 		if took < time.Minute || took > 80*time.Second {
 			t.Errorf("taken after %v, want a minute", took)
 		}
-		p, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, g.Process()))
+		p, bad := catalog.ParsePing(w.Mem.Document(catalog.PingsCollection, g.Process()))
 		if bad != nil || p.Condemned == nil || p.Condemned.By != b.Process() || p.At.IsZero() {
 			t.Errorf("its ping is %+v, %v", p, bad)
 		}
-		assert.NoErr(t, assert.Err(c.try(other.Name())), "the other contender")
+		assert.NoErr(t, assert.Err(c.Try(other.Name())), "the other contender")
 	})
 }
 
@@ -159,7 +159,7 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 			var looked time.Time
 			changed := false
 			var mu sync.Mutex // needed because the background reads as well
-			p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -186,12 +186,12 @@ func TestTryLock_ForeignHolderWithoutPing_LooksOnceMore(t *testing.T) { // R5
 func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		go func() { _, _ = b.Lock("a").Lock(t.Context()) }() // ends with the test
 		time.Sleep(time.Second)
 		dead := b.Process()
 		b.kill()
-		w.mem.Remove(catalog.PingsCollection, dead)
+		w.Mem.Remove(catalog.PingsCollection, dead)
 		time.Sleep(time.Second)
 		got := make(chan error, 1)
 		go func() {
@@ -199,7 +199,7 @@ func TestLock_WaiterWithoutPing_IsOurs(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(3 * time.Minute)
-		if waiters := w.lock("a").Waiters; len(waiters) != 1 || waiters[0].Process != c.Process() {
+		if waiters := w.Lock("a").Waiters; len(waiters) != 1 || waiters[0].Process != c.Process() {
 			t.Errorf("waiters: %+v", waiters)
 		}
 		assert.NoErr(t, g.Release())

@@ -16,9 +16,9 @@ import (
 
 // inspector returns an Inspector and the store that counts its commands.
 func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
-	w.t.Helper()
-	store := fault.Wrap(w.mem)
-	i := assert.Value(distlock.NewInspector(w.t.Context(), distlock.Config{Catalog: store}))(w.t)
+	w.T.Helper()
+	store := fault.Wrap(w.Mem)
+	i := assert.Value(distlock.NewInspector(w.T.Context(), distlock.Config{Catalog: store}))(w.T)
 	return i, store
 }
 
@@ -26,7 +26,7 @@ func (w *world) inspector() (*distlock.Inspector, *fault.Catalog) {
 func TestInspector_Reads_PingsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("job", distlock.Why("work"))
+		g := a.MustTry("job", distlock.Why("work"))
 		next := b.queue("job", distlock.Why("next"))
 		w.wantWaiting(next)
 		i, store := w.inspector()
@@ -75,11 +75,11 @@ func TestHolder_OfOneLock_IsWhoHoldsItOrNobody(t *testing.T) {
 			}
 		}
 		want("job", nil)
-		g := a.mustTry("job")
+		g := a.MustTry("job")
 		want("job", g)
 		w.release(g)
 		want("job", nil)
-		first, second := a.mustTry("read", distlock.Shared()), a.mustTry("read", distlock.Shared())
+		first, second := a.MustTry("read", distlock.Shared()), a.MustTry("read", distlock.Shared())
 		want("read", first)
 		w.release(first)
 		want("read", second)
@@ -96,7 +96,7 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 			err != nil {
 			t.Errorf("%v, %v, %v", holders, waiters, err)
 		}
-		err := w.mem.Put(catalog.LocksCollection,
+		err := w.Mem.Put(catalog.LocksCollection,
 			bson.D{{Key: "_id", Value: "odd"}, {Key: "state", Value: "held"}})
 		assert.Must(t, err)
 		_, _, err = i.Holder(t.Context(), "odd")
@@ -122,7 +122,7 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 		wantErr(t, err, distlock.ErrConfig)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = distlock.NewInspector(ended, distlock.Config{Catalog: w.mem})
+		_, err = distlock.NewInspector(ended, distlock.Config{Catalog: w.Mem})
 		wantErr(t, err, context.Canceled)
 	})
 }
@@ -132,23 +132,23 @@ func TestInspector_NothingToShow_SaysSo(t *testing.T) {
 func TestGuard_PutFirst_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g, shared := a.mustTry("a"), a.mustTry("s", distlock.Shared())
+		g, shared := a.MustTry("a"), a.MustTry("s", distlock.Shared())
 		next := b.queue("a")
-		session := w.lock("a").Waiters[0].TS
-		before := w.doc("a")
+		session := w.Lock("a").Waiters[0].TS
+		before := w.Document("a")
 		wantErr(t, g.PutFirst(t.Context(), bson.NewObjectID()), distlock.ErrNotQueued)
 		wantErr(t, g.PutFirst(t.Context(), g.Session()), distlock.ErrNotQueued)
 		wantErr(t, shared.PutFirst(t.Context(), session), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).PutFirst(t.Context(), session), distlock.ErrBadOption)
-		if string(before) != string(w.doc("a")) || g.Err() != nil {
-			t.Errorf("it changed something: %v, %v", w.doc("a"), g.Err())
+		if string(before) != string(w.Document("a")) || g.Err() != nil {
+			t.Errorf("it changed something: %v, %v", w.Document("a"), g.Err())
 		}
-		a.store.Set(fault.On(fault.PutFirst, func(apply func() error) error {
+		a.Store.Set(fault.On(fault.PutFirst, func(apply func() error) error {
 			_ = apply()
 			return fault.Lost(fault.PutFirst)
 		}))
 		wantErr(t, g.PutFirst(t.Context(), session), distlock.ErrOutcomeUnknown)
-		a.store.Set(nil)
+		a.Store.Set(nil)
 		assert.Value(b.Inspector().Break(t.Context(), "a", g.Fence(), "test"))(t)
 		wantErr(t, g.PutFirst(t.Context(), session), distlock.ErrLockLost)
 		w.release(w.wantTurn(next))

@@ -24,7 +24,7 @@ func whileClosing(t *testing.T, w *world, within, work time.Duration) (
 ) {
 	t.Helper()
 	p, b := w.start(nil), w.start(nil)
-	plain := p.mustTry("plain")
+	plain := p.MustTry("plain")
 	start := time.Now()
 	began, over := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -84,7 +84,7 @@ func TestClose_FunctionRuns_IsWaitedFor(t *testing.T) {
 		}
 		assert.NoErr(t, closing, "Close")
 		wantErr(t, doing, distlock.ErrClosed)
-		if n := p.store.Count(fault.Ping); n < 75 {
+		if n := p.Store.Count(fault.Ping); n < 75 {
 			t.Errorf("%d pings while the function ran for %v", n, work)
 		}
 	})
@@ -199,7 +199,7 @@ func TestClose_ByOneFunctionOfTwo_WaitsForTheOther(t *testing.T) {
 		p, b := w.start(nil), w.start(nil)
 		const work = commandTimeout / 2
 		free := func(name string) error {
-			_, err := b.try(name)
+			_, err := b.Try(name)
 			return err
 		}
 		outer := func(ctx context.Context, g *distlock.TryGuard) error {

@@ -3,7 +3,6 @@ package distlock_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,7 +38,7 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 }
 
 func (p *proc) lagging(by time.Duration) *proc {
-	p.store.Set(fault.On(fault.Notice, func(apply func() error) error {
+	p.Store.Set(fault.On(fault.Notice, func(apply func() error) error {
 		err := apply()
 		time.Sleep(by)
 		return err
@@ -49,8 +48,8 @@ func (p *proc) lagging(by time.Duration) *proc {
 
 // Two processes hold a lock in turn. The results are the durations of the hand-overs.
 func (w *world) turns(a, b *proc, hold time.Duration, n int) (took []time.Duration) {
-	w.t.Helper()
-	g := a.mustTry("a")
+	w.T.Helper()
+	g := a.MustTry("a")
 	for i := range n {
 		next := []*proc{b, a}[i%2].queue("a")
 		time.Sleep(hold)
@@ -76,10 +75,10 @@ func TestLock_StreamLags_GrantsAreAskedFor(t *testing.T) {
 				a := w.startOn(kind, logs).lagging(10 * time.Second)
 				b := w.startOn(kind, nil).lagging(10 * time.Second)
 				_ = w.turns(a, b, hold, 0)
-				polled := a.store.Count(fault.HeldOrFree)
+				polled := a.Store.Count(fault.HeldOrFree)
 				const n = 40
 				took := w.turns(a, b, hold, n)
-				polled = a.store.Count(fault.HeldOrFree) - polled
+				polled = a.Store.Count(fault.HeldOrFree) - polled
 				t.Logf("%v; a polled %d times", took, polled)
 				most := max(12*time.Millisecond, min(hold/64*12/10, 6*time.Second)+2*time.Millisecond)
 				for i, d := range took { // a late grant counts as a long turn for a while
@@ -112,7 +111,7 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 		}
 		a, b := w.startOn(catalog.ReplicaSet, rare), w.startOn(catalog.ReplicaSet, rare)
 		var late atomic.Bool
-		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			err := apply()
 			if call.Op == fault.Notice && late.Load() {
 				time.Sleep(time.Hour)
@@ -122,7 +121,7 @@ func TestLock_PromptStreamIsLateOnce_GrantIsAskedFor(t *testing.T) {
 		w.turns(a, b, time.Second, 20)
 		assert.Equal(t, b.Stats().Listening, "stream", "grants come by %q, want %q")
 		late.Store(true)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		next := b.queue("a")
 		time.Sleep(10 * time.Second)
 		start := time.Now()
@@ -142,15 +141,15 @@ func TestLock_StreamIsPromptAgain_NobodyAsks(t *testing.T) {
 			a := w.startOn(kind, nil).lagging(10 * time.Second)
 			b := w.startOn(kind, nil).lagging(10 * time.Second)
 			w.turns(a, b, time.Second, 20)
-			a.store.Set(nil)
-			b.store.Set(nil)
+			a.Store.Set(nil)
+			b.Store.Set(nil)
 			time.Sleep(15 * time.Second)
 			w.turns(a, b, 200*time.Millisecond, 60) // takes 12 s
 			assert.Equal(t, a.Stats().Listening, "stream", "grants come by %q, want %q")
 			sent := func() (n int) {
 				for _, p := range []*proc{a, b} {
 					for _, op := range []fault.Op{fault.HeldOrFree, fault.Enter, fault.Release} {
-						n += p.store.Count(op)
+						n += p.Store.Count(op)
 					}
 				}
 				return n
@@ -172,10 +171,10 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 	} {
 		inBubbleAlone(t, func(t *testing.T, w *world) {
 			a, b := w.startOn(kind, nil), w.startOn(kind, nil)
-			g := a.mustTry("a")
+			g := a.MustTry("a")
 			next := b.queue("a")
 			time.Sleep(10 * time.Minute)
-			if n := b.store.Count(fault.HeldOrFree); n > most {
+			if n := b.Store.Count(fault.HeldOrFree); n > most {
 				t.Errorf("%s: %d polls in ten minutes, want at most %d", kind, n, most)
 			}
 			w.release(g)
@@ -183,106 +182,4 @@ func TestLock_IdleWait_QuestionsAreFew(t *testing.T) {
 			synctest.Wait()
 		})
 	}
-}
-
-// With polling, the duration and the number of polls of a hand-over are bounded, for one waiter and
-// for sixteen waiters in different processes.
-func TestLock_SixteenAsk_FewQuestionsAHandOver(t *testing.T) {
-	for _, c := range []struct {
-		waiters int
-		hold    time.Duration
-		polls   int           // the maximum for one hand-over
-		half    time.Duration // the bound for the faster half of the hand-overs
-		most    time.Duration
-	}{
-		{1, 0, 2, 4 * write, 12 * write}, {16, 0, 11, 4 * write, 12 * write},
-		{1, time.Second, 35, 20 * time.Millisecond, 40 * time.Millisecond},
-		{16, time.Second, 22, 240 * time.Millisecond, 600 * time.Millisecond},
-	} {
-		runInBubble(t, fmt.Sprintf("%d, held for %v", c.waiters, c.hold), func(t *testing.T, w *world) {
-			group := &takingTurns{w: w}
-			for range c.waiters + 1 {
-				group.enter(w.behindMongos())
-			}
-			group.run(c.hold, 3*(c.waiters+1))
-			polled := group.polled()
-			const n = 100
-			took := group.run(c.hold, n)
-			polled = group.polled() - polled
-			t.Logf("half took %v, all %v, %d polls", took[n/2], took[n-1], polled)
-			if took[n/2] > c.half || took[n*99/100] > c.most || polled > n*c.polls {
-				t.Errorf("half took %v, 99 of 100 %v, %d polls; want %v, %v, %d", took[n/2],
-					took[n*99/100],
-					polled, c.half, c.most, n*c.polls)
-			}
-			group.end()
-		})
-	}
-}
-
-// These are the durations of a command behind a mongos.
-const write, read = 6 * time.Millisecond, 2 * time.Millisecond
-
-// behindMongos starts a process whose grant stream is 10 s late.
-func (w *world) behindMongos() *proc {
-	p := w.startOn(catalog.Mongos, nil)
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		before, after := write/2, write/2
-		switch call.Op {
-		case fault.HeldOrFree:
-			before, after = read/2, read/2
-		case fault.Notice:
-			before, after = 0, 10*time.Second
-		}
-		time.Sleep(before)
-		defer time.Sleep(after)
-		return apply()
-	})
-	return p
-}
-
-// takingTurns is a group of processes that queue for a lock again after each release.
-type takingTurns struct {
-	w     *world
-	guard *distlock.TryGuard // the first process's guard
-	procs []*proc            // the holder, and the queue behind it
-	turns []<-chan turn
-}
-
-func (l *takingTurns) enter(p *proc) {
-	l.procs, l.turns = append(l.procs, p), append(l.turns, p.queue("a"))
-	time.Sleep(10 * time.Millisecond)
-	if l.guard == nil {
-		l.guard = l.w.wantTurn(l.turns[0])
-	}
-}
-
-// The results are the sorted durations of n hand-overs.
-func (l *takingTurns) run(hold time.Duration, n int) (took []time.Duration) {
-	for range n {
-		time.Sleep(hold)
-		start, guard := time.Now(), l.guard
-		go func() { _ = guard.Release() }() // ends with its command
-		l.guard = l.w.wantTurn(l.turns[1])
-		took = append(took, time.Since(start))
-		before := l.procs[0]
-		l.procs, l.turns = append(l.procs[1:], before), append(l.turns[1:], before.queue("a"))
-	}
-	slices.Sort(took)
-	return took
-}
-
-func (l *takingTurns) polled() (n int) {
-	for _, p := range l.procs {
-		n += p.store.Count(fault.HeldOrFree)
-	}
-	return n
-}
-
-func (l *takingTurns) end() {
-	for _, next := range l.turns[1:] {
-		l.w.release(l.guard)
-		l.guard = l.w.wantTurn(next)
-	}
-	l.w.release(l.guard)
 }

@@ -76,7 +76,7 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p, network := w.startLate()
-			g := p.mustTry("a")
+			g := p.MustTry("a")
 			network.silence(14 * time.Second)
 			time.Sleep(later)
 			if n := network.deliver(); n < 2 {
@@ -97,10 +97,10 @@ func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
 func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
-		lost, closed := p.mustTry("a"), p.mustTry("b")
+		lost, closed := p.MustTry("a"), p.MustTry("b")
 		twin := catalog.Heartbeat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime,
 			Interval: pingTime}
-		assert.Value(w.mem.Ping(t.Context(), twin))(t)
+		assert.Value(w.Mem.Ping(t.Context(), twin))(t)
 		time.Sleep(2 * pingTime)
 		wantErr(t, lost.Err(), distlock.ErrLockLost)
 		wantErr(t, lost.Err(), catalog.ErrTwin)
@@ -108,12 +108,12 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 		wantErr(t, closed.Err(), distlock.ErrLockLost)
 		assert.NoErr(t, p.Close(t.Context()))
 		for _, g := range []*distlock.TryGuard{lost, closed} {
-			_, err := other.try(g.Name())
+			_, err := other.Try(g.Name())
 			if h := held(t, err); h.Process != twin.Process {
 				t.Errorf("%q is held by %s, want its twin", g.Name(), h.Process)
 			}
 		}
-		if w.mem.Document(catalog.PingsCollection, twin.Process) == nil {
+		if w.Mem.Document(catalog.PingsCollection, twin.Process) == nil {
 			t.Error("the twin's ping was removed")
 		}
 	})
@@ -124,16 +124,16 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
+		p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 			defer time.Sleep(commandTimeout - time.Second) // makes the reply slow
 			return apply()
 		}))
-		reads := p.store.Count(fault.Held)
-		for i := 0; p.store.Count(fault.Held) < reads+2; i++ {
+		reads := p.Store.Count(fault.Held)
+		for i := 0; p.Store.Count(fault.Held) < reads+2; i++ {
 			if i > 100 {
 				t.Fatal("the reaper reads too rarely")
 			}
-			g := p.mustTry("a")
+			g := p.MustTry("a")
 			assert.NoErr(t, g.Verify(t.Context()), "after a slow reply")
 			w.release(g)
 		}
@@ -145,8 +145,8 @@ func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 func TestReap_ReleaseUnderWayDuringItsRead_IsNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		w.start(nil).mustTry("a")
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		w.start(nil).MustTry("a")
+		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			switch call.Op {
 			case fault.Release: // slow on the way to the server
 				time.Sleep(3 * time.Second)
@@ -172,7 +172,7 @@ func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		var late func() error
-		p.store.Set(fault.On(fault.Enter, func(apply func() error) error {
+		p.Store.Set(fault.On(fault.Enter, func(apply func() error) error {
 			if late == nil {
 				late = apply
 				return fault.Lost(fault.Enter)
@@ -181,7 +181,7 @@ func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 		}))
 		w.release(w.wantTurn(p.queue("a")))
 		assert.Must(t, late())
-		if !w.lock("a").Held {
+		if !w.Lock("a").Held {
 			t.Fatal("the late copy acquired nothing: the test proves nothing")
 		}
 		assert.NoErr(t, p.Close(t.Context()))

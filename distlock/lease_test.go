@@ -26,8 +26,8 @@ const (
 func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		other := a.mustTry("other")
-		g := a.mustTry("a", distlock.Lease(lifeTime))
+		other := a.MustTry("other")
+		g := a.MustTry("a", distlock.Lease(lifeTime))
 		acquired := time.Now()
 		if want := acquired.Add(leaseHold); !g.Deadline().Equal(want) {
 			t.Errorf("deadline %v, want %v", g.Deadline(), want)
@@ -52,8 +52,8 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 		}
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		assert.NoErr(t, got.guard.Verify(t.Context()), "the release of the lost guard")
-		if err := other.Err(); err != nil || b.store.Count(fault.Condemn) != 0 {
-			t.Errorf("its process: %v, %d condemned", err, b.store.Count(fault.Condemn))
+		if err := other.Err(); err != nil || b.Store.Count(fault.Condemn) != 0 {
+			t.Errorf("its process: %v, %d condemned", err, b.Store.Count(fault.Condemn))
 		}
 		assert.Equal(t, catalogLeases(w), 0,
 			"the lease of the last holder is the next one's: %d, want %d")
@@ -61,20 +61,20 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 	})
 }
 
-func catalogLeases(w *world) int { return len(w.lock("a").Leases) }
+func catalogLeases(w *world) int { return len(w.Lock("a").Leases) }
 
 // If a holder renews its lease in time, no contender takes the lock over. A renewal sends one
 // command.
 func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a", distlock.Lease(lifeTime))
+		g := a.MustTry("a", distlock.Lease(lifeTime))
 		waits := b.queue("a")
 		for range 100 {
 			time.Sleep(leaseHold - time.Second)
-			before := a.store.Total()
+			before := a.Store.Total()
 			assert.Must(t, g.Renew(t.Context()))
-			assert.MustEqual(t, a.store.Total()-before, 1, "a renewal took %d commands, want %d")
+			assert.MustEqual(t, a.Store.Total()-before, 1, "a renewal took %d commands, want %d")
 			if want := time.Now().Add(leaseHold); !g.Deadline().Equal(want) {
 				t.Fatalf("deadline %v, want %v", g.Deadline(), want)
 			}
@@ -96,9 +96,9 @@ func TestLease_Renewed_IsNeverTaken(t *testing.T) {
 func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		g := a.mustTry("a", distlock.Lease(lifeTime))
+		g := a.MustTry("a", distlock.Lease(lifeTime))
 		after := func(pause time.Duration, outcome error) {
-			a.store.Set(fault.On(fault.Renew, func(apply func() error) error {
+			a.Store.Set(fault.On(fault.Renew, func(apply func() error) error {
 				err := apply()
 				time.Sleep(pause)
 				return errors.Join(err, outcome)
@@ -133,16 +133,16 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a", distlock.Lease(lifeTime))
-		holder := w.lock("a").TS
+		a.MustTry("a", distlock.Lease(lifeTime))
+		holder := w.Lock("a").TS
 		late := catalog.Renewal{
 			Session: catalog.Session{Name: "a", TS: holder}, Number: 2, Life: lifeTime, Local: time.Now(),
 		}
 		tried := 0
-		b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+		b.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Evict && tried == 0 {
 				tried++
-				if err := catalogtest.On(w.mem).Renew(ctx, late); err != nil { // the late renewal
+				if err := catalogtest.On(w.Mem).Renew(ctx, late); err != nil { // the late renewal
 					t.Error(err)
 				}
 			}
@@ -156,20 +156,6 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// If a lease expired long ago, a new contender takes the lock over after three ping intervals, even
-// if the duration of the lease is longer.
-func TestLease_RanOutLongAgo_IsTakenByTheWitnesses(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a", distlock.Lease(time.Hour))
-		time.Sleep(2 * time.Hour)
-		_, took := b.until("a", 5*time.Second, time.Hour)
-		if took < 3*pingTime || took > 3*pingTime+10*time.Second {
-			t.Errorf("took %v, want three intervals", took)
-		}
-	})
-}
-
 // If a process dies, a contender takes the lock over after the takeover time or after the duration
 // of the lease, whichever is shorter.
 func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
@@ -179,7 +165,7 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)
-			g := a.mustTry("a", distlock.Lease(c.life))
+			g := a.MustTry("a", distlock.Lease(c.life))
 			a.kill()
 			_, took := b.until("a", 2*time.Second, 2*takeoverTime)
 			if took < c.least || took > c.most {
@@ -194,7 +180,7 @@ func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		waits := b.queue("a", distlock.Lease(lifeTime))
 		time.Sleep(time.Hour)
 		assert.Must(t, g.Release())
@@ -202,7 +188,7 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 		if got.err != nil || !got.guard.Deadline().Equal(time.Now().Add(leaseHold)) {
 			t.Fatalf("%v, deadline %v", got.err, got.guard.Deadline())
 		}
-		lease, ok := w.lock("a").LeaseOf(got.guard.Session())
+		lease, ok := w.Lock("a").LeaseOf(got.guard.Session())
 		if !ok || lease.Life != lifeTime || lease.Number != 1 {
 			t.Errorf("lease %+v, %v", lease, ok)
 		}
@@ -215,8 +201,8 @@ func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		hangs := a.mustTry("a", distlock.Permits(2), distlock.Lease(lifeTime))
-		works := a.mustTry("a", distlock.Permits(2), distlock.Lease(lifeTime))
+		hangs := a.MustTry("a", distlock.Permits(2), distlock.Lease(lifeTime))
+		works := a.MustTry("a", distlock.Permits(2), distlock.Lease(lifeTime))
 		waits := a.queue("a", distlock.Permits(2))
 		for range 6 {
 			time.Sleep(20 * time.Second)
@@ -239,25 +225,25 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, catalog.MaxTakeover + 1} {
-			wantErr(t, assert.Err(a.try("a", distlock.Lease(d))), distlock.ErrBadOption)
+			wantErr(t, assert.Err(a.Try("a", distlock.Lease(d))), distlock.ErrBadOption)
 		}
 		wantErr(t, a.Lock("a").LockInTransaction(t.Context(), distlock.Lease(lifeTime)),
 			distlock.ErrBadOption)
-		plain := a.mustTry("plain")
+		plain := a.MustTry("plain")
 		wantErr(t, plain.Renew(t.Context()), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).Renew(t.Context()), distlock.ErrBadOption)
-		a.store.Set(fault.On(fault.Renew, func(apply func() error) error {
+		a.Store.Set(fault.On(fault.Renew, func(apply func() error) error {
 			time.Sleep(20 * time.Millisecond)
 			return apply()
 		}))
-		_, err := a.try("a", distlock.Lease(70*time.Millisecond)) // trusted for 52.5 ms
+		_, err := a.Try("a", distlock.Lease(70*time.Millisecond)) // trusted for 52.5 ms
 		wantErr(t, err, distlock.ErrBadOption)
 		if err == nil || !strings.Contains(err.Error(), "round trips of 20ms") {
 			t.Errorf("no reason: %v", err)
 		}
 		synctest.Wait()
 		w.wantFree("a")
-		g := a.mustTry("a", distlock.Lease(90*time.Millisecond))
+		g := a.MustTry("a", distlock.Lease(90*time.Millisecond))
 		again := assert.Value(g.Reenter())(t)
 		assert.NoErr(t, errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()),
 			g.Release()))
@@ -270,7 +256,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		g := a.mustTry("a", distlock.Lease(time.Hour))
+		g := a.MustTry("a", distlock.Lease(time.Hour))
 		assert.Must(t, a.Break(t.Context(), "a", g.Fence(), "test"))
 		wantErr(t, g.Renew(t.Context()), distlock.ErrLockLost)
 		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
@@ -281,8 +267,8 @@ func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
 func TestInspector_ShowsLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		a.mustTry("a", distlock.Lease(time.Hour))
-		a.mustTry("plain")
+		a.MustTry("a", distlock.Lease(time.Hour))
+		a.MustTry("plain")
 		time.Sleep(time.Minute)
 		for row, err := range a.Inspector().Locks(t.Context()) {
 			life, age := time.Hour, time.Minute
@@ -302,7 +288,7 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		renewals := func(slow time.Duration, lost bool) {
-			a.store.Set(fault.On(fault.Renew, func(apply func() error) error {
+			a.Store.Set(fault.On(fault.Renew, func(apply func() error) error {
 				err := apply()
 				if time.Sleep(slow); lost {
 					return fault.Lost(fault.Renew)
@@ -311,7 +297,7 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 			}))
 		}
 		renewals(0, true)
-		wantErr(t, assert.Err(a.try("a", distlock.Lease(lifeTime))), distlock.ErrOutcomeUnknown)
+		wantErr(t, assert.Err(a.Try("a", distlock.Lease(lifeTime))), distlock.ErrOutcomeUnknown)
 		synctest.Wait()
 		w.wantFree("a")
 		waits := a.queue("a", distlock.Lease(lifeTime))
@@ -321,7 +307,7 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 		w.release(w.wantTurn(waits))
 		renewals(4*time.Second, false)
 		sent := time.Now()
-		if g := a.mustTry("a", distlock.Lease(lifeTime)); !g.Deadline().Equal(sent.Add(leaseHold)) {
+		if g := a.MustTry("a", distlock.Lease(lifeTime)); !g.Deadline().Equal(sent.Add(leaseHold)) {
 			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)
 		}
 	})

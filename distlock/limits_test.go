@@ -157,11 +157,11 @@ func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Durat
 	inBubble(t, func(t *testing.T, w *world) {
 		other, p := w.start(nil), w.start(nil)
 		if a.held {
-			other.mustTry("a")
+			other.MustTry("a")
 		}
-		own := p.mustTry("own", distlock.Lease(time.Hour))
+		own := p.MustTry("own", distlock.Lease(time.Hour))
 		var n atomic.Int32
-		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+		p.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			switch at := int(n.Add(1)); {
 			case call.Op == fault.Ping:
 				n.Add(-1)
@@ -189,14 +189,14 @@ func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Durat
 			t.Errorf("returned after %v with %v, want 1s", took, err)
 		}
 		time.Sleep(time.Minute)
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		time.Sleep(3 * pingTime)
 		synctest.Wait()
 		for _, name := range []string{"a", "b", "c"} {
-			if w.doc(name) == nil {
+			if w.Document(name) == nil {
 				continue
 			}
-			if l := w.lock(name); l.Held && l.Process != other.Process() || len(l.Waiters) > 0 {
+			if l := w.Lock(name); l.Held && l.Process != other.Process() || len(l.Waiters) > 0 {
 				t.Errorf("%s is held by %s, waited for by %v when all is over", name, l.Process, l.Waiters)
 			}
 		}
@@ -209,9 +209,9 @@ func TestClose_ServerHangs_NothingGoesOn(t *testing.T) {
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
 			p := w.start(nil)
-			own := p.mustTry("own", distlock.Lease(time.Hour))
-			refused := p.mustTry("refused")
-			p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			own := p.MustTry("own", distlock.Lease(time.Hour))
+			refused := p.MustTry("refused")
+			p.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 				if call.Subject == "refused" {
 					return fault.Refused(call.Op)
 				}
@@ -263,33 +263,33 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 	cancel()
 	runInBubble(t, "healthy", func(t *testing.T, w *world) {
 		other, p := w.start(nil), w.start(nil)
-		p.mustTry("a")
-		other.mustTry("b")
+		p.MustTry("a")
+		other.MustTry("b")
 		waited := make(chan error, 1)
 		go func() { _, err := p.Lock("b").Lock(context.Background()); waited <- err }()
 		synctest.Wait()
 		id := p.Process()
 		assert.NoErr(t, p.Close(ended), "close")
 		wantErr(t, <-waited, distlock.ErrClosed)
-		if w.lock("a").Held || len(w.lock("b").Waiters) > 0 {
+		if w.Lock("a").Held || len(w.Lock("b").Waiters) > 0 {
 			t.Error("a lock or a queue entry was not released")
 		}
-		if w.mem.Document(catalog.PingsCollection, id) != nil {
+		if w.Mem.Document(catalog.PingsCollection, id) != nil {
 			t.Error("the ping document is still there")
 		}
 	})
 	runInBubble(t, "context of a guard", func(t *testing.T, w *world) {
 		p := w.start(nil)
 		all := assert.Value(p.LockAll(t.Context(), []string{"a", "b"}))(t)
-		if err := p.Close(all.Context()); err != nil || w.lock("a").Held || w.lock("b").Held {
-			t.Errorf("close: %v, held %t, %t", err, w.lock("a").Held, w.lock("b").Held)
+		if err := p.Close(all.Context()); err != nil || w.Lock("a").Held || w.Lock("b").Held {
+			t.Errorf("close: %v, held %t, %t", err, w.Lock("a").Held, w.Lock("b").Held)
 		}
 	})
 	for store, hang := range hangs {
 		runInBubble(t, store, func(t *testing.T, w *world) {
 			p := w.start(nil)
-			p.mustTry("precious")
-			p.store.Set(hang.hook)
+			p.MustTry("precious")
+			p.Store.Set(hang.hook)
 			start := time.Now()
 			err := p.Close(ended)
 			if took := time.Since(start); took > commandTimeout+2*hang.grace {
@@ -301,56 +301,4 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 			time.Sleep(time.Minute) // until the hanging commands end
 		})
 	}
-}
-
-// If the context of Do ends, Do still releases the lock. If the server does not answer either, Do
-// returns at most one CommandTimeout later.
-func TestDo_ContextEnds_GivesBack(t *testing.T) {
-	for name, limit := range map[string]time.Duration{
-		"healthy": time.Second, "hanging": time.Second + commandTimeout,
-		"refused": time.Second + commandTimeout,
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			p := w.start(nil)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			start := time.Now()
-			err := p.Do(ctx, "a", func(ctx context.Context, _ *distlock.TryGuard) error {
-				p.store.Set(map[string]fault.Hook{"hanging": obedient,
-					"refused": func(_ context.Context, call fault.Call, _ func() error) error {
-						return fault.Refused(call.Op)
-					}}[name])
-				<-ctx.Done()
-				return nil
-			})
-			if took := time.Since(start); took > limit {
-				t.Errorf("Do returned after %v, want %v", took, limit)
-			}
-			if free := !w.lock("a").Held; free != (err == nil) || free != (name == "healthy") {
-				t.Errorf("Do returned %v, free is %v", err, free)
-			}
-		})
-	}
-}
-
-// If two calls of Close run together, the second call returns when its own context ends, and the
-// first call continues.
-func TestClose_Again_IsBoundedByItsOwnContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		p.mustTry("a")
-		p.store.Set(obedient)
-		first := make(chan error, 1)
-		go func() { first <- p.Close(context.Background()) }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		err := p.Close(ctx)
-		assert.Equal(t, time.Since(start), 100*time.Millisecond, "closing again took %v, want 100ms (%v)")
-		wantErr(t, err, context.DeadlineExceeded)
-		if err := <-first; err == nil {
-			t.Error("the first Close returned no error")
-		}
-	})
 }

@@ -18,7 +18,7 @@ import (
 func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		var mu sync.Mutex
 		var got []int
 		var wg sync.WaitGroup
@@ -37,10 +37,10 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 		}
-		reads := b.store.Count(fault.Look)
+		reads := b.Store.Count(fault.Look)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := b.store.Count(fault.Look) - reads; n > 10*60*2 {
+		if n := b.Store.Count(fault.Look) - reads; n > 10*60*2 {
 			t.Errorf("%d reads in ten minutes by 50 waiters, want those of one: at most two a second", n)
 		}
 		_ = g.Release()
@@ -72,10 +72,10 @@ func (p *proc) impatient(
 }
 
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
-	p.w.t.Helper()
+	p.w.T.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
-	if held(p.w.t, got.err); got.after != d {
-		p.w.t.Errorf("refused after %v, want %v", got.after, d)
+	if held(p.w.T, got.err); got.after != d {
+		p.w.T.Errorf("refused after %v, want %v", got.after, d)
 	}
 }
 
@@ -83,11 +83,11 @@ func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		got := b.impatient(t, 20*time.Millisecond)
 		later := c.queue("a")
 		time.Sleep(time.Second)
-		if n, m := b.store.Count(fault.Enter), b.store.Count(fault.Release); n != 1 || m != 0 {
+		if n, m := b.Store.Count(fault.Enter), b.Store.Count(fault.Release); n != 1 || m != 0 {
 			t.Errorf("it entered %d times and left %d times in 50 waits, want once and never", n, m)
 		}
 		w.release(g)
@@ -104,13 +104,13 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const soon = 10 * time.Millisecond
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		b.briefly(time.Second)
-		assert.Equal(t, len(w.lock("a").Waiters), 1,
+		assert.Equal(t, len(w.Lock("a").Waiters), 1,
 			"%d are queued, want the entry that may be used again (%d)")
 		time.Sleep(soon)
 		synctest.Wait()
-		assert.Equal(t, len(w.lock("a").Waiters), 0, "%d are queued, want none (%d)")
+		assert.Equal(t, len(w.Lock("a").Waiters), 0, "%d are queued, want none (%d)")
 		b.briefly(time.Second)
 		waits := c.queue("a")
 		at := time.Now()
@@ -120,24 +120,4 @@ func TestWaitAtMost_DoesNotComeAgain_LeavesSoon(t *testing.T) {
 			t.Errorf("the next had it after %v", took)
 		}
 	})
-}
-
-// A caller takes over the queue entry of an earlier caller only if mode, reason and label are
-// equal.
-func TestWaitAtMost_AsksForSomethingElse_HasAPlaceOfItsOwn(t *testing.T) {
-	for name, opts := range map[string][]distlock.Option{
-		"mode": {distlock.Shared()}, "reason": {distlock.Why("another")},
-		"label": {distlock.Label("another")},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			a, b := w.start(nil), w.start(nil)
-			g := a.mustTry("a")
-			b.briefly(time.Second)
-			b.briefly(time.Second, opts...)
-			assert.Equal(t, b.store.Count(fault.Enter), 2, "entered %d times, want each for itself (%d)")
-			other := b.queue("b")
-			w.release(w.wantTurn(other))
-			w.release(g)
-		})
-	}
 }

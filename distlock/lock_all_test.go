@@ -16,7 +16,7 @@ import (
 func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		last := b.mustTry("c")
+		last := b.MustTry("c")
 		type result struct {
 			all *distlock.Guards
 			err error
@@ -29,11 +29,11 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Minute)
 		for _, name := range []string{"a", "b"} {
-			if _, err := b.try(name); err == nil {
+			if _, err := b.Try(name); err == nil {
 				t.Errorf("%s was had meanwhile", name)
 			}
 		}
-		if n := a.store.Count(fault.Renew); n < 2*10 || n > 2*10*5 {
+		if n := a.Store.Count(fault.Renew); n < 2*10 || n > 2*10*5 {
 			t.Errorf("%d renewals in ten minutes of two leases of a minute", n)
 		}
 		w.release(last)
@@ -46,9 +46,9 @@ func TestLockAll_WithLease_WaitsLongerThanItsLife(t *testing.T) {
 				t.Errorf("%s is trusted for %v, %v", g.Name(), left, g.Err())
 			}
 		}
-		before := a.store.Count(fault.Renew)
+		before := a.Store.Count(fault.Renew)
 		time.Sleep(46 * time.Second)
-		if n := a.store.Count(fault.Renew) - before; n > 0 {
+		if n := a.Store.Count(fault.Renew) - before; n > 0 {
 			t.Errorf("renewed %d times although the caller has them", n)
 		}
 		for _, g := range got.all.All() {
@@ -72,11 +72,11 @@ func TestGuards_Release_ServerHangs_TakesTheTimeOfOne(t *testing.T) {
 				names = append(names, fmt.Sprint("lock ", no))
 			}
 			all := assert.Value(a.LockAll(context.Background(), names))(t)
-			a.store.Set(hangs)
+			a.Store.Set(hangs)
 			start := time.Now()
 			wantErr(t, all.Release(), distlock.ErrReleaseFailed)
 			took[i] = time.Since(start)
-			a.store.Set(nil)
+			a.Store.Set(nil)
 			time.Sleep(5 * time.Minute)
 		}
 		if took[1] > took[0]+time.Second || took[0] == 0 {

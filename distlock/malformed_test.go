@@ -43,8 +43,8 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			p := w.start(nil)
 			doc := append(bson.D{{Key: "_id", Value: "a"}}, c.fields...)
-			assert.Must(t, w.mem.Put(catalog.LocksCollection, doc))
-			before := w.doc("a").String()
+			assert.Must(t, w.Mem.Put(catalog.LocksCollection, doc))
+			before := w.Document("a").String()
 			lock := p.Lock("a")
 			for range 3 {
 				start := time.Now()
@@ -65,7 +65,7 @@ func TestOddDocument_EveryWayNamesTheField(t *testing.T) {
 				}
 				time.Sleep(takeoverTime)
 			}
-			assert.Equal(t, w.doc("a").String(), before, "changed\nbefore %[2]s\nafter  %[1]s")
+			assert.Equal(t, w.Document("a").String(), before, "changed\nbefore %[2]s\nafter  %[1]s")
 		})
 	}
 }
@@ -83,21 +83,21 @@ func TestShared_AsManyAsMayHold_TheNextWaits(t *testing.T) {
 			})
 		}
 		first := sharers[0].(bson.D)
-		err := w.mem.Put(catalog.LocksCollection, bson.D{
+		err := w.Mem.Put(catalog.LocksCollection, bson.D{
 			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "other-0"},
 			{Key: "ts", Value: first[0].Value}, {Key: "mode", Value: "shared"},
 			{Key: "sharers", Value: sharers},
 		})
 		assert.Must(t, err)
-		last := p.mustTry("a", distlock.Shared())
-		_, err = p.try("a", distlock.Shared())
+		last := p.MustTry("a", distlock.Shared())
+		_, err = p.Try("a", distlock.Shared())
 		full, all := held(t, err), fmt.Sprint("it has ", catalog.MaxHolders, " holders")
 		if !strings.Contains(full.Error(), all) {
 			t.Errorf("TryLock of a full lock: %v", err)
 		}
 		next := p.queue("a", distlock.Shared())
 		w.wantWaiting(next)
-		assert.MustEqual(t, len(w.lock("a").Sharers), catalog.MaxHolders, "%d hold it, want %d")
+		assert.MustEqual(t, len(w.Lock("a").Sharers), catalog.MaxHolders, "%d hold it, want %d")
 		w.release(last)
 		w.release(w.wantTurn(next))
 	})
@@ -113,28 +113,28 @@ func TestRelease_OfOneOfSeveral_DamagedDocument_OthersKeepTheirs(t *testing.T) {
 		for _, lastFirst := range []bool{false, true} {
 			runInBubble(t, fmt.Sprint(name, lastFirst), func(t *testing.T, w *world) {
 				p, q, third := w.start(nil), w.start(nil), w.start(nil)
-				leaves := p.mustTry("a", distlock.Permits(2))
-				stays := q.mustTry("a", distlock.Permits(2))
+				leaves := p.MustTry("a", distlock.Permits(2))
+				stays := q.MustTry("a", distlock.Permits(2))
 				if lastFirst {
 					leaves, stays = stays, leaves
 				}
 				var doc bson.D
-				assert.Must(t, bson.Unmarshal(w.doc("a"), &doc))
+				assert.Must(t, bson.Unmarshal(w.Document("a"), &doc))
 				for i := range doc {
 					if doc[i].Key == damage.Key {
 						doc[i].Value = damage.Value
 					}
 				}
-				assert.Must(t, w.mem.Put(catalog.LocksCollection, doc))
+				assert.Must(t, w.Mem.Put(catalog.LocksCollection, doc))
 				assert.NoErr(t, leaves.Release(), "release")
 				for _, how := range []distlock.Option{distlock.Shared(), distlock.Label("alone")} {
-					if g, err := third.try("a", how); err == nil {
+					if g, err := third.Try("a", how); err == nil {
 						t.Errorf("fence %d acquired beside fence %d, which is trusted: %v", g.Fence(), stays.Fence(),
 							stays.Err())
 					}
 				}
 				assert.NoErr(t, stays.Release(), "release of the last")
-				if state := w.doc("a").Lookup("state"); state.AsInt64() != 0 {
+				if state := w.Document("a").Lookup("state"); state.AsInt64() != 0 {
 					t.Errorf("it has no holder, and its state is %v", state)
 				}
 			})

@@ -27,16 +27,16 @@ func TestManager_10000Locks_OnePingNoGoroutine(t *testing.T) { // J4
 		p := w.start(nil)
 		before := goroutines()
 		for i := range 10_000 {
-			p.mustTry(fmt.Sprint("lock ", i))
+			p.MustTry(fmt.Sprint("lock ", i))
 		}
 		synctest.Wait()
 		if after := goroutines(); after > before {
 			t.Errorf("%d goroutines more for 10,000 locks", after-before)
 		}
-		pings, total := p.store.Count(fault.Ping), p.store.Total()
+		pings, total := p.Store.Count(fault.Ping), p.Store.Total()
 		time.Sleep(10 * pingTime)
 		synctest.Wait()
-		pings, total = p.store.Count(fault.Ping)-pings, p.store.Total()-total
+		pings, total = p.Store.Count(fault.Ping)-pings, p.Store.Total()-total
 		if pings < 9 || pings > 12 {
 			t.Errorf("%d pings in ten intervals", pings)
 		}
@@ -53,21 +53,21 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 		p := w.start(nil)
 		var guards []*distlock.TryGuard
 		for i := range 100 {
-			guards = append(guards, p.mustTry(fmt.Sprint(i)))
+			guards = append(guards, p.MustTry(fmt.Sprint(i)))
 		}
 		id := p.Process()
 		assert.Must(t, p.Close(t.Context()))
 		for i, g := range guards {
 			wantErr(t, g.Err(), distlock.ErrClosed)
 			wantErr(t, context.Cause(g.Context()), distlock.ErrClosed)
-			if w.lock(fmt.Sprint(i)).Held {
+			if w.Lock(fmt.Sprint(i)).Held {
 				t.Fatalf("lock %d is still held", i)
 			}
 		}
-		if w.mem.Document(catalog.PingsCollection, id) != nil {
+		if w.Mem.Document(catalog.PingsCollection, id) != nil {
 			t.Error("the ping document is still there")
 		}
-		wantErr(t, assert.Err(p.try("x")), distlock.ErrClosed)
+		wantErr(t, assert.Err(p.Try("x")), distlock.ErrClosed)
 		assert.NoErr(t, p.Close(t.Context()), "second close")
 		wantErr(t, guards[0].Release(), distlock.ErrClosed) // the work may have run after Close
 	})
@@ -78,13 +78,13 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
+		p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 			err := apply()
 			time.Sleep(time.Second)
 			return err
 		}))
 		result := make(chan error, 1)
-		go func() { _, err := p.try("a"); result <- err }()
+		go func() { _, err := p.Try("a"); result <- err }()
 		synctest.Wait()
 		assert.NoErr(t, p.Close(t.Context()))
 		w.wantFree("a")
@@ -97,17 +97,17 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
-		before := b.store.Total()
+		g := a.MustTry("a")
+		before := b.Store.Total()
 		go func() { time.Sleep(10 * time.Minute); _ = g.Release() }()
 		start := time.Now()
 		got := assert.Value(b.Lock("a").Lock(t.Context()))(t)
 		assert.Equal(t, time.Since(start), 10*time.Minute,
 			"waited %v, want the ten minutes of the holder and no poll (%v)")
-		assert.Equal(t, b.store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
+		assert.Equal(t, b.Store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
 		// A ping interval lasts at least 27 s. In it the process sends a ping, a hello, a read of its
 		// sessions and a read of the lock.
-		if n := b.store.Total() - before; n > 4*23+8 {
+		if n := b.Store.Total() - before; n > 4*23+8 {
 			t.Errorf("%d commands in ten minutes", n)
 		}
 		if got.TakeoverEvidence() != "" {
@@ -120,41 +120,13 @@ func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
 func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a")
+		a.MustTry("a")
 		died := time.Now()
 		a.kill()
 		assert.Value(b.Lock("a").Lock(t.Context()))(t)
 		if took := time.Since(died); took > takeoverTime+6*time.Second {
 			t.Errorf("took %v, want at most the takeover time and one poll", took)
 		}
-	})
-}
-
-// A wait ends after WaitAtMost or when its context ends. The error names the holder.
-func TestLock_WaitEnds_ErrorNamesTheHolder(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		a.mustTry("a")
-		start := time.Now()
-		_, err := b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-		assert.Equal(t, time.Since(start), 20*time.Second, "waited %v, want 20s (%v)")
-		if held(t, err).Process != a.Process() {
-			t.Errorf("error is %v", err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
-		defer cancel()
-		_, err = b.Lock("a").Lock(ctx)
-		wantErr(t, err, context.DeadlineExceeded)
-		wantErr(t, err, distlock.ErrHeld)
-		start = time.Now()
-		_, err = b.Lock("a").Lock(t.Context(), distlock.WaitAtMost(0))
-		wantErr(t, err, distlock.ErrHeld)
-		if time.Since(start) != 0 {
-			t.Error("WaitAtMost(0) waited")
-		}
-		go func() { time.Sleep(time.Second); _ = b.Close(context.Background()) }()
-		_, err = b.Lock("a").Lock(t.Context())
-		wantErr(t, err, distlock.ErrClosed)
 	})
 }
 
@@ -251,20 +223,20 @@ func TestPruneLocks_FreeAndOld_AreDeleted(t *testing.T) {
 			fences := map[string]int64{}
 			for i := range 50 {
 				name := fmt.Sprint("order ", i)
-				g := p.mustTry(name)
+				g := p.MustTry(name)
 				fences[name] = g.Fence()
 				w.release(g)
 			}
-			p.mustTry("held")
+			p.MustTry("held")
 			time.Sleep(3 * 24 * time.Hour)
-			w.release(p.mustTry("young"))
+			w.release(p.MustTry("young"))
 			time.Sleep(30 * time.Hour)
-			left := len(w.mem.Documents(catalog.LocksCollection))
+			left := len(w.Mem.Documents(catalog.LocksCollection))
 			if want := map[bool]int{true: 2, false: 52}[on]; left != want {
 				t.Errorf("%d documents are left, want %d", left, want)
 			}
 			for name, fence := range fences {
-				if g := p.mustTry(name); g.Fence() <= fence {
+				if g := p.MustTry(name); g.Fence() <= fence {
 					t.Errorf("%s has fence %d after %d", name, g.Fence(), fence)
 				}
 			}

@@ -21,7 +21,7 @@ import (
 func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, many, one := w.start(nil), w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
+		g := holder.MustTry("a")
 		var turns atomic.Int64
 		var mu sync.Mutex
 		var order []int
@@ -43,7 +43,7 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		assert.MustEqual(t, len(w.lock("a").Waiters), 2, "%d entries of one process, want %d")
+		assert.MustEqual(t, len(w.Lock("a").Waiters), 2, "%d entries of one process, want %d")
 		w.release(g)
 		for range 20 {
 			came := turns.Load()
@@ -62,38 +62,6 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 	})
 }
 
-// A process adds a second queue entry only if the queue has fewer than fifty entries. All callers
-// acquire the lock.
-func TestLock_ManyProcesses_OneEntryEach(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.start(nil).mustTry("a")
-		var wg sync.WaitGroup
-		var turns atomic.Int64
-		const processes = 60
-		for range processes {
-			p := w.start(nil)
-			for range 2 {
-				wg.Go(func() {
-					g, err := p.Lock("a").Lock(context.Background())
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					turns.Add(1)
-					_ = g.Release()
-				})
-				synctest.Wait()
-			}
-		}
-		if n := len(w.lock("a").Waiters); n > processes+catalog.MaxWaiters/4 {
-			t.Errorf("%d entries of %d processes", n, processes)
-		}
-		w.release(g)
-		wg.Wait()
-		assert.Equal(t, turns.Load(), 2*processes, "%d turns, want %d")
-	})
-}
-
 // If a caller gives up before its session is acquired, the next caller with the same options gets
 // the session. If the options of the next caller differ, the process releases the session.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
@@ -109,7 +77,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 		for _, why := range []string{"work", "other"} {
 			runInBubble(t, name+", next for "+why, func(t *testing.T, w *world) {
 				p := w.start(nil)
-				p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 					if call.Op == fault.Acquire || call.Op == fault.Enter {
 						time.Sleep(15 * time.Millisecond)
 					}
@@ -121,16 +89,16 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 				wantErr(t, err, context.DeadlineExceeded)
 				g, err := p.Lock("a").Lock(t.Context(), distlock.Why(why), distlock.WaitAtMost(time.Second))
 				assert.Must(t, err)
-				assert.Equal(t, w.lock("a").Why, why, "its reason in the document is %q, want %q")
-				sent := p.store.Count(fault.Acquire) + p.store.Count(fault.Enter)
-				if why == "work" && (sent > 2 || p.store.Count(fault.Release) > 0) {
+				assert.Equal(t, w.Lock("a").Why, why, "its reason in the document is %q, want %q")
+				sent := p.Store.Count(fault.Acquire) + p.Store.Count(fault.Enter)
+				if why == "work" && (sent > 2 || p.Store.Count(fault.Release) > 0) {
 					t.Errorf("%d commands to acquire and %d to release, want one and none", sent,
-						p.store.Count(fault.Release))
+						p.Store.Count(fault.Release))
 				}
 				w.release(g)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if l := w.lock("a"); l.Held || len(l.Waiters) > 0 {
+				if l := w.Lock("a"); l.Held || len(l.Waiters) > 0 {
 					t.Errorf("held %t, %d queued, want a free lock", l.Held, len(l.Waiters))
 				}
 			})
@@ -143,7 +111,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Acquire || call.Op == fault.Enter {
 				time.Sleep(50 * time.Millisecond)
 			}
@@ -161,7 +129,7 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 			wantErr(t, err, context.DeadlineExceeded)
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
-			if l := w.lock("a"); l.Held || len(l.Waiters) > 0 || p.store.Count(fault.Release) == 0 {
+			if l := w.Lock("a"); l.Held || len(l.Waiters) > 0 || p.Store.Count(fault.Release) == 0 {
 				t.Errorf("held %t, %d queued, want a free lock", l.Held, len(l.Waiters))
 			}
 		}
@@ -173,9 +141,9 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a")
+		g := p.MustTry("a")
 		var cut atomic.Bool
-		p.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+		p.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Read {
 				time.Sleep(100 * time.Millisecond)
 				cut.Store(ctx.Err() != nil)
@@ -198,16 +166,16 @@ func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {
 func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.store.Set(fault.On(fault.Enter, func(func() error) error { return catalog.ErrUnavailable }))
+		p.Store.Set(fault.On(fault.Enter, func(func() error) error { return catalog.ErrUnavailable }))
 		began := time.Now()
 		for time.Since(began) < time.Minute {
 			_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Millisecond))
 			wantErr(t, err, distlock.ErrUnavailable)
 		}
-		if n := p.store.Count(fault.Enter); n > 40 {
+		if n := p.Store.Count(fault.Enter); n > 40 {
 			t.Errorf("%d commands in a minute to a server that is away", n)
 		}
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		time.Sleep(p.Config().PollMax)
 		g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute))
 		assert.Must(t, err)
@@ -227,7 +195,7 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 			now += n
 			most = max(most, now)
 		}
-		p.store.Set(fault.On(fault.Acquire, func(apply func() error) error {
+		p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
 			count(1)
 			time.Sleep(time.Second)
 			count(-1)

@@ -12,7 +12,7 @@ import (
 )
 
 func (p *proc) noPings() {
-	p.store.Set(fault.On(fault.Ping, func(func() error) error {
+	p.Store.Set(fault.On(fault.Ping, func(func() error) error {
 		return fault.Lost(fault.Ping)
 	}))
 }
@@ -24,7 +24,7 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 		for _, before := range []time.Duration{0, 7 * time.Second, 25 * time.Second} {
 			runInBubble(t, after.String()+" "+before.String(), func(t *testing.T, w *world) {
 				a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
-				g := a.mustTry("a")
+				g := a.MustTry("a")
 				b.queue("a")
 				time.Sleep(time.Second)
 				second, third := c.queue("a"), d.queue("a")
@@ -49,7 +49,7 @@ func TestLock_FirstWaiterDied_ReleaseGrantsToTheNext(t *testing.T) {
 func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c, d := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		slow := b.queue("a", distlock.Why("slow"))
 		time.Sleep(time.Second)
 		c.queue("a")
@@ -60,15 +60,15 @@ func TestLock_WaiterMissesPings_KeepsItsTurn(t *testing.T) {
 		passedOver := false
 		for range 200 {
 			time.Sleep(time.Second)
-			passedOver = passedOver || len(w.lock("a").Waiters) == 2
+			passedOver = passedOver || len(w.Lock("a").Waiters) == 2
 		}
 		if !passedOver {
 			t.Fatal("it was never passed over: the test proves nothing")
 		}
-		b.store.Set(nil)
+		b.Store.Set(nil)
 		time.Sleep(2 * time.Minute)
-		if l := w.lock("a"); len(l.Waiters) != 3 || l.Waiters[0].Process != b.Process() {
-			t.Errorf("it is not the first in the queue: %s", w.doc("a"))
+		if l := w.Lock("a"); len(l.Waiters) != 3 || l.Waiters[0].Process != b.Process() {
+			t.Errorf("it is not the first in the queue: %s", w.Document("a"))
 		}
 		w.release(g)
 		w.release(w.wantTurn(slow))
@@ -88,7 +88,7 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 				ps[i] = w.start(nil)
 				time.Sleep(5 * time.Second)
 			}
-			ps[0].mustTry("a")
+			ps[0].MustTry("a")
 			for _, p := range ps[1:] {
 				p.queue("a")
 				time.Sleep(time.Second)
@@ -100,7 +100,7 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 			}
 			time.Sleep(away)
 			for _, p := range ps {
-				p.store.Set(nil)
+				p.Store.Set(nil)
 			}
 			evicted := 0
 			for range 300 {
@@ -110,10 +110,10 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 				}
 			}
 			for _, p := range ps {
-				evicted += p.store.Count(fault.Evict)
+				evicted += p.Store.Count(fault.Evict)
 			}
 			if evicted > 0 {
-				t.Errorf("a waiter was passed over: %s", w.doc("a"))
+				t.Errorf("a waiter was passed over: %s", w.Document("a"))
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func TestLock_ServerWasAway_NobodyIsPassedOver(t *testing.T) {
 
 func processes(w *world) []string {
 	var ids []string
-	for _, p := range w.lock("a").Waiters {
+	for _, p := range w.Lock("a").Waiters {
 		ids = append(ids, p.Process)
 	}
 	return ids
@@ -132,13 +132,13 @@ func processes(w *world) []string {
 func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		first := b.queue("a")
 		time.Sleep(time.Second)
 		c.queue("a")
 		time.Sleep(5 * time.Minute)
 		var released atomic.Bool // the command may outlive its caller
-		c.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		c.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.Evict && released.CompareAndSwap(false, true) {
 				w.release(g)
 			}
@@ -150,8 +150,8 @@ func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 			t.Fatal("no waiter was to be evicted: the test proves nothing")
 		}
 		got := w.wantTurn(first)
-		if l := w.lock("a"); l.TS != got.Session() {
-			t.Errorf("it lost the lock: %s", w.doc("a"))
+		if l := w.Lock("a"); l.TS != got.Session() {
+			t.Errorf("it lost the lock: %s", w.Document("a"))
 		}
 	})
 }

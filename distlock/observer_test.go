@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -75,7 +74,7 @@ func wantEvents(t *testing.T, d *diary, want ...string) []distlock.Event {
 func TestObserver_AcquireRelease_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
-		g := p.mustTry("a", distlock.Why("nightly"), distlock.Shared())
+		g := p.MustTry("a", distlock.Why("nightly"), distlock.Shared())
 		e := wantEvents(t, d, "acquired")[0]
 		if e.Name != "a" || e.Why != "nightly" || e.Mode != "shared" || e.Process != p.Process() ||
 			e.Session != g.Session() || e.Fence != g.Fence() || e.At.IsZero() || e.Rule+e.Previous != "" {
@@ -96,8 +95,8 @@ func TestObserver_Waiting_TellsTheOutcomeAndTheWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, next := w.start(nil), &diary{}
 		p := w.start(func(cfg *distlock.Config) { cfg.Observer = next })
-		g := holder.mustTry("a")
-		assert.MustBe(t, assert.Err(p.try("a")), distlock.ErrHeld)
+		g := holder.MustTry("a")
+		assert.MustBe(t, assert.Err(p.Try("a")), distlock.ErrHeld)
 		wantEvents(t, next, "refused held")
 		_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(time.Minute))
 		wantErr(t, err, distlock.ErrHeld)
@@ -126,13 +125,13 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, oldDiary := w.observed(nil)
 		p, d := w.observed(nil)
-		g := old.mustTry("a")
+		g := old.MustTry("a")
 		process := old.Process()
 		oldDiary.take()
 		old.kill()
 		for range 40 {
 			time.Sleep(30 * time.Second)
-			if mine, err := p.try("a"); err == nil {
+			if mine, err := p.Try("a"); err == nil {
 				defer func() { _ = mine.Release() }()
 				break
 			}
@@ -173,13 +172,13 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
-		g := p.mustTry("a", distlock.Lease(time.Minute))
+		g := p.MustTry("a", distlock.Lease(time.Minute))
 		time.Sleep(time.Minute)
 		wantEvents(t, d, "acquired", "lost lease")
 		_ = g.Release()
 		wantEvents(t, d, "released lease")
 
-		g = p.mustTry("b", distlock.Shared())
+		g = p.MustTry("b", distlock.Shared())
 		assert.Must(t, p.Break(t.Context(), "b", g.Fence(), "stuck"))
 		time.Sleep(2 * pingTime)
 		events := wantEvents(t, d, "acquired", "broken", "lost taken")
@@ -194,8 +193,8 @@ func TestObserver_LeaseAndBreak_TellTheirCauses(t *testing.T) {
 // the operating system.
 func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g, d := w.start(nil).mustTry("a"), &diary{}
-		cfg := distlock.Config{Catalog: w.mem, Host: "alice@desk", Observer: d}
+		g, d := w.start(nil).MustTry("a"), &diary{}
+		cfg := distlock.Config{Catalog: w.Mem, Host: "alice@desk", Observer: d}
 		alone := assert.Value(distlock.NewInspector(t.Context(), cfg))(t)
 		assert.Value(alone.Break(t.Context(), "a", g.Fence(), "ticket 4711"))(t)
 		e := wantEvents(t, d, "broken")[0]
@@ -209,7 +208,7 @@ func TestObserver_BreakWithoutAManager_NamesTheHost(t *testing.T) {
 // The event of the eviction of a dead waiter contains the fence 0, because a waiter has no fence.
 func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g, dead := w.start(nil).mustTry("a"), w.start(nil)
+		g, dead := w.start(nil).MustTry("a"), w.start(nil)
 		p, d := w.observed(nil)
 		for _, one := range []*proc{dead, p} {
 			go func() {
@@ -235,38 +234,17 @@ func TestObserver_DeadWaiter_IsEvicted(t *testing.T) {
 func TestObserver_ReleasedLate_IsAnEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, d := w.observed(nil)
-		g := p.mustTry("a")
-		p.store.Set(fault.Refusing(fault.Release))
+		g := p.MustTry("a")
+		p.Store.Set(fault.Refusing(fault.Release))
 		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
 		synctest.Wait() // until the first late try has failed as well
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		time.Sleep(2 * pingTime)
 		events := wantEvents(t, d, "acquired", "released unavailable", "released late")
 		if e := events[2]; e.Session != g.Session() || e.Fence != g.Fence() {
 			t.Errorf("%+v", e)
 		}
 	})
-}
-
-// If the process releases the lock of a dropped guard, it reports an event. The test uses real
-// time, because the garbage collector does not use virtual time.
-func TestObserver_Dropped_IsAnEvent(t *testing.T) {
-	t.Parallel()
-	d := &diary{}
-	m := assert.Value(distlock.New(t.Context(), distlock.Config{Observer: d,
-		Catalog: memcatalog.New(memcatalog.Options{}), Ping: 5 * time.Millisecond}))(t)
-	defer func() { _ = m.Close(context.Background()) }()
-	func() {
-		assert.Value(m.Lock("a").TryLock(t.Context(), distlock.Why("forgotten")))(t)
-	}()
-	for { // the test's time limit bounds this loop
-		runtime.GC()
-		for _, e := range d.take() {
-			if e.Kind == distlock.EventDropped && e.Why == "forgotten" {
-				return
-			}
-		}
-	}
 }
 
 // If an observer panics, the locks stay valid, and the other observers still get the event.
@@ -280,7 +258,7 @@ func TestObserver_Panics_LockAndOtherObserversLive(t *testing.T) {
 			cfg.Logger = zerolog.New(&log).Level(zerolog.ErrorLevel)
 		})
 		for range 3 {
-			assert.Must(t, p.mustTry("a").Release())
+			assert.Must(t, p.MustTry("a").Release())
 		}
 		time.Sleep(10 * pingTime)
 		assert.NoErr(t, p.Err())

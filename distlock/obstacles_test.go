@@ -54,15 +54,15 @@ func otherLimit(waiters int) func(w *world, h, q *proc, opts []distlock.Option) 
 
 // hold acquires the lock "a" so that another caller with the same options must wait.
 func (p *proc) hold(opts []distlock.Option) {
-	p.w.t.Helper()
-	g := p.mustTry("a", opts...)
-	switch p.w.lock("a").Mode {
+	p.w.T.Helper()
+	g := p.MustTry("a", opts...)
+	switch p.w.Lock("a").Mode {
 	case catalog.Shared:
 		_ = g.Release()
-		p.mustTry("a")
+		p.MustTry("a")
 	case catalog.Permit:
 		for g != nil {
-			g, _ = p.try("a", opts...)
+			g, _ = p.Try("a", opts...)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func inTheWay(t *testing.T, w *world, in obstacle, mode, dies, call string) {
 	got := g != nil
 	for call != "Lock" && !got && time.Since(start) < patience {
 		if call == "TryLock" {
-			g, err = c.try("a", opts...)
+			g, err = c.Try("a", opts...)
 		} else {
 			err = w.transaction(c)
 		}
@@ -163,7 +163,7 @@ func inTheWay(t *testing.T, w *world, in obstacle, mode, dies, call string) {
 		if took := time.Since(start); call == "Lock" && took != patience && !in.limit {
 			t.Errorf("refused after %v, want %v", took, patience)
 		}
-		l := w.lock("a")
+		l := w.Lock("a")
 		for _, p := range append(l.Holders(), l.Waiters...) {
 			isDead := holderDies && p.Process == holder.Process() ||
 				queueDies && p.Process == queued.Process()
@@ -180,7 +180,7 @@ func inTheWay(t *testing.T, w *world, in obstacle, mode, dies, call string) {
 }
 
 func (w *world) transaction(p *proc) error {
-	return w.mem.WithTransaction(w.t.Context(), func(ctx context.Context) error {
+	return w.Mem.WithTransaction(w.T.Context(), func(ctx context.Context) error {
 		return p.Lock("a").LockInTransaction(ctx, distlock.WaitAtMost(0))
 	})
 }

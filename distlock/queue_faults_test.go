@@ -30,13 +30,13 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)
-			b.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			b.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 				if call.Op == fault.Notice {
 					return next(ctx, apply)
 				}
 				return apply()
 			})
-			g := a.mustTry("a")
+			g := a.MustTry("a")
 			done := b.queue("a")
 			time.Sleep(10 * time.Second)
 			start := time.Now()
@@ -55,14 +55,14 @@ func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
 func TestLock_FirstWaiterDies_EvictedByTheRule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, dead, b, c := w.start(nil), w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		lost := dead.queue("a")
 		second, third := b.queue("a"), c.queue("a")
 		time.Sleep(time.Minute)
 		dead.kill()
 		died := time.Now()
 		w.release(g) // granted to the dead waiter
-		if l := w.lock("a"); l.Process != dead.Process() {
+		if l := w.Lock("a"); l.Process != dead.Process() {
 			t.Fatalf("held by %q, want the first waiter", l.Process)
 		}
 		g = w.wantTurn(second)
@@ -110,7 +110,7 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
 		for i := range 50 { // repeated, because the call's select chooses at random
 			name := fmt.Sprint(i)
-			g := a.mustTry(name)
+			g := a.MustTry(name)
 			ctx := &endsAtTheGrant{Context: t.Context(), done: make(chan struct{})}
 			first := b.queueCtx(ctx, name)
 			var turns []<-chan turn
@@ -141,16 +141,16 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		gives, next := b.queue("a", distlock.WaitAtMost(time.Minute)), c.queue("a")
 		time.Sleep(30 * time.Second)
 		b.kill()
 		got := <-gives
 		wantErr(t, got.err, distlock.ErrHeld)
 		time.Sleep(time.Minute)
-		b.store.Set(nil) // the server is back
+		b.Store.Set(nil) // the server is back
 		time.Sleep(2 * pingTime)
-		assert.Equal(t, len(w.lock("a").Waiters), 1,
+		assert.Equal(t, len(w.Lock("a").Waiters), 1,
 			"%d wait, want only the one that did not give up (%d)")
 		w.release(g)
 		w.release(w.wantTurn(next))
@@ -159,15 +159,15 @@ func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
 
 // freeByHand frees a lock as MongoDB's own lock manager does: it changes only the state.
 func (w *world) freeByHand(name string) {
-	w.t.Helper()
+	w.T.Helper()
 	var doc bson.D
-	assert.Must(w.t, bson.Unmarshal(w.doc(name), &doc))
+	assert.Must(w.T, bson.Unmarshal(w.Document(name), &doc))
 	for i := range doc {
 		if doc[i].Key == "state" {
 			doc[i].Value = int32(0)
 		}
 	}
-	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, doc))
+	assert.Must(w.T, w.Mem.Put(catalog.LocksCollection, doc))
 }
 
 // If another program frees a lock or deletes its document, a waiter soon acquires the lock.
@@ -181,10 +181,10 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 			for name, hand := range map[string]func(string){
 				"freed": w.freeByHand,
 				"removed": func(name string) {
-					w.mem.Remove(catalog.LocksCollection, name)
+					w.Mem.Remove(catalog.LocksCollection, name)
 				},
 			} {
-				a.mustTry(name)
+				a.MustTry(name)
 				done := b.queue(name)
 				time.Sleep(5 * time.Second)
 				hand(name)
@@ -204,13 +204,13 @@ func TestLock_ForeignHand_WaitersFindIt(t *testing.T) {
 func TestLock_HeartbeatLostWhileWaiting_QueuesAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		done := b.queue("a")
 		b.kill()
 		time.Sleep(holdTime + time.Minute)
 		w.release(g) // granted to a process whose heartbeat has expired
 		w.wantWaiting(done)
-		b.store.Set(nil)
+		b.Store.Set(nil)
 		start := time.Now()
 		g = w.wantTurn(done)
 		if took := time.Since(start); took > 2*pingTime {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,13 +11,12 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/fault"
 )
 
 // withoutNotices makes a process poll its grants, as on a deployment without change streams.
 func (p *proc) withoutNotices() *proc {
-	p.store.Set(fault.On(fault.GrantStream, func(func() error) error {
+	p.Store.Set(fault.On(fault.GrantStream, func(func() error) error {
 		return catalog.ErrNoGrantStream
 	}))
 	return p
@@ -49,40 +47,40 @@ func (p *proc) queueCtx(ctx context.Context, name string, opts ...distlock.Optio
 
 // The wait for the result of Lock is limited to two hours of virtual time.
 func (w *world) ended(done <-chan turn) turn {
-	w.t.Helper()
+	w.T.Helper()
 	const limit = 2 * time.Hour
 	select {
 	case got := <-done:
 		return got
 	case <-time.After(limit):
-		w.t.Fatalf("it still waits after %v", limit)
+		w.T.Fatalf("it still waits after %v", limit)
 	}
 	return turn{}
 }
 
 func (w *world) wantTurn(done <-chan turn) *distlock.TryGuard {
-	w.t.Helper()
+	w.T.Helper()
 	got := w.ended(done)
 	if got.err != nil {
-		w.t.Fatalf("Lock: %v", got.err)
+		w.T.Fatalf("Lock: %v", got.err)
 	}
-	w.t.Cleanup(func() { runtime.KeepAlive(got.guard) })
+	w.T.Cleanup(func() { runtime.KeepAlive(got.guard) })
 	return got.guard
 }
 
 func (w *world) wantWaiting(done <-chan turn) {
-	w.t.Helper()
+	w.T.Helper()
 	synctest.Wait()
 	select {
 	case got := <-done:
-		w.t.Fatalf("it does not wait: %v, %v", got.guard, got.err)
+		w.T.Fatalf("it does not wait: %v, %v", got.guard, got.err)
 	default:
 	}
 }
 
 func (w *world) release(g *distlock.TryGuard) {
-	w.t.Helper()
-	assert.Must(w.t, g.Release(), "Release")
+	w.T.Helper()
+	assert.Must(w.T, g.Release(), "Release")
 	synctest.Wait()
 }
 
@@ -92,7 +90,7 @@ func TestLock_ManyProcesses_FirstComeFirstServed(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		runInBubble(t, fmt.Sprintf("notices %v", notices), func(t *testing.T, w *world) {
 			holder := w.start(nil)
-			g := holder.mustTry("a")
+			g := holder.MustTry("a")
 			procs := make([]*proc, 5)
 			for i := range procs {
 				procs[i] = w.start(nil)
@@ -128,11 +126,11 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 	for _, n := range []int{1, 16, 64} {
 		runInBubble(t, fmt.Sprint(n), func(t *testing.T, w *world) {
 			p := w.start(nil)
-			g := p.mustTry("a")
+			g := p.MustTry("a")
 			warm := p.queue("a") // opens the stream of notices
 			w.release(g)
 			g = w.wantTurn(warm)
-			before := p.store.Total() - p.store.Count(fault.Notice) // a notice is no command
+			before := p.Store.Total() - p.Store.Count(fault.Notice) // a notice is no command
 			var turns []<-chan turn
 			for range n {
 				turns = append(turns, p.queue("a"))
@@ -144,7 +142,7 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 					t.Errorf("handed over after %v, want at once", time.Since(start))
 				}
 			}
-			if got := p.store.Total() - before - p.store.Count(fault.Notice); got > 2*n {
+			if got := p.Store.Total() - before - p.Store.Count(fault.Notice); got > 2*n {
 				t.Errorf("%d commands for %d hand-overs, want 2 each", got, n)
 			}
 			w.release(g)
@@ -152,54 +150,12 @@ func TestLock_HandOver_TwoCommands(t *testing.T) {
 	}
 }
 
-// A thousand idle waiters of one process send about as few commands as one waiter, with a grant
-// stream and with polling.
-func TestLock_ThousandIdleWaiters_CostOfOne(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left out by -short: a thousand waiters take long")
-	}
-	during := time.Duration(effort.Share(20)) * time.Minute
-	count := func(t *testing.T, waiters, names int, notices bool) (commands int) {
-		inBubbleAlone(t, func(t *testing.T, w *world) {
-			a, b := w.start(nil), w.start(nil)
-			if !notices {
-				b.withoutNotices()
-			}
-			for i := range names {
-				a.mustTry(fmt.Sprint(i))
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			var wg sync.WaitGroup
-			for i := range waiters {
-				wg.Go(func() {
-					assert.Is(t, assert.Err(b.Lock(fmt.Sprint(i%names)).Lock(ctx)), context.Canceled)
-				})
-			}
-			time.Sleep(2 * time.Minute)
-			before := b.store.Total()
-			time.Sleep(during)
-			commands = b.store.Total() - before
-			cancel()
-			wg.Wait()
-		})
-		return commands
-	}
-	for _, notices := range []bool{true, false} {
-		one, many := count(t, 1, 1, notices), count(t, 1000, 20, notices)
-		t.Logf("notices %v: %d commands in %v for one waiter, %d for 1,000 of 20 locks", notices, one,
-			during, many)
-		if many > one+one/10+5 {
-			t.Errorf("notices %v: %d commands for 1,000 waiters, %d for one", notices, many, one)
-		}
-	}
-}
-
 func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		reader := a.mustTry("a", distlock.Shared())
+		reader := a.MustTry("a", distlock.Shared())
 		writer := b.queue("a", distlock.Why("write"))
-		_, err := c.try("a", distlock.Shared())
+		_, err := c.Try("a", distlock.Shared())
 		if e := held(t, err); e.Waiters != 1 || e.Mode != "shared" || e.Process != a.Process() {
 			t.Errorf("error says %+v", e)
 		}
@@ -207,10 +163,10 @@ func TestTryLock_OthersWait_DoesNotOvertake(t *testing.T) {
 		w.release(w.wantTurn(writer))
 
 		// If MongoDB's lock manager releases a lock, the lock becomes free, even if waiters are queued.
-		g := a.mustTry("b")
+		g := a.MustTry("b")
 		done := b.queue("b")
 		w.freeByHand("b")
-		assert.Is(t, assert.Err(c.try("b")), distlock.ErrHeld)
+		assert.Is(t, assert.Err(c.Try("b")), distlock.ErrHeld)
 		got := w.wantTurn(done) // the refused TryLock granted the lock
 		wantErr(t, g.Release(), distlock.ErrLockLost)
 		w.release(got)

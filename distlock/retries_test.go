@@ -22,7 +22,7 @@ import (
 func (w *world) once(wait time.Duration, change func(*distlock.Config)) error {
 	p := w.start(change)
 	defer p.Close(context.Background())
-	return p.Do(w.t.Context(), "a", func(context.Context, *distlock.TryGuard) error { return nil },
+	return p.Do(w.T.Context(), "a", func(context.Context, *distlock.TryGuard) error { return nil },
 		distlock.WaitAtMost(wait))
 }
 
@@ -35,7 +35,7 @@ func TestDo_NewProcessEachTime_RunsAtTheSecondTry(t *testing.T) {
 		} {
 			runInBubble(t, fmt.Sprint(wait, " each ", every), func(t *testing.T, w *world) {
 				a := w.start(nil)
-				a.mustTry("a")
+				a.MustTry("a")
 				a.kill()
 				time.Sleep(takeoverTime + pingTime)
 				wantErr(t, w.once(wait, nil), distlock.ErrHeld)
@@ -53,9 +53,9 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 		for name, opts := range map[string][]distlock.Option{"": nil, "shared": {distlock.Shared()}} {
 			runInBubble(t, every.String()+name, func(t *testing.T, w *world) {
 				a, b := w.start(nil), w.start(nil)
-				a.mustTry("a", opts...)
+				a.MustTry("a", opts...)
 				if opts != nil {
-					b.mustTry("a", opts...)
+					b.MustTry("a", opts...)
 				}
 				a.kill()
 				b.kill()
@@ -68,7 +68,7 @@ func TestDo_RunsExitWithoutClose_TakesOver(t *testing.T) {
 						return
 					}
 					if wantErr(t, err, distlock.ErrHeld); run == 2 {
-						t.Fatalf("not taken over: %s", w.doc("a"))
+						t.Fatalf("not taken over: %s", w.Document("a"))
 					}
 					p.kill()
 					time.Sleep(every - time.Since(began))
@@ -88,11 +88,11 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 		for _, rule := range []takeover.Rule{takeover.Witnesses, takeover.WatchOnly} {
 			runInBubble(t, fmt.Sprint(every, " ", rule), func(t *testing.T, w *world) {
 				a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = rule })
-				a.mustTry("a")
+				a.MustTry("a")
 				a.kill()
 				died := time.Now()
 				for {
-					_, err := b.try("a")
+					_, err := b.Try("a")
 					if after := time.Since(died); err == nil {
 						if after < takeoverTime-pingTime {
 							t.Errorf("taken over %v after the death", after)
@@ -115,7 +115,7 @@ func TestTryLock_SeldomInALivingProcess_TakesOver(t *testing.T) {
 func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 	two := []distlock.Option{distlock.Permits(2)}
 	inTransaction := func(w *world, b *proc) error {
-		tx := w.mem.Begin()
+		tx := w.Mem.Begin()
 		defer tx.Abort()
 		return b.Lock("a").LockInTransaction(tx.Context(context.Background()),
 			distlock.WaitAtMost(20*time.Second))
@@ -132,13 +132,13 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 		die func(w *world, dead *proc)
 		try func(w *world, b *proc) error
 	}{
-		"another limit": {func(_ *world, dead *proc) { dead.mustTry("a", distlock.Permits(3)) }, permit},
+		"another limit": {func(_ *world, dead *proc) { dead.MustTry("a", distlock.Permits(3)) }, permit},
 		"full queue": {func(w *world, dead *proc) {
-			dead.mustTry("a", two...)
-			dead.mustTry("a", two...)
+			dead.MustTry("a", two...)
+			dead.MustTry("a", two...)
 			w.fill(dead, "a", two...)
 		}, permit},
-		"transaction": {func(_ *world, dead *proc) { dead.mustTry("a") }, inTransaction},
+		"transaction": {func(_ *world, dead *proc) { dead.MustTry("a") }, inTransaction},
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			dead, b := w.start(nil), w.start(nil)
@@ -161,34 +161,34 @@ func TestLock_SeldomFromOutside_TakesOver(t *testing.T) {
 func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		alive := a.mustTry("alive")
+		alive := a.MustTry("alive")
 		for i := range 20 {
-			a.mustTry(fmt.Sprint(i))
+			a.MustTry(fmt.Sprint(i))
 		}
-		wantErr(t, assert.Err(b.try("alive")), distlock.ErrHeld)
+		wantErr(t, assert.Err(b.Try("alive")), distlock.ErrHeld)
 		time.Sleep(10 * time.Minute)
-		if n := b.store.Count(fault.Look); n > 3 {
+		if n := b.Store.Count(fault.Look); n > 3 {
 			t.Errorf("%d reads of a lock whose holder lives, for one try", n)
 		}
 		a.kill()
 		time.Sleep(3 * pingTime)
 		for i := range 20 {
-			wantErr(t, assert.Err(b.try(fmt.Sprint(i))), distlock.ErrHeld)
+			wantErr(t, assert.Err(b.Try(fmt.Sprint(i))), distlock.ErrHeld)
 		}
-		before := b.store.Count(fault.Look)
+		before := b.Store.Count(fault.Look)
 		time.Sleep(time.Hour)
-		if n := b.store.Count(fault.Look) - before; n < 115 || n > 125 {
+		if n := b.Store.Count(fault.Look) - before; n < 115 || n > 125 {
 			t.Errorf("%d reads of 20 silent locks in an hour, want one an interval of %v", n, pingTime)
 		}
-		if n := b.store.Count(fault.Condemn) + b.store.Count(fault.Evict); n > 0 {
+		if n := b.Store.Count(fault.Condemn) + b.Store.Count(fault.Evict); n > 0 {
 			t.Errorf("%d were condemned or evicted although no process waits for their locks", n)
 		}
-		assert.Equal(t, b.store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
-		a.store.Set(nil) // process a pings again: its guards are lost, and its locks are still held
+		assert.Equal(t, b.Store.Count(fault.Witness), 1, "%d writes for one silent process, want %d")
+		a.Store.Set(nil) // process a pings again: its guards are lost, and its locks are still held
 		time.Sleep(2 * pingTime)
-		before = b.store.Count(fault.Look)
+		before = b.Store.Count(fault.Look)
 		time.Sleep(time.Hour)
-		if n := b.store.Count(fault.Look) - before; n > 1 {
+		if n := b.Store.Count(fault.Look) - before; n > 1 {
 			t.Errorf("%d reads in an hour of locks whose holder is back", n)
 		}
 		_ = alive.Release()
@@ -218,7 +218,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 					a := w.start(nil)
 					b := w.startOn(catalog.ReplicaSet,
 						func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
-					b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+					b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 						switch call.Op {
 						case fault.Notice:
 							defer time.Sleep(10 * time.Second)
@@ -228,7 +228,7 @@ func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
 						}
 						return apply()
 					})
-					a.mustTry("a")
+					a.MustTry("a")
 					a.kill()
 					died := time.Now()
 					tick := time.NewTicker(every)
@@ -263,7 +263,7 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			start := func(d time.Duration) *proc { return w.startBy(locktest.WrongClock(d), nil) }
 			a := start(by.holder)
-			g := a.mustTry("a")
+			g := a.MustTry("a")
 			a.kill()
 			time.Sleep(3 * pingTime)
 			for _, d := range []time.Duration{by.first, by.second} {
@@ -276,7 +276,7 @@ func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
 			if err := g.Err(); err != nil {
 				t.Fatalf("it lost its lock: %v: the test proves nothing", err)
 			}
-			a.store.Set(nil)
+			a.Store.Set(nil)
 			time.Sleep(2 * pingTime)
 			assert.NoErr(t, g.Err())
 		})

@@ -9,28 +9,21 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"mongodlm/catalog"
-	"mongodlm/catalog/memcatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
-	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 )
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-type world struct {
-	*locktest.World
-	t   *testing.T
-	mem *memcatalog.Catalog
-}
+type world struct{ *locktest.World }
 
 // inBubble runs a test in virtual time, with an empty store and the default timing.
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
+	locktest.InBubble(t, func(t *testing.T, w *locktest.World) { test(t, &world{w}) })
 }
 
 func runInBubble(t *testing.T, name string, test func(t *testing.T, w *world)) {
@@ -42,7 +35,7 @@ func runInBubble(t *testing.T, name string, test func(t *testing.T, w *world)) {
 // resources of the whole program.
 func inBubbleAlone(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w, t, w.Mem}) })
+	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) { test(t, &world{w}) })
 }
 
 // goroutines counts the goroutines in bubbles. Outside of bubbles, the runtime starts temporary
@@ -52,25 +45,23 @@ func goroutines() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
-// A proc is one process: a Manager and its store. Tests inject faults into the store.
+// A proc is one process. Tests inject faults into its Store.
 type proc struct {
 	*locktest.Proc
-	store *fault.Catalog
-	w     *world
+	w *world
 
 	fellows []*proc // killed with this process
 }
 
 // At its end, the test closes the process if it is still running.
 func (w *world) start(change func(*distlock.Config)) *proc {
-	w.t.Helper()
+	w.T.Helper()
 	return w.startBy(clock.System(), change)
 }
 
 func (w *world) startBy(c clock.Clock, change func(*distlock.Config)) *proc {
-	w.t.Helper()
-	p := w.StartBy(c, change)
-	return &proc{Proc: p, store: p.Store, w: w}
+	w.T.Helper()
+	return &proc{Proc: w.StartBy(c, change), w: w}
 }
 
 // kill cuts the process off from the server. Other processes treat it as dead.
@@ -81,15 +72,6 @@ func (p *proc) kill() {
 	}
 }
 
-func (p *proc) try(name string, opts ...distlock.Option) (*distlock.TryGuard, error) {
-	return p.Try(name, opts...)
-}
-
-func (p *proc) mustTry(name string, opts ...distlock.Option) *distlock.TryGuard {
-	p.w.t.Helper()
-	return p.MustTry(name, opts...)
-}
-
 // Break breaks a lock as an operator does.
 func (p *proc) Break(
 	ctx context.Context, name string, fence int64, why string, session ...bson.ObjectID,
@@ -98,13 +80,10 @@ func (p *proc) Break(
 	return err
 }
 
-func (w *world) doc(name string) bson.Raw      { return w.Document(name) }
-func (w *world) lock(name string) catalog.Lock { return w.Lock(name) }
-
 func (w *world) wantFree(name string) {
-	w.t.Helper()
-	if l := w.lock(name); l.Held {
-		w.t.Errorf("%q is still held by %s", name, l.Process)
+	w.T.Helper()
+	if l := w.Lock(name); l.Held {
+		w.T.Errorf("%q is still held by %s", name, l.Process)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
@@ -27,27 +28,28 @@ import (
 // The process repeats TryLock until it acquires the lock. The results are the guard and the elapsed
 // time.
 func (p *proc) until(name string, pause, limit time.Duration) (*distlock.TryGuard, time.Duration) {
-	p.w.t.Helper()
+	p.w.T.Helper()
 	start := time.Now()
 	for time.Since(start) <= limit {
-		g, err := p.try(name)
+		g, err := p.Try(name)
 		if err == nil {
 			return g, time.Since(start)
 		}
-		assert.MustBe(p.w.t, err, distlock.ErrHeld)
+		assert.MustBe(p.w.T, err, distlock.ErrHeld)
 		time.Sleep(pause)
 	}
-	p.w.t.Fatalf("not taken over within %v", limit)
+	p.w.T.Fatalf("not taken over within %v", limit)
 	return nil, 0
 }
 
 // A contender takes over the lock of a dead holder after the takeover time. At that time the
-// deadline of the old guard has passed. The fence rises, the new guard contains evidence, and the
-// holder's ping is condemned.
+// deadline of the old guard has passed. The fence rises, the new guard contains evidence, the
+// holder's ping is condemned, and the contender logs the takeover.
 func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		lost := a.mustTry("a")
+		var log assert.Log
+		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.Logger = zerolog.New(&log) })
+		lost := a.MustTry("a")
 		deadline := lost.Deadline()
 		a.kill()
 		died := time.Now()
@@ -62,9 +64,12 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 		if g.Fence() <= lost.Fence() || g.TakeoverEvidence() == "" {
 			t.Errorf("fence %d after %d, evidence %q", g.Fence(), lost.Fence(), g.TakeoverEvidence())
 		}
-		ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, lost.Process()))
+		ping, bad := catalog.ParsePing(w.Mem.Document(catalog.PingsCollection, lost.Process()))
 		if bad != nil || ping.Condemned == nil || ping.Condemned.By != b.Process() {
 			t.Errorf("ping of the dead is %+v (%v), want condemned by %s", ping, bad, b.Process())
+		}
+		if !strings.Contains(log.String(), "taken over") {
+			t.Errorf("the log is %s", log.String())
 		}
 	})
 }
@@ -73,9 +78,9 @@ func TestTryLock_DeadHolder_IsTakenOver(t *testing.T) { // C1, I4
 func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		g := a.mustTry("a")
+		g := a.MustTry("a")
 		for range 1000 {
-			assert.MustBe(t, assert.Err(b.try("a")), distlock.ErrHeld)
+			assert.MustBe(t, assert.Err(b.Try("a")), distlock.ErrHeld)
 			time.Sleep(30 * time.Second)
 		}
 		assert.NoErr(t, g.Err())
@@ -86,7 +91,7 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		a.mustTry("a")
+		a.MustTry("a")
 		a.kill()
 		time.Sleep(8 * time.Hour)
 		b := w.start(nil)
@@ -101,20 +106,20 @@ func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
 func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
-		a.mustTry("a")
+		a.MustTry("a")
 		a.kill()
 		for range 5 { // reads that are too far apart never suffice
-			if _, err := b.try("a"); err == nil {
+			if _, err := b.Try("a"); err == nil {
 				t.Fatal("taken over on a watch with gaps")
 			}
-			b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 				if call.Op == fault.Look { // includes reads by the background
 					return fault.Refused(call.Op)
 				}
 				return apply()
 			})
 			time.Sleep(takeoverTime)
-			b.store.Set(nil)
+			b.Store.Set(nil)
 		}
 		b.until("a", time.Minute, takeoverTime+2*time.Minute)
 	})
@@ -124,16 +129,16 @@ func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
 func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
-		a.mustTry("a")
+		a.MustTry("a")
 		a.kill()
 		start := time.Now()
 		for time.Since(start) < takeoverTime-time.Minute {
-			if _, err := b.try("a"); err == nil {
+			if _, err := b.Try("a"); err == nil {
 				t.Fatal("taken over too early")
 			}
 			time.Sleep(30 * time.Second)
 		}
-		w.mem.SetPrimary("another")
+		w.Mem.SetPrimary("another")
 		elected := time.Now()
 		b.until("a", 30*time.Second, takeoverTime+2*time.Minute)
 		if after := time.Since(elected); after < takeoverTime-2*pingTime {
@@ -147,15 +152,15 @@ func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		old := a.mustTry("a")
+		old := a.MustTry("a")
 		a.kill()
 		g, _ := b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		before := w.doc("a")
-		a.store.Set(nil) // process A continues
+		before := w.Document("a")
+		a.Store.Set(nil) // process A continues
 		wantErr(t, old.Err(), distlock.ErrLockLost)
 		wantErr(t, context.Cause(old.Context()), distlock.ErrLockLost)
 		wantErr(t, old.Release(), distlock.ErrLockLost)
-		if after := w.doc("a"); !bytes.Equal(before, after) {
+		if after := w.Document("a"); !bytes.Equal(before, after) {
 			t.Errorf("document changed\nfrom %s\nto   %s", before, after)
 		}
 		assert.NoErr(t, g.Verify(t.Context()))
@@ -167,18 +172,18 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		old := a.mustTry("a")
+		old := a.MustTry("a")
 		a.kill()
 		id := a.Process()
 		b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		a.store.Set(nil)
+		a.Store.Set(nil)
 		time.Sleep(2 * pingTime)
 		synctest.Wait()
 		if a.Process() == id || a.Err() != nil {
 			t.Errorf("process is %s (%v), want a new id", a.Process(), a.Err())
 		}
 		wantErr(t, old.Err(), distlock.ErrLockLost)
-		if g := a.mustTry("b"); g.Process() == id {
+		if g := a.MustTry("b"); g.Process() == id {
 			t.Error("acquired under the condemned id")
 		}
 	})
@@ -188,21 +193,21 @@ func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
 func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		a.mustTry("a")
+		a.MustTry("a")
 		a.kill()
-		b.store.Set(fault.On(fault.Evict, func(func() error) error {
+		b.Store.Set(fault.On(fault.Evict, func(func() error) error {
 			b.kill()
 			return fault.Refused(fault.Evict)
 		}))
 		for range (takeoverTime + 2*time.Minute) / (20 * time.Second) {
-			if !errors.Is(assert.Err(b.try("a")), distlock.ErrHeld) {
+			if !errors.Is(assert.Err(b.Try("a")), distlock.ErrHeld) {
 				break
 			}
 			time.Sleep(20 * time.Second)
 		}
-		assert.MustEqual(t, b.store.Count(fault.Evict), 1,
+		assert.MustEqual(t, b.Store.Count(fault.Evict), 1,
 			"b tried to evict %d times, want once: the test proves nothing (%d)")
-		assert.NoErr(t, assert.Err(c.try("a")), "the first try of a third process")
+		assert.NoErr(t, assert.Err(c.Try("a")), "the first try of a third process")
 	})
 }
 
@@ -212,15 +217,15 @@ func TestTryLock_EvictReplyLost_Acquires(t *testing.T) { // I8
 	for _, op := range []fault.Op{fault.Condemn, fault.Evict} {
 		runInBubble(t, string(op), func(t *testing.T, w *world) {
 			a, b := w.start(nil), w.start(nil)
-			a.mustTry("tried")
-			a.mustTry("waited")
+			a.MustTry("tried")
+			a.MustTry("waited")
 			a.kill()
-			b.store.Set(loseReply(op))
+			b.Store.Set(loseReply(op))
 			waits := b.queue("waited")
 			b.until("tried", 10*time.Second, takeoverTime+time.Minute)
 			w.wantTurn(waits)
-			if l := w.lock("tried"); !l.Held || l.Process != b.Process() {
-				t.Errorf("document is %v", w.doc("tried"))
+			if l := w.Lock("tried"); !l.Held || l.Process != b.Process() {
+				t.Errorf("document is %v", w.Document("tried"))
 			}
 		})
 	}
@@ -237,7 +242,7 @@ func TestTryLock_TwoOvertakeAtOnce_ExactlyOneWins(t *testing.T) { // H1
 			var wg sync.WaitGroup
 			wins := make([]*distlock.TryGuard, 2)
 			for i, p := range []*proc{b, c} {
-				wg.Go(func() { wins[i], _ = p.try(name) })
+				wg.Go(func() { wins[i], _ = p.Try(name) })
 			}
 			wg.Wait()
 			if (wins[0] == nil) == (wins[1] == nil) {
@@ -253,55 +258,15 @@ func plantDead(t *testing.T, w *world, name, process string) {
 	t.Helper()
 	long := time.Now().Add(-time.Hour)
 	err := errors.Join(
-		w.mem.Put(catalog.LocksCollection, bson.D{
+		w.Mem.Put(catalog.LocksCollection, bson.D{
 			{Key: "_id", Value: name}, {Key: "state", Value: int32(1)}, {Key: "process", Value: process},
 			{Key: "ts", Value: bson.NewObjectID()}, {Key: "when", Value: long},
 			{Key: "fence", Value: int64(1 << 40)}}),
-		w.mem.Put(catalog.PingsCollection, bson.D{
+		w.Mem.Put(catalog.PingsCollection, bson.D{
 			{Key: "_id", Value: process}, {Key: "ping", Value: long}, {Key: "local", Value: long},
 			{Key: "seq", Value: int64(7)}, {Key: "condemned", Value: bson.D{{Key: "by", Value: "test"}}}}),
 	)
 	assert.Must(t, err)
-}
-
-// A contender watches a holder of another program for 15 minutes before it takes the lock over. It
-// does not change the ping of that holder.
-func TestTryLock_ForeignHolders(t *testing.T) {
-	const foreign = 15 * time.Minute
-	ping := bson.D{{Key: "_id", Value: "mongos:1"}, {Key: "ping", Value: time.Unix(0, 0)}}
-	for name, c := range map[string]struct {
-		state any // in the format of the holder's MongoDB version
-		ping  bson.D
-	}{
-		"mongos 2.0": {int32(1), ping}, "mongos 2.6": {int32(2), ping}, "a shell": {2.0, ping},
-		"no ping": {int32(2), nil},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			p := w.start(func(c *distlock.Config) { c.Takeover, c.Ping = time.Minute, 5*time.Second })
-			assert.Must(t, w.mem.Put(catalog.LocksCollection,
-				bson.D{{Key: "_id", Value: "a"}, {Key: "state", Value: c.state},
-					{Key: "process", Value: "mongos:1"}, {Key: "ts", Value: bson.NewObjectID()},
-					{Key: "who", Value: "mongos:1:conn"}, {Key: "why", Value: "split"}}))
-			if c.ping != nil {
-				assert.Must(t, w.mem.Put(catalog.PingsCollection, c.ping))
-			}
-			before := w.mem.Document(catalog.PingsCollection, "mongos:1")
-			_, err := p.try("a")
-			if h := held(t, err); h.Process != "mongos:1" || h.Why != "split" ||
-				h.TakeoverIn < foreign-time.Minute {
-				t.Errorf("the error has %+v", h)
-			}
-			g, took := p.until("a", 10*time.Second, foreign+time.Minute)
-			if took < foreign || took > foreign+20*time.Second ||
-				!strings.HasPrefix(g.TakeoverEvidence(), "rule watch:") {
-				t.Errorf("took %v, want %v; on %q", took, foreign, g.TakeoverEvidence())
-			}
-			assert.NoErr(t, g.Verify(t.Context()))
-			if after := w.mem.Document(catalog.PingsCollection, "mongos:1"); !slices.Equal(before, after) {
-				t.Errorf("its ping was %v and is %v", before, after)
-			}
-		})
-	}
 }
 
 // If the takeover time of a contender is shorter than the takeover time of the holder, the
@@ -312,7 +277,7 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 		b := w.start(func(c *distlock.Config) {
 			c.Takeover, c.Ping, c.MaxWatchGap = time.Minute, 5*time.Second, time.Minute
 		})
-		a.mustTry("a")
+		a.MustTry("a")
 		a.kill()
 		start := time.Now()
 		b.until("a", 5*time.Second, takeoverTime+time.Minute)
@@ -328,11 +293,11 @@ func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
 		for i := range 10 {
-			a.mustTry(fmt.Sprint(i))
+			a.MustTry(fmt.Sprint(i))
 		}
 		a.kill()
 		var calls atomic.Int64
-		b.store.Set(fault.On(fault.Look, func(apply func() error) error {
+		b.Store.Set(fault.On(fault.Look, func(apply func() error) error {
 			n := calls.Add(1)
 			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // so that replies cross
 			defer time.Sleep(time.Duration(n*13%20) * time.Millisecond)
@@ -369,14 +334,14 @@ func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) { /
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			a := w.startBy(locktest.WrongClock(by.holder), nil)
 			b := w.startBy(locktest.WrongClock(by.contender), nil)
-			g := a.mustTry("a")
-			before := w.doc("a")
+			g := a.MustTry("a")
+			before := w.Document("a")
 			for range 2 * takeoverTime / (10 * time.Second) {
-				wantErr(t, assert.Err(b.try("a")), distlock.ErrHeld)
+				wantErr(t, assert.Err(b.Try("a")), distlock.ErrHeld)
 				time.Sleep(10 * time.Second)
 			}
-			if err := g.Err(); err != nil || !slices.Equal(before, w.doc("a")) {
-				t.Errorf("%v; the document was %v, is %v", err, before, w.doc("a"))
+			if err := g.Err(); err != nil || !slices.Equal(before, w.Document("a")) {
+				t.Errorf("%v; the document was %v, is %v", err, before, w.Document("a"))
 			}
 			a.kill()
 			next, took := b.until("a", 10*time.Second, takeoverTime+time.Minute)

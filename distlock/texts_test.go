@@ -16,12 +16,12 @@ import (
 func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
-		a.mustTry("held", distlock.Why("night run"))
+		a.MustTry("held", distlock.Why("night run"))
 		for range 2 {
-			a.mustTry("permits", distlock.Permits(2), distlock.Why("load"))
+			a.MustTry("permits", distlock.Permits(2), distlock.Why("load"))
 		}
-		a.mustTry("read", distlock.Shared())
-		b.mustTry("read", distlock.Shared())
+		a.MustTry("read", distlock.Shared())
+		b.MustTry("read", distlock.Shared())
 		within := func(d time.Duration, name string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), d)
 			defer cancel()
@@ -30,17 +30,17 @@ func TestErrors_OfAcquiring_SayEachThingOnce(t *testing.T) {
 		closed := w.start(nil)
 		assert.Must(t, closed.Close(t.Context()))
 		errs := map[string]error{
-			`acquire "held": held by A, "night run", since `: assert.Err(b.try("held")),
+			`acquire "held": held by A, "night run", since `: assert.Err(b.Try("held")),
 			`acquire "held": context deadline exceeded while waiting: held by A, "night run", ` +
 				`since `: within(10*time.Second, "held"),
 			`acquire "permits": 2 of 2 permits are held, one by A, "load", since `: assert.Err(
-				b.try("permits", distlock.Permits(2))),
+				b.Try("permits", distlock.Permits(2))),
 			`lock "permits" is in use as a semaphore of 2 permits, not as a semaphore of 3 ` +
-				`permits; `: assert.Err(b.try("permits", distlock.Permits(3))),
-			`acquire "read": held by 2 sharers, one is A, since `: assert.Err(b.try("read")),
-			`acquire "held": closed`:                              assert.Err(closed.try("held")),
+				`permits; `: assert.Err(b.Try("permits", distlock.Permits(3))),
+			`acquire "read": held by 2 sharers, one is A, since `: assert.Err(b.Try("read")),
+			`acquire "held": closed`:                              assert.Err(closed.Try("held")),
 		}
-		b.store.Set(fault.Refusing(fault.Enter))
+		b.Store.Set(fault.Refusing(fault.Enter))
 		errs[`acquire "free": context deadline exceeded while waiting: enter: refused on purpose`] =
 			within(10*time.Second, "free")
 		for want, err := range errs {

@@ -17,89 +17,13 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// InTransaction calls the given function at most twice, even if other callers change the lock
-// document.
-func TestInTransaction_Visitors_TwoRunsAtMost(t *testing.T) {
-	waiter := func(w *world, p *proc) func() {
-		return func() {
-			ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
-			defer cancel()
-			if g, err := p.Lock("a").Lock(ctx); err == nil {
-				w.t.Error("a waiter got the lock that is held")
-				w.release(g)
-			}
-		}
-	}
-	reader := func(w *world, p *proc) func() {
-		return func() {
-			time.Sleep(70 * time.Millisecond)
-			if g, err := p.Lock("a").Lock(w.t.Context(), distlock.Shared()); err == nil {
-				_ = g.Release()
-			}
-		}
-	}
-	asking := func(w *world, p *proc) func() {
-		return func() {
-			time.Sleep(200 * time.Millisecond)
-			ctx, cancel := context.WithTimeout(w.t.Context(), 300*time.Millisecond)
-			defer cancel()
-			_ = p.Lock("a").RequestYield(ctx, "please")
-		}
-	}
-	transactions := func(w *world, p *proc) func() {
-		g := p.mustTry("a", distlock.Shared())
-		return func() {
-			_ = g.InTransaction(w.t.Context(),
-				func(context.Context) error { time.Sleep(90 * time.Millisecond); return nil })
-		}
-	}
-	for name, c := range map[string]struct {
-		hold  []distlock.Option
-		visit func(*world, *proc) func()
-	}{
-		"a waiter":              {nil, waiter},
-		"readers":               {[]distlock.Option{distlock.Shared()}, reader},
-		"requests to yield":     {nil, asking},
-		"another reader's work": {[]distlock.Option{distlock.Shared()}, transactions},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			p, other := w.start(nil), w.start(nil)
-			g := p.mustTry("a", c.hold...)
-			visit, over, gone := c.visit(w, other), make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(gone)
-				for {
-					select {
-					case <-over:
-						return
-					default:
-						visit()
-					}
-				}
-			}()
-			runs, start := 0, time.Now()
-			err := g.InTransaction(t.Context(), func(context.Context) error {
-				runs++
-				time.Sleep(time.Second)
-				return nil
-			})
-			if err != nil || runs > 2 || time.Since(start) > 10*time.Second {
-				t.Errorf("%d runs in %v: %v", runs, time.Since(start), err)
-			}
-			close(over)
-			<-gone
-			w.release(g)
-		})
-	}
-}
-
 // If Renew gets the context of a transaction, the renewal is part of the transaction. It takes
 // effect with the commit, and the duration of the lease counts from the time at which the renewal
 // was sent.
 func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
-		g := p.mustTry("a", distlock.Lease(lifeTime))
+		g := p.MustTry("a", distlock.Lease(lifeTime))
 		begun, runs := time.Now(), 0
 		var sent time.Time
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
@@ -109,7 +33,7 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 				sent = time.Now()
 				assert.NoErr(t, g.Renew(ctx), "renewal")
 			}
-			if n := w.lock("a").Leases[0].Number; n != 1 || !g.Deadline().Equal(begun.Add(leaseHold)) {
+			if n := w.Lock("a").Leases[0].Number; n != 1 || !g.Deadline().Equal(begun.Add(leaseHold)) {
 				t.Errorf("before the commit: renewal %d is seen, deadline %v", n, g.Deadline().Sub(begun))
 			}
 			time.Sleep(time.Second)
@@ -118,7 +42,7 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 		if err != nil || runs != 1 {
 			t.Errorf("%d runs: %v", runs, err)
 		}
-		if n := w.lock("a").Leases[0].Number; n != 4 || !g.Deadline().Equal(sent.Add(leaseHold)) {
+		if n := w.Lock("a").Leases[0].Number; n != 4 || !g.Deadline().Equal(sent.Add(leaseHold)) {
 			t.Errorf("renewal %d, deadline %v after its send, want 4 and %v", n, g.Deadline().Sub(sent),
 				leaseHold)
 		}
@@ -140,8 +64,8 @@ func TestInTransaction_RenewInside_CountsWithTheCommit(t *testing.T) {
 }
 
 func (w *world) disturb(p *proc) {
-	w.t.Helper()
-	assert.NoErr(w.t, p.Lock("a").RequestYield(w.t.Context(), "please"))
+	w.T.Helper()
+	assert.NoErr(w.T, p.Lock("a").RequestYield(w.T.Context(), "please"))
 }
 
 // If a transaction contains a renewal, and the given function fails or the reply to the commit is
@@ -149,7 +73,7 @@ func (w *world) disturb(p *proc) {
 func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a", distlock.Lease(lifeTime))
+		g := p.MustTry("a", distlock.Lease(lifeTime))
 		deadline, mine := g.Deadline(), errors.New("mine")
 		renew := func(end error) error {
 			return g.InTransaction(t.Context(), func(ctx context.Context) error {
@@ -158,12 +82,12 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 			})
 		}
 		wantErr(t, renew(mine), mine)
-		if !g.Deadline().Equal(deadline) || w.lock("a").Leases[0].Number != 1 {
-			t.Errorf("work failed: deadline %v later, %+v", g.Deadline().Sub(deadline), w.lock("a").Leases)
+		if !g.Deadline().Equal(deadline) || w.Lock("a").Leases[0].Number != 1 {
+			t.Errorf("work failed: deadline %v later, %+v", g.Deadline().Sub(deadline), w.Lock("a").Leases)
 		}
-		p.store.Set(loseReply(fault.Transact))
+		p.Store.Set(loseReply(fault.Transact))
 		wantErr(t, renew(nil), distlock.ErrOutcomeUnknown)
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		if !g.Deadline().Equal(deadline) {
 			t.Errorf("outcome unknown: deadline %v later", g.Deadline().Sub(deadline))
 		}
@@ -178,7 +102,7 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		g := p.mustTry("a", distlock.Lease(lifeTime))
+		g := p.MustTry("a", distlock.Lease(lifeTime))
 		runs, start := 0, time.Now()
 		beside := make(chan error, 1)
 		err := g.InTransaction(t.Context(), func(context.Context) error {
@@ -207,7 +131,7 @@ func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
 func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
-		g := p.mustTry("a", distlock.Lease(10*time.Second))
+		g := p.MustTry("a", distlock.Lease(10*time.Second))
 		runs, hang, done := 0, make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- g.InTransaction(t.Context(), func(context.Context) error {
@@ -225,11 +149,11 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 			t.Errorf("taken after %v", took)
 		}
 		wantErr(t, g.Err(), distlock.ErrLockLost)
-		before := w.doc("a")
+		before := w.Document("a")
 		close(hang)
 		wantErr(t, <-done, distlock.ErrLockLost)
-		if !bytes.Equal(w.doc("a"), before) {
-			t.Errorf("the transaction was committed: %v", w.doc("a"))
+		if !bytes.Equal(w.Document("a"), before) {
+			t.Errorf("the transaction was committed: %v", w.Document("a"))
 		}
 		w.release(next)
 	})
@@ -240,12 +164,12 @@ func TestInTransaction_HangsWithTheLockWritten_IsTakenOver(t *testing.T) {
 func TestInTransaction_TakenBetweenTheRuns_WorkRunsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
-		g, runs := p.mustTry("a"), 0
+		g, runs := p.MustTry("a"), 0
 		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
 			runs++
 			thief := catalog.Request{Session: catalog.Session{Name: "a", TS: bson.NewObjectID()},
 				Process: other.Process()}
-			_, err := catalogtest.On(w.mem).TakeOver(t.Context(), thief, catalog.Holder{
+			_, err := catalogtest.On(w.Mem).TakeOver(t.Context(), thief, catalog.Holder{
 				Session: catalog.Session{Name: "a", TS: g.Session()}, Process: g.Process()})
 			return err
 		})

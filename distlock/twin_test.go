@@ -40,19 +40,19 @@ const behind = time.Hour
 func (w *world) restore(from *distlock.TryGuard, change func(*distlock.Config)) (
 	*proc, *distlock.TryGuard,
 ) {
-	w.t.Helper()
-	ping, bad := catalog.ParsePing(w.mem.Document(catalog.PingsCollection, from.Process()))
+	w.T.Helper()
+	ping, bad := catalog.ParsePing(w.Mem.Document(catalog.PingsCollection, from.Process()))
 	if bad != nil {
-		w.t.Fatal(bad)
+		w.T.Fatal(bad)
 	}
-	s := &snapshot{of: w.lock(from.Name()), seq: ping.Seq}
+	s := &snapshot{of: w.Lock(from.Name()), seq: ping.Seq}
 	p := w.start(func(c *distlock.Config) {
 		if change != nil {
 			change(c)
 		}
 		s.Catalog, c.Catalog = c.Catalog, s
 	})
-	return p, p.mustTry(from.Name())
+	return p, p.MustTry(from.Name())
 }
 
 func (s *snapshot) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
@@ -148,11 +148,11 @@ func (s *snapshot) ApplyPing(ctx context.Context, c catalog.PingChange) error {
 // staysWith checks for the duration d that the holder's guard is valid and that another process
 // cannot acquire the lock.
 func (w *world) staysWith(holder *distlock.TryGuard, other *proc, d time.Duration) {
-	w.t.Helper()
+	w.T.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-		assert.Must(w.t, holder.Err(), "the twin has lost its lock")
-		if g, err := other.try(holder.Name()); err == nil {
-			w.t.Fatalf("fence %d acquired (%q) while fence %d is trusted", g.Fence(), g.TakeoverEvidence(),
+		assert.Must(w.T, holder.Err(), "the twin has lost its lock")
+		if g, err := other.Try(holder.Name()); err == nil {
+			w.T.Fatalf("fence %d acquired (%q) while fence %d is trusted", g.Fence(), g.TakeoverEvidence(),
 				holder.Fence())
 		}
 	}
@@ -190,8 +190,8 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	for phase := range 10 {
 		runInBubble(t, fmt.Sprint(phase), func(t *testing.T, w *world) {
 			old, third := w.start(often), w.start(often)
-			g := old.mustTry("a")
-			old.store.Set(slowly(fault.Held, fault.Hello))
+			g := old.MustTry("a")
+			old.Store.Set(slowly(fault.Held, fault.Hello))
 			releaseWhenLost(g)
 			time.Sleep(20*time.Second + time.Duration(phase)*time.Second)
 			_, kept := w.restore(g, often)
@@ -209,9 +209,9 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
-		g := old.mustTry("a")
-		old.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release && old.store.Count(fault.Release) == 1 {
+		g := old.MustTry("a")
+		old.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Release && old.Store.Count(fault.Release) == 1 {
 				return fault.Refused(call.Op)
 			}
 			return slowly(fault.Held)(ctx, call, apply)
@@ -220,7 +220,7 @@ func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
 			time.Sleep(100 * time.Millisecond)
 		}
 		twin, kept := w.restore(g, often)
-		fresh := twin.mustTry("b") // the old process may take it for an abandoned session
+		fresh := twin.MustTry("b") // the old process may take it for an abandoned session
 		w.staysWith(kept, third, time.Minute)
 		w.staysWith(fresh, third, time.Minute)
 		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
@@ -239,9 +239,9 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			old, third := w.start(often), w.start(often)
-			g := old.mustTry("a")
+			g := old.MustTry("a")
 			suspended := make(chan struct{})
-			old.store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
+			old.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
 				if call.Op == fault.Ping {
 					select {
 					case <-suspended:
@@ -268,14 +268,14 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
 		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
 			old, third := w.start(nil), w.start(nil)
-			g := old.mustTry("a")
+			g := old.MustTry("a")
 			time.Sleep(time.Minute)
 			twin, kept := w.restore(g, nil)
 			old.kill()
 			releaseWhenLost(g)
-			fresh := twin.mustTry("b") // the old process may take it for an abandoned session
+			fresh := twin.MustTry("b") // the old process may take it for an abandoned session
 			time.Sleep(cut)
-			old.store.Set(nil)
+			old.Store.Set(nil)
 			w.staysWith(kept, third, 40*time.Second)
 			w.staysWith(fresh, third, 40*time.Second)
 			if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
@@ -290,16 +290,16 @@ func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
 func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(often)
-		g := p.mustTry("a")
-		p.store.Set(fault.Refusing(fault.Ping))
+		g := p.MustTry("a")
+		p.Store.Set(fault.Refusing(fault.Ping))
 		time.Sleep(46 * time.Second)
 		wantErr(t, g.Release(), distlock.ErrLockLost)
-		if synctest.Wait(); !w.lock("a").Held || p.store.Count(fault.Release) != 0 {
-			t.Errorf("%d releases sent before a ping was acknowledged", p.store.Count(fault.Release))
+		if synctest.Wait(); !w.Lock("a").Held || p.Store.Count(fault.Release) != 0 {
+			t.Errorf("%d releases sent before a ping was acknowledged", p.Store.Count(fault.Release))
 		}
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		time.Sleep(6 * time.Second)
-		if synctest.Wait(); w.lock("a").Held || p.Stats().Processes != 0 {
+		if synctest.Wait(); w.Lock("a").Held || p.Stats().Processes != 0 {
 			t.Error("not released although a ping was acknowledged")
 		}
 	})
@@ -310,16 +310,16 @@ func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
 func TestTwin_FoundDuringTheRelease_SaysLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		old, third := w.start(often), w.start(often)
-		g := old.mustTry("a")
+		g := old.MustTry("a")
 		_, kept := w.restore(g, often)
-		old.store.Set(fault.Refusing(fault.Release))
+		old.Store.Set(fault.Refusing(fault.Release))
 		err := g.Release()
 		wantErr(t, err, distlock.ErrLockLost)
 		wantErr(t, err, catalog.ErrTwin)
 		if errors.Is(err, distlock.ErrReleaseFailed) {
 			t.Errorf("it says that the release continues: %v", err)
 		}
-		old.store.Set(nil)
+		old.Store.Set(nil)
 		w.staysWith(kept, third, time.Minute)
 		assert.Equal(t, old.Stats().Late, 0, "%d late releases, want %d")
 	})

@@ -54,7 +54,7 @@ func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var out assert.Log
 		m := assert.Value(distlock.New(t.Context(),
-			distlock.Config{Logger: zerolog.New(&out), Catalog: deniedStore{w.mem}}))(t)
+			distlock.Config{Logger: zerolog.New(&out), Catalog: deniedStore{w.Mem}}))(t)
 		time.Sleep(time.Minute)
 		assert.NoErr(t, m.Close(t.Context()))
 		if !strings.Contains(out.String(), "deletes documents") {
