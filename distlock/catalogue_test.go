@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -132,19 +130,6 @@ func TestNew_NothingToWorkWith_IsAnError(t *testing.T) { // G8
 		wantErr(t, err, context.DeadlineExceeded)
 		_, err = w.start(nil).Lock("a").TryLock(past)
 		wantErr(t, err, context.DeadlineExceeded)
-	})
-}
-
-// If another process holds the lock under the same session, Verify returns ErrLockLost.
-func TestGuard_Check_SameSessionOfAnotherProcess_IsLost(t *testing.T) { // H5
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.MustTry("a")
-		err := w.Mem.Put(catalog.LocksCollection, bson.D{
-			{Key: "_id", Value: "a"}, {Key: "state", Value: int32(1)}, {Key: "process", Value: "other"},
-			{Key: "ts", Value: g.Session()}, {Key: "fence", Value: g.Fence() + 1}})
-		assert.Must(t, err)
-		wantErr(t, g.Verify(t.Context()), distlock.ErrLockLost)
 	})
 }
 

@@ -165,18 +165,6 @@ func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
 	})
 }
 
-// If a reader loses its shared lock, its transaction fails. The transaction of another reader
-// succeeds.
-func TestInTransaction_OneReaderIsEvicted_OnlyItFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		one, two := a.MustTry("a", distlock.Shared()), b.MustTry("a", distlock.Shared())
-		work := func(context.Context) error { w.breaking(b, "a"); return nil }
-		wantErr(t, one.InTransaction(t.Context(), work), distlock.ErrLockLost)
-		assert.NoErr(t, two.InTransaction(t.Context(), func(context.Context) error { return nil }))
-	})
-}
-
 // If the given function fails and the lock is lost, InTransaction returns both errors.
 func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

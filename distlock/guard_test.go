@@ -170,17 +170,6 @@ func TestGuard_DocumentDeleted_IsLost(t *testing.T) { // F12
 	})
 }
 
-// If Verify gets no reply, the guard stays valid.
-func TestGuard_Check_ServerAway_ChangesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.MustTry("a")
-		p.kill()
-		wantErr(t, g.Verify(t.Context()), distlock.ErrUnavailable)
-		assert.NoErr(t, g.Err(), "guard")
-	})
-}
-
 // If the function given to Do panics, Do releases the lock and passes the panic on.
 func TestDo_Panic_Releases(t *testing.T) { // C6
 	inBubble(t, func(t *testing.T, w *world) {

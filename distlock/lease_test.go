@@ -251,18 +251,6 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 	})
 }
 
-// If a lock is broken, Renew returns ErrLockLost. The cause of the guard's context is the same
-// error.
-func TestRenew_LockBroken_TellsTheLoss(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := w.start(nil)
-		g := a.MustTry("a", distlock.Lease(time.Hour))
-		assert.Must(t, a.Break(t.Context(), "a", g.Fence(), "test"))
-		wantErr(t, g.Renew(t.Context()), distlock.ErrLockLost)
-		wantErr(t, context.Cause(g.Context()), distlock.ErrLockLost)
-	})
-}
-
 // An Inspector lists the duration of each lease and the time since its last renewal.
 func TestInspector_ShowsLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -310,20 +298,5 @@ func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 		if g := a.MustTry("a", distlock.Lease(lifeTime)); !g.Deadline().Equal(sent.Add(leaseHold)) {
 			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)
 		}
-	})
-}
-
-// If the context of an acquisition ends before the lease expires, the guard still reports its loss
-// when the lease expires.
-func TestLease_ContextEndedBefore_LossIsTold(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p, d := w.observed(nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		g := assert.Value(p.Lock("a").TryLock(ctx, distlock.Lease(lifeTime)))(t)
-		cancel()
-		time.Sleep(leaseHold)
-		synctest.Wait()
-		wantEvents(t, d, "acquired", "lost lease")
-		wantErr(t, g.Release(), distlock.ErrLeaseExpired)
 	})
 }

@@ -48,27 +48,6 @@ func TestShared_WriterWaits_NobodyStarves(t *testing.T) {
 	})
 }
 
-// If one of two readers dies, only that reader is evicted. The other reader keeps its lock.
-func TestShared_OneReaderDies_OnlyItIsEvicted(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, dead, c := w.start(nil), w.start(nil), w.start(nil)
-		lives := a.MustTry("a", distlock.Shared())
-		lost := dead.MustTry("a", distlock.Shared())
-		writer := c.queue("a")
-		dead.kill()
-		time.Sleep(takeoverTime + 3*pingTime)
-		synctest.Wait()
-		if l := w.Lock("a"); len(l.Holders()) != 1 || l.Process != a.Process() {
-			t.Errorf("held by %d, first %s; want the living reader alone", len(l.Holders()), l.Process)
-		}
-		wantErr(t, lost.Err(), distlock.ErrLockLost)
-		assert.NoErr(t, lives.Err(), "the living reader")
-		w.wantWaiting(writer)
-		w.release(lives)
-		w.release(w.wantTurn(writer))
-	})
-}
-
 // A semaphore never has more holders than permits, and grants permits in the order of the queue. If
 // a caller asks for another limit, it gets an error with the recorded limit. After the last
 // release, a caller may set a new limit.

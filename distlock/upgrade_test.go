@@ -41,24 +41,3 @@ func TestNew_ConfigServer_WarnsAndTriesTheDatabase(t *testing.T) {
 		t.Errorf("no warning in %s", log.String())
 	}
 }
-
-// A deniedStore refuses to create indexes, and reports an existing index that deletes locks.
-type deniedStore struct{ catalog.Catalog }
-
-func (deniedStore) Prepare(context.Context) ([]string, error) {
-	return []string{`index "x_1" deletes documents by their age`}, &catalog.PrivilegeError{}
-}
-
-// If a process may not create indexes, it still logs a warning about an index that deletes locks.
-func TestStore_Prepare_Denied_WarnsOfTTL(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var out assert.Log
-		m := assert.Value(distlock.New(t.Context(),
-			distlock.Config{Logger: zerolog.New(&out), Catalog: deniedStore{w.Mem}}))(t)
-		time.Sleep(time.Minute)
-		assert.NoErr(t, m.Close(t.Context()))
-		if !strings.Contains(out.String(), "deletes documents") {
-			t.Errorf("no warning of the index: %s", out.String())
-		}
-	})
-}
