@@ -2,8 +2,6 @@ package distlock_test
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,85 +10,6 @@ import (
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
-
-// A latePings simulates a network that loses pings. It can deliver the lost pings later.
-type latePings struct {
-	catalog.Catalog
-	mu     sync.Mutex // guards the fields below
-	silent bool
-	under  []catalog.Heartbeat // pending pings
-}
-
-func (l *latePings) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
-	l.mu.Lock()
-	silent := l.silent
-	if silent {
-		l.under = append(l.under, b)
-	}
-	l.mu.Unlock()
-	if silent {
-		<-ctx.Done()
-		return catalog.Pinged{}, fault.Lost(fault.Ping)
-	}
-	return l.Catalog.Ping(ctx, b)
-}
-
-func (l *latePings) silence(d time.Duration) {
-	l.mu.Lock()
-	l.silent = true
-	l.mu.Unlock()
-	time.Sleep(d)
-	l.mu.Lock()
-	l.silent = false
-	l.mu.Unlock()
-}
-
-// deliver sends the lost pings to the server in reverse order, and returns their number.
-func (l *latePings) deliver() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, b := range slices.Backward(l.under) {
-		_, _ = l.Catalog.Ping(context.Background(), b) // the reply is lost
-	}
-	n := len(l.under)
-	l.under = nil
-	return n
-}
-
-// startLate starts a process that pings every 5 s through a network of its own.
-func (w *world) startLate() (*proc, *latePings) {
-	network := &latePings{}
-	p := w.start(func(c *distlock.Config) {
-		network.Catalog, c.Catalog = c.Catalog, network
-		c.Ping = 5 * time.Second
-	})
-	return p, network
-}
-
-// If a network loses pings for 14 s, the guard stays valid. It also stays valid if the server
-// applies these pings later, even an hour later.
-func TestGuard_LostPingsAppliedLate_KeepsTheLock(t *testing.T) { // D1, D4, I7
-	for name, later := range map[string]time.Duration{
-		"as soon as it heals": 0, "after the next ten pings": 51 * time.Second,
-		"after 10 min": 10 * time.Minute, "after an hour": time.Hour,
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			p, network := w.startLate()
-			g := p.MustTry("a")
-			network.silence(14 * time.Second)
-			time.Sleep(later)
-			if n := network.deliver(); n < 2 {
-				t.Fatalf("%d pings were lost, want some", n)
-			}
-			time.Sleep(time.Minute)
-			assert.NoErr(t, g.Err(), "the guard")
-			if beat := p.Stats(); beat.Processes != 0 {
-				t.Errorf("%d process ids were given up", beat.Processes)
-			}
-			assert.NoErr(t, g.Release())
-		})
-	}
-}
 
 // If two processes share one process id and one session, the process that pings second loses its
 // guard. When that process releases the guard or closes, the other process keeps the lock.

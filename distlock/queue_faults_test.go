@@ -2,7 +2,6 @@ package distlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -13,42 +12,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/fault"
 )
-
-// If the grant stream breaks or reports nothing, a waiter still finds its grant within a ping
-// interval.
-func TestLock_NoticesFail_GrantIsFound(t *testing.T) {
-	for name, next := range map[string]func(ctx context.Context, apply func() error) error{
-		"the stream dies with the notice": func(_ context.Context, apply func() error) error {
-			return errors.Join(errors.New("the stream died"), apply())
-		},
-		"the stream is silent": func(ctx context.Context, _ func() error) error {
-			<-ctx.Done()
-			return ctx.Err()
-		},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			a, b := w.start(nil), w.start(nil)
-			b.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.Notice {
-					return next(ctx, apply)
-				}
-				return apply()
-			})
-			g := a.MustTry("a")
-			done := b.queue("a")
-			time.Sleep(10 * time.Second)
-			start := time.Now()
-			w.release(g)
-			g = w.wantTurn(done)
-			if took := time.Since(start); took > pingTime+pingTime/10+time.Second {
-				t.Errorf("the grant was found after %v, want one interval", took)
-			}
-			w.release(g)
-		})
-	}
-}
 
 // If the lock is granted to a dead waiter, that waiter is evicted after the takeover time. Living
 // waiters keep their places.

@@ -7,11 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
-	"mongodlm/internal/test/locktest"
 	"mongodlm/takeover"
 )
 
@@ -193,92 +191,4 @@ func TestTryLock_SilentHolders_OneCommandAnInterval(t *testing.T) {
 		}
 		_ = alive.Release()
 	})
-}
-
-// Even if each try is short and the grant stream is late, a process takes over the lock of a dead
-// process.
-func TestAcquire_ForAMomentInALivingProcess_TakesOver(t *testing.T) {
-	const look = 300 * time.Millisecond
-	wait := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
-		return b.Lock("a").Lock(context.Background(), distlock.WaitAtMost(d))
-	}
-	try := func(b *proc, d time.Duration) (*distlock.TryGuard, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), d)
-		defer cancel()
-		return b.Lock("a").TryLock(ctx)
-	}
-	for name, call := range map[string]func(*proc, time.Duration) (*distlock.TryGuard, error){
-		"Lock": wait, "TryLock": try,
-	} {
-		for _, every := range []time.Duration{
-			time.Second, 20 * time.Second, 47 * time.Second, 10 * time.Minute,
-		} {
-			for _, d := range []time.Duration{20 * time.Millisecond, 3 * time.Second} {
-				runInBubble(t, fmt.Sprint(name, " for ", d, " each ", every), func(t *testing.T, w *world) {
-					a := w.start(nil)
-					b := w.startOn(catalog.ReplicaSet,
-						func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
-					b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-						switch call.Op {
-						case fault.Notice:
-							defer time.Sleep(10 * time.Second)
-						case fault.Look:
-							time.Sleep(look / 2)
-							defer time.Sleep(look / 2)
-						}
-						return apply()
-					})
-					a.MustTry("a")
-					a.kill()
-					died := time.Now()
-					tick := time.NewTicker(every)
-					defer tick.Stop()
-					for {
-						g, err := call(b, d)
-						if err == nil {
-							w.release(g)
-							return
-						}
-						// A try may end just before the takeover, so the bound contains two periods of the ticker.
-						if after := time.Since(died); after > takeoverTime+2*pingTime+2*every {
-							t.Fatalf("not taken over %v after the death: %v", after, err)
-						}
-						<-tick.C
-					}
-				})
-			}
-		}
-	}
-}
-
-// If the clock of one process is wrong, a living holder that is cut off for three ping intervals
-// keeps its lock.
-func TestDo_OneWrongClock_TakesNothingBySight(t *testing.T) {
-	const wrong = time.Hour
-	for name, by := range map[string]struct{ holder, first, second time.Duration }{
-		"holder behind": {holder: -wrong}, "holder ahead": {holder: wrong},
-		"first contender behind": {first: -wrong}, "first contender ahead": {first: wrong},
-		"second contender behind": {second: -wrong}, "second contender ahead": {second: wrong},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			start := func(d time.Duration) *proc { return w.startBy(locktest.WrongClock(d), nil) }
-			a := start(by.holder)
-			g := a.MustTry("a")
-			a.kill()
-			time.Sleep(3 * pingTime)
-			for _, d := range []time.Duration{by.first, by.second} {
-				p := start(d)
-				_, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-				wantErr(t, err, distlock.ErrHeld)
-				_ = p.Close(t.Context())
-				time.Sleep(2 * time.Minute)
-			}
-			if err := g.Err(); err != nil {
-				t.Fatalf("it lost its lock: %v: the test proves nothing", err)
-			}
-			a.Store.Set(nil)
-			time.Sleep(2 * pingTime)
-			assert.NoErr(t, g.Err())
-		})
-	}
 }

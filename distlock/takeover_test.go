@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +20,6 @@ import (
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
-	"mongodlm/takeover"
 )
 
 // The process repeats TryLock until it acquires the lock. The results are the guard and the elapsed
@@ -284,42 +281,6 @@ func TestTryLock_HolderHasLongerTakeover_ContenderWaits(t *testing.T) {
 		if took := time.Since(start); took < takeoverTime-pingTime {
 			t.Errorf("took %v, the holder's takeover time is %v", took, takeoverTime)
 		}
-	})
-}
-
-// Several waiters of one process watch the same dead holder. They take over its locks after the
-// takeover time, even if the replies to reads arrive out of order.
-func TestLock_ManyWaitersOverlappingLooks_TakeOver(t *testing.T) { // G2-8
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = takeover.WatchOnly })
-		for i := range 10 {
-			a.MustTry(fmt.Sprint(i))
-		}
-		a.kill()
-		var calls atomic.Int64
-		b.Store.Set(fault.On(fault.Look, func(apply func() error) error {
-			n := calls.Add(1)
-			time.Sleep(time.Duration(n*7%20) * time.Millisecond) // so that replies cross
-			defer time.Sleep(time.Duration(n*13%20) * time.Millisecond)
-			return apply()
-		}))
-		start := time.Now()
-		var wg sync.WaitGroup
-		guards := make([]*distlock.TryGuard, 10)
-		for i := range guards {
-			wg.Go(func() {
-				g, err := b.Lock(fmt.Sprint(i)).Lock(t.Context(), distlock.WaitAtMost(time.Hour))
-				if err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-				}
-				guards[i] = g
-			})
-		}
-		wg.Wait()
-		if took := time.Since(start); took > takeoverTime+time.Minute {
-			t.Errorf("took %v, want the takeover time", took)
-		}
-		runtime.KeepAlive(guards)
 	})
 }
 

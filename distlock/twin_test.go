@@ -203,33 +203,6 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	}
 }
 
-// A process may mistake a session of its twin for an abandoned session. A twin is a copy with the
-// same process id. If the process finds the twin before the release of that session succeeds, it
-// does not try again.
-func TestTwin_GhostOnTheList_IsForgotten(t *testing.T) { // H7
-	inBubble(t, func(t *testing.T, w *world) {
-		old, third := w.start(often), w.start(often)
-		g := old.MustTry("a")
-		old.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Release && old.Store.Count(fault.Release) == 1 {
-				return fault.Refused(call.Op)
-			}
-			return slowly(fault.Held)(ctx, call, apply)
-		})
-		for pings := old.Stats().Pings; old.Stats().Pings == pings; {
-			time.Sleep(100 * time.Millisecond)
-		}
-		twin, kept := w.restore(g, often)
-		fresh := twin.MustTry("b") // the old process may take it for an abandoned session
-		w.staysWith(kept, third, time.Minute)
-		w.staysWith(fresh, third, time.Minute)
-		if s := old.Stats(); s.Ghosts != 1 || s.Late != 0 || s.Processes != 1 {
-			t.Errorf("%d ghosts, %d late releases, %d ids given up, want 1, 0, 1", s.Ghosts, s.Late,
-				s.Processes)
-		}
-	})
-}
-
 // If a process was suspended beyond its deadline while a copy with the same process id runs, it
 // releases no session of the copy, neither by Release nor by Close.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
@@ -258,29 +231,6 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 			w.staysWith(kept, third, 30*time.Second)
 			close(suspended)
 			w.staysWith(kept, third, 2*time.Minute)
-		})
-	}
-}
-
-// A process is cut off from the server, and a copy with the same process id runs. The process
-// releases no session of the copy, even if its ping number is larger than that of the copy.
-func TestTwin_CutOffOneWithTheLargerNumber_FreesNothing(t *testing.T) { // A12
-	for _, cut := range []time.Duration{2 * time.Minute, 5 * time.Minute, 13 * time.Minute} {
-		runInBubble(t, cut.String(), func(t *testing.T, w *world) {
-			old, third := w.start(nil), w.start(nil)
-			g := old.MustTry("a")
-			time.Sleep(time.Minute)
-			twin, kept := w.restore(g, nil)
-			old.kill()
-			releaseWhenLost(g)
-			fresh := twin.MustTry("b") // the old process may take it for an abandoned session
-			time.Sleep(cut)
-			old.Store.Set(nil)
-			w.staysWith(kept, third, 40*time.Second)
-			w.staysWith(fresh, third, 40*time.Second)
-			if s := old.Stats(); s.Processes != 1 || s.Ghosts != 0 {
-				t.Errorf("the old one: %d ids given up, %d ghosts, want 1, 0", s.Processes, s.Ghosts)
-			}
 		})
 	}
 }
