@@ -3,7 +3,6 @@ package distlock_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,47 +70,6 @@ func TestTryLock_HolderRecoversBeforeTheCondemning_IsLeftAlone(t *testing.T) { /
 		wantErr(t, old.Err(), distlock.ErrLockLost) // its deadline had passed before
 		if a.Stats().Processes != 0 {
 			t.Error("the holder took a new process id")
-		}
-	})
-}
-
-// A hundred processes reconnect at the same instant, after an outage that is longer than the
-// takeover time. One process acquires the lock. In the next 30 s each process sends at most 60
-// commands.
-func TestLock_ManyComeBackFromAnOutage_OneWins(t *testing.T) { // D13
-	inBubble(t, func(t *testing.T, w *world) {
-		const many, after = 100, 30 * time.Second
-		procs := make([]*proc, many)
-		got := make(chan *distlock.TryGuard, many)
-		var waiting sync.WaitGroup
-		for i := range procs {
-			p := w.start(nil)
-			p.kill()
-			procs[i] = p
-			waiting.Go(func() {
-				g, err := p.Lock("a").Lock(t.Context(), distlock.WaitAtMost(takeoverTime+after))
-				if err == nil {
-					got <- g
-				} else if !errors.Is(err, distlock.ErrHeld) && !errors.Is(err, distlock.ErrNoHeartbeat) {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(takeoverTime)
-		before := make([]int, many)
-		for i, p := range procs {
-			p.Store.Set(nil)
-			before[i] = p.Store.Total()
-		}
-		waiting.Wait()
-		for i, p := range procs {
-			if n := p.Store.Total() - before[i]; n > 60 {
-				t.Errorf("process %d sent %d commands in %v", i, n, after)
-			}
-		}
-		assert.MustEqual(t, len(got), 1, "%d guards, want %d")
-		if g := <-got; g.Err() != nil || w.Lock("a").TS != g.Session() {
-			t.Errorf("guard: %v, document %v", g.Err(), w.Document("a"))
 		}
 	})
 }

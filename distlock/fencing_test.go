@@ -96,23 +96,6 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
-// The context that InTransaction passes to the given function ends at the guard's deadline.
-func TestInTransaction_GuardExpires_EndsWork(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.MustTry("a")
-		p.kill()
-		p.Store.Set(fault.Refusing(fault.Ping))
-		start := time.Now()
-		err := g.InTransaction(t.Context(),
-			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		wantErr(t, err, distlock.ErrLockLost)
-		if took := time.Since(start); took > holdTime+time.Second {
-			t.Errorf("it took %v, the guard was trusted for %v", took, holdTime)
-		}
-	})
-}
-
 // A transaction must not contain another transaction of the same lock. If the inner call of
 // InTransaction gets the context of the outer transaction, it returns ErrBadOption at once. With
 // another context, it waits until that context ends.

@@ -115,22 +115,6 @@ func TestRelease_Fails_ThreeTriesThenLateList(t *testing.T) {
 	})
 }
 
-// The process repeats a failed release after each ping, even if it cannot read the list of its
-// sessions.
-func TestRelease_Fails_ReapersReadToo_IsTriedAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.MustTry("a")
-		p.Store.Set(fault.Refusing(fault.Release, fault.Held))
-		wantErr(t, g.Release(), distlock.ErrReleaseFailed)
-		synctest.Wait()                         // until the one try in the background is over
-		p.Store.Set(fault.Refusing(fault.Held)) // as for a large collection without an index
-		time.Sleep(2 * pingTime)
-		synctest.Wait()
-		w.wantFree("a")
-	})
-}
-
 // If the reply to a release is lost, Release tries again and returns nil. The second try does not
 // release the lock of the next holder.
 func TestRelease_ReplyLost_RetryTouchesNothing(t *testing.T) { // I6

@@ -156,26 +156,6 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// If a process dies, a contender takes the lock over after the takeover time or after the duration
-// of the lease, whichever is shorter.
-func TestLease_ProcessDies_TheEarlierOfTheTwo(t *testing.T) {
-	for name, c := range map[string]struct{ life, least, most time.Duration }{
-		"Short": {lifeTime, lifeTime, lifeTime + 10*time.Second},
-		"Long":  {24 * time.Hour, takeoverTime - pingTime, takeoverTime + time.Minute},
-	} {
-		runInBubble(t, name, func(t *testing.T, w *world) {
-			a, b := w.start(nil), w.start(nil)
-			g := a.MustTry("a", distlock.Lease(c.life))
-			a.kill()
-			_, took := b.until("a", 2*time.Second, 2*takeoverTime)
-			if took < c.least || took > c.most {
-				t.Errorf("taken after %v, want %v to %v", took, c.least, c.most)
-			}
-			wantErr(t, g.Err(), distlock.ErrLockLost)
-		})
-	}
-}
-
 // The lease of a waiter begins when the call of Lock returns.
 func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -51,50 +50,12 @@ func TestLock_ManyWaitersOfOneName_CostOfOne_InOrder(t *testing.T) {
 	})
 }
 
-// impatient repeats calls of Lock with WaitAtMost(d) in a new goroutine, until a call acquires the
-// lock "a".
-func (p *proc) impatient(
-	t *testing.T, d time.Duration, opts ...distlock.Option,
-) <-chan *distlock.TryGuard {
-	got := make(chan *distlock.TryGuard, 1)
-	go func() {
-		for {
-			g, err := p.Lock("a").Lock(context.Background(), append(opts, distlock.WaitAtMost(d))...)
-			if err == nil {
-				got <- g
-				return
-			}
-			held(t, err)
-		}
-	}()
-	synctest.Wait()
-	return got
-}
-
 func (p *proc) briefly(d time.Duration, opts ...distlock.Option) {
 	p.w.T.Helper()
 	got := <-p.queue("a", append(opts, distlock.WaitAtMost(d))...)
 	if held(p.w.T, got.err); got.after != d {
 		p.w.T.Errorf("refused after %v, want %v", got.after, d)
 	}
-}
-
-// If a caller repeats short waits, its process enters the queue once and keeps its place.
-func TestWaitAtMost_ComesAgainAtOnce_GoesOnWithItsPlace(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.MustTry("a")
-		got := b.impatient(t, 20*time.Millisecond)
-		later := c.queue("a")
-		time.Sleep(time.Second)
-		if n, m := b.Store.Count(fault.Enter), b.Store.Count(fault.Release); n != 1 || m != 0 {
-			t.Errorf("it entered %d times and left %d times in 50 waits, want once and never", n, m)
-		}
-		w.release(g)
-		w.wantWaiting(later)
-		w.release(<-got)
-		w.release(w.wantTurn(later))
-	})
 }
 
 // After a short wait, a process keeps its queue entry for a moment. If no caller uses the entry

@@ -92,30 +92,6 @@ func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	})
 }
 
-// A waiter sends one command to enter the queue. While the holder lives, it reads the lock once per
-// ping interval. It acquires the lock at the instant of the release.
-func TestLock_Waits_WithoutPolling_AndGetsItAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.MustTry("a")
-		before := b.Store.Total()
-		go func() { time.Sleep(10 * time.Minute); _ = g.Release() }()
-		start := time.Now()
-		got := assert.Value(b.Lock("a").Lock(t.Context()))(t)
-		assert.Equal(t, time.Since(start), 10*time.Minute,
-			"waited %v, want the ten minutes of the holder and no poll (%v)")
-		assert.Equal(t, b.Store.Count(fault.Enter), 1, "%d commands to enter the queue, want %d")
-		// A ping interval lasts at least 27 s. In it the process sends a ping, a hello, a read of its
-		// sessions and a read of the lock.
-		if n := b.Store.Total() - before; n > 4*23+8 {
-			t.Errorf("%d commands in ten minutes", n)
-		}
-		if got.TakeoverEvidence() != "" {
-			t.Error("a released lock was taken over")
-		}
-	})
-}
-
 // If a holder dies, a waiter acquires the lock at most one poll interval after the takeover time.
 func TestLock_HolderDies_TakesOver(t *testing.T) { // I7
 	inBubble(t, func(t *testing.T, w *world) {

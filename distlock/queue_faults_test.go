@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 )
 
@@ -97,27 +96,6 @@ func TestLock_ContextEndsAtTheGrant_NothingIsLost(t *testing.T) {
 				t.Fatalf("round %d: the next waiter waited %v", i, took)
 			}
 		}
-	})
-}
-
-// If a waiter gives up while the server does not answer, the process removes the queue entry soon
-// after the server is back.
-func TestLock_GivesUpWithoutServer_LeavesNoGhost(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		g := a.MustTry("a")
-		gives, next := b.queue("a", distlock.WaitAtMost(time.Minute)), c.queue("a")
-		time.Sleep(30 * time.Second)
-		b.kill()
-		got := <-gives
-		wantErr(t, got.err, distlock.ErrHeld)
-		time.Sleep(time.Minute)
-		b.Store.Set(nil) // the server is back
-		time.Sleep(2 * pingTime)
-		assert.Equal(t, len(w.Lock("a").Waiters), 1,
-			"%d wait, want only the one that did not give up (%d)")
-		w.release(g)
-		w.release(w.wantTurn(next))
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -84,66 +83,6 @@ func TestTryLock_LiveHolder_IsNeverTakenOver(t *testing.T) {
 	})
 }
 
-// If a holder died hours ago, a contender takes the lock over after three ping intervals.
-func TestTryLock_HolderDiedLongAgo_ThreeIntervals(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := w.start(nil)
-		a.MustTry("a")
-		a.kill()
-		time.Sleep(8 * time.Hour)
-		b := w.start(nil)
-		_, took := b.until("a", 5*time.Second, takeoverTime)
-		if took < 3*pingTime || took > 3*pingTime+10*time.Second {
-			t.Errorf("took %v, want three intervals of %v", took, pingTime)
-		}
-	})
-}
-
-// If the reads of a contender are too far apart, it starts to watch the holder anew.
-func TestTryLock_GapInWatch_StartsAnew(t *testing.T) { // D5
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
-		a.MustTry("a")
-		a.kill()
-		for range 5 { // reads that are too far apart never suffice
-			if _, err := b.Try("a"); err == nil {
-				t.Fatal("taken over on a watch with gaps")
-			}
-			b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-				if call.Op == fault.Look { // includes reads by the background
-					return fault.Refused(call.Op)
-				}
-				return apply()
-			})
-			time.Sleep(takeoverTime)
-			b.Store.Set(nil)
-		}
-		b.until("a", time.Minute, takeoverTime+2*time.Minute)
-	})
-}
-
-// If a new primary is elected, a contender starts to watch the holder anew.
-func TestTryLock_Election_RestartsTheWatch(t *testing.T) { // A16
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(func(c *distlock.Config) { c.TakeoverRule = 1 })
-		a.MustTry("a")
-		a.kill()
-		start := time.Now()
-		for time.Since(start) < takeoverTime-time.Minute {
-			if _, err := b.Try("a"); err == nil {
-				t.Fatal("taken over too early")
-			}
-			time.Sleep(30 * time.Second)
-		}
-		w.Mem.SetPrimary("another")
-		elected := time.Now()
-		b.until("a", 30*time.Second, takeoverTime+2*time.Minute)
-		if after := time.Since(elected); after < takeoverTime-2*pingTime {
-			t.Errorf("taken over %v after the election, want the whole takeover time", after)
-		}
-	})
-}
-
 // If a holder is suspended and another process takes the lock over, the guard is lost when the
 // holder continues. Release returns ErrLockLost and does not change the document.
 func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
@@ -161,28 +100,6 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 			t.Errorf("document changed\nfrom %s\nto   %s", before, after)
 		}
 		assert.NoErr(t, g.Verify(t.Context()))
-	})
-}
-
-// If a condemned holder continues, it detects the loss at its next ping. After that it acquires
-// locks under a new process id.
-func TestTryLock_CondemnedHolder_LearnsWithItsNextPing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		old := a.MustTry("a")
-		a.kill()
-		id := a.Process()
-		b.until("a", 10*time.Second, takeoverTime+time.Minute)
-		a.Store.Set(nil)
-		time.Sleep(2 * pingTime)
-		synctest.Wait()
-		if a.Process() == id || a.Err() != nil {
-			t.Errorf("process is %s (%v), want a new id", a.Process(), a.Err())
-		}
-		wantErr(t, old.Err(), distlock.ErrLockLost)
-		if g := a.MustTry("b"); g.Process() == id {
-			t.Error("acquired under the condemned id")
-		}
 	})
 }
 

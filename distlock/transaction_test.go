@@ -97,34 +97,6 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 	})
 }
 
-// If Renew does not get the context of the running transaction, it waits for the end of the
-// transaction, for at most one CommandTimeout. The transaction is not disturbed.
-func TestInTransaction_RenewBeside_WaitsItsTurn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		g := p.MustTry("a", distlock.Lease(lifeTime))
-		runs, start := 0, time.Now()
-		beside := make(chan error, 1)
-		err := g.InTransaction(t.Context(), func(context.Context) error {
-			if runs++; runs > 1 {
-				return nil
-			}
-			wantErr(t, g.Renew(g.Context()), context.DeadlineExceeded)
-			assert.Equal(t, time.Since(start), commandTimeout, "it waited %v, want %v")
-			go func() { beside <- g.Renew(t.Context()) }()
-			time.Sleep(time.Second)
-			return nil
-		})
-		if err != nil || runs != 1 {
-			t.Errorf("%d runs: %v", runs, err)
-		}
-		if err := <-beside; err != nil ||
-			g.Deadline().Sub(start) != commandTimeout+time.Second+leaseHold {
-			t.Errorf("beside: %v, deadline after %v", err, g.Deadline().Sub(start))
-		}
-	})
-}
-
 // If a holder hangs in a transaction that has written the lock document, other sessions are
 // blocked. The server ends the transaction after its time limit, and another session takes the lock
 // over.
