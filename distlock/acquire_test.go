@@ -158,7 +158,7 @@ func TestTryLock_BadInput_NoIO(t *testing.T) { // G1 to G3, G8, G9
 func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.Store.Set(loseReply(fault.Acquire))
+		p.Store.Set(fault.Losing(fault.Acquire))
 		g := p.MustTry("a")
 		p.Store.Set(nil)
 		if l := w.Lock("a"); !l.Held || l.TS != g.Session() || l.Fence != g.Fence() {
@@ -166,17 +166,6 @@ func TestTryLock_ReplyLost_IsLookedUp(t *testing.T) { // I2, I8
 		}
 		assert.NoErr(t, g.Release())
 	})
-}
-
-// loseReply returns a hook that loses the replies to one kind of command. The commands are applied.
-func loseReply(op fault.Op) fault.Hook {
-	return func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op != op {
-			return apply()
-		}
-		_ = apply()
-		return fault.Lost(op)
-	}
 }
 
 // If the server applies an acquire command after TryLock has returned an error, the process

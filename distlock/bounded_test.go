@@ -33,10 +33,7 @@ func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 			if c.slow == "" || c.slow == fault.Look {
 				holder.MustTry("a")
 			}
-			p.Store.Set(fault.On(c.slow, func(apply func() error) error {
-				time.Sleep(100 * time.Millisecond)
-				return apply()
-			}))
+			p.Store.Set(fault.Slow(100*time.Millisecond, 0, c.slow))
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errWhy)
 			defer cancel()
 			if c.before {

@@ -105,11 +105,7 @@ func TestBreak_OwnAttemptOnItsWay_HasNoGuard(t *testing.T) {
 			runInBubble(t, fmt.Sprint(name, ", others wait: ", waits), func(t *testing.T, w *world) {
 				p, other := w.start(nil), w.start(nil)
 				w.release(p.MustTry("a")) // raises the fence of a
-				p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
-					err := apply()
-					time.Sleep(3 * time.Second) // until the reply
-					return err
-				}))
+				p.Store.Set(fault.Slow(0, 3*time.Second, fault.Acquire))
 				tried := make(chan error, 1)
 				go func() {
 					g, err := p.Try("a")

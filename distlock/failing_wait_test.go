@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,12 +38,10 @@ func (w *world) rewrite(name string, fields map[string]any) {
 
 func (p *proc) deny(ops ...fault.Op) {
 	p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		for _, op := range ops {
-			if call.Op == op {
-				return fmt.Errorf("%s: %w", op, &distlock.PrivilegeError{
-					Namespace: "config.lockpings", Action: "find", Err: errors.New("code 13"),
-				})
-			}
+		if slices.Contains(ops, call.Op) {
+			return fmt.Errorf("%s: %w", call.Op, &distlock.PrivilegeError{
+				Namespace: "config.lockpings", Action: "find", Err: errors.New("code 13"),
+			})
 		}
 		return apply()
 	})

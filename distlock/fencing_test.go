@@ -78,7 +78,7 @@ func TestInTransaction_WaysOut(t *testing.T) {
 			t.Errorf("error is %v, want work's own as it is", err)
 		}
 		wantErr(t, g.InTransaction(t.Context(), nil), distlock.ErrBadOption)
-		p.Store.Set(loseReply(fault.Transact))
+		p.Store.Set(fault.Losing(fault.Transact))
 		wantErr(t, g.InTransaction(t.Context(), ok), distlock.ErrOutcomeUnknown)
 		p.Store.Set(nil)
 		assert.NoErr(t, g.Err(), "the guard suffered")

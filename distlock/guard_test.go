@@ -174,10 +174,7 @@ func TestDo_Panic_Releases(t *testing.T) { // C6
 func TestRelease_ByManyAtOnce_OneReleaseForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.Store.Set(fault.On(fault.Release, func(apply func() error) error {
-			time.Sleep(4 * time.Second)
-			return apply()
-		}))
+		p.Store.Set(fault.Slow(4*time.Second, 0, fault.Release))
 		ended := make(chan error, 5)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

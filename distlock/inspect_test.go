@@ -143,10 +143,7 @@ func TestGuard_PutFirst_Refused(t *testing.T) {
 		if string(before) != string(w.Document("a")) || g.Err() != nil {
 			t.Errorf("it changed something: %v, %v", w.Document("a"), g.Err())
 		}
-		a.Store.Set(fault.On(fault.PutFirst, func(apply func() error) error {
-			_ = apply()
-			return fault.Lost(fault.PutFirst)
-		}))
+		a.Store.Set(fault.Losing(fault.PutFirst))
 		wantErr(t, g.PutFirst(t.Context(), session), distlock.ErrOutcomeUnknown)
 		a.Store.Set(nil)
 		assert.Value(b.Inspector().Break(t.Context(), "a", g.Fence(), "test"))(t)

@@ -38,11 +38,7 @@ func (w *world) startOn(kind catalog.Kind, change func(*distlock.Config)) *proc 
 }
 
 func (p *proc) lagging(by time.Duration) *proc {
-	p.Store.Set(fault.On(fault.Notice, func(apply func() error) error {
-		err := apply()
-		time.Sleep(by)
-		return err
-	}))
+	p.Store.Set(fault.Slow(0, by, fault.Notice))
 	return p
 }
 

@@ -43,10 +43,7 @@ func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
 func TestReap_AcquisitionUnderWay_IsNoGhost(t *testing.T) { // I6
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
-			defer time.Sleep(commandTimeout - time.Second) // makes the reply slow
-			return apply()
-		}))
+		p.Store.Set(fault.Slow(0, commandTimeout-time.Second, fault.Acquire))
 		reads := p.Store.Count(fault.Held)
 		for i := 0; p.Store.Count(fault.Held) < reads+2; i++ {
 			if i > 100 {

@@ -97,31 +97,24 @@ func TestRenew_SlowOrLostReply_CountsFromTheSend(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
 		g := a.MustTry("a", distlock.Lease(lifeTime))
-		after := func(pause time.Duration, outcome error) {
-			a.Store.Set(fault.On(fault.Renew, func(apply func() error) error {
-				err := apply()
-				time.Sleep(pause)
-				return errors.Join(err, outcome)
-			}))
-		}
-		after(4*time.Second, nil)
+		a.Store.Set(fault.Slow(0, 4*time.Second, fault.Renew))
 		sent := time.Now()
 		assert.Must(t, g.Renew(t.Context()))
 		if want := sent.Add(leaseHold); !g.Deadline().Equal(want) {
 			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)
 		}
-		after(0, fault.Lost(fault.Renew))
+		a.Store.Set(fault.Losing(fault.Renew))
 		time.Sleep(time.Second)
 		wantErr(t, g.Renew(t.Context()), distlock.ErrOutcomeUnknown)
 		if want := sent.Add(leaseHold); !g.Deadline().Equal(want) {
 			t.Errorf("an unknown outcome moved the deadline to %v", g.Deadline())
 		}
-		after(0, nil)
+		a.Store.Set(nil)
 		sent = time.Now()
 		if err := g.Renew(t.Context()); err != nil || !g.Deadline().Equal(sent.Add(leaseHold)) {
 			t.Errorf("the renewal after it: %v, deadline %v", err, g.Deadline())
 		}
-		after(3*time.Second, nil)
+		a.Store.Set(fault.Slow(0, 3*time.Second, fault.Renew))
 		time.Sleep(leaseHold - time.Second)
 		wantErr(t, g.Renew(t.Context()), distlock.ErrLeaseExpired)
 		wantErr(t, g.Err(), distlock.ErrLeaseExpired)
@@ -212,10 +205,7 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 		plain := a.MustTry("plain")
 		wantErr(t, plain.Renew(t.Context()), distlock.ErrBadOption)
 		wantErr(t, (*distlock.TryGuard)(nil).Renew(t.Context()), distlock.ErrBadOption)
-		a.Store.Set(fault.On(fault.Renew, func(apply func() error) error {
-			time.Sleep(20 * time.Millisecond)
-			return apply()
-		}))
+		a.Store.Set(fault.Slow(20*time.Millisecond, 0, fault.Renew))
 		_, err := a.Try("a", distlock.Lease(70*time.Millisecond)) // trusted for 52.5 ms
 		wantErr(t, err, distlock.ErrBadOption)
 		if err == nil || !strings.Contains(err.Error(), "round trips of 20ms") {
@@ -255,25 +245,16 @@ func TestInspector_ShowsLeases(t *testing.T) {
 func TestLease_FirstRenewal_SlowOrLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.start(nil)
-		renewals := func(slow time.Duration, lost bool) {
-			a.Store.Set(fault.On(fault.Renew, func(apply func() error) error {
-				err := apply()
-				if time.Sleep(slow); lost {
-					return fault.Lost(fault.Renew)
-				}
-				return err
-			}))
-		}
-		renewals(0, true)
+		a.Store.Set(fault.Losing(fault.Renew))
 		wantErr(t, assert.Err(a.Try("a", distlock.Lease(lifeTime))), distlock.ErrOutcomeUnknown)
 		synctest.Wait()
 		w.wantFree("a")
 		waits := a.queue("a", distlock.Lease(lifeTime))
 		time.Sleep(10 * time.Second)
 		w.wantWaiting(waits)
-		renewals(0, false)
+		a.Store.Set(nil)
 		w.release(w.wantTurn(waits))
-		renewals(4*time.Second, false)
+		a.Store.Set(fault.Slow(0, 4*time.Second, fault.Renew))
 		sent := time.Now()
 		if g := a.MustTry("a", distlock.Lease(lifeTime)); !g.Deadline().Equal(sent.Add(leaseHold)) {
 			t.Errorf("deadline %v, want %v after the send", g.Deadline(), leaseHold)

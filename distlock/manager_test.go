@@ -78,11 +78,7 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.Store.Set(fault.On(fault.Acquire, func(apply func() error) error {
-			err := apply()
-			time.Sleep(time.Second)
-			return err
-		}))
+		p.Store.Set(fault.Slow(0, time.Second, fault.Acquire))
 		result := make(chan error, 1)
 		go func() { _, err := p.Try("a"); result <- err }()
 		synctest.Wait()

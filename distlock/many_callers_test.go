@@ -77,12 +77,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 		for _, why := range []string{"work", "other"} {
 			runInBubble(t, name+", next for "+why, func(t *testing.T, w *world) {
 				p := w.start(nil)
-				p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-					if call.Op == fault.Acquire || call.Op == fault.Enter {
-						time.Sleep(15 * time.Millisecond)
-					}
-					return apply()
-				})
+				p.Store.Set(fault.Slow(15*time.Millisecond, 0, fault.Acquire, fault.Enter))
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer cancel()
 				_, err := call(ctx, p.Lock("a"))
@@ -111,12 +106,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == fault.Acquire || call.Op == fault.Enter {
-				time.Sleep(50 * time.Millisecond)
-			}
-			return apply()
-		})
+		p.Store.Set(fault.Slow(50*time.Millisecond, 0, fault.Acquire, fault.Enter))
 		for _, try := range []bool{false, true} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			lock := p.Lock("a")

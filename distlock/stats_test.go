@@ -3,7 +3,6 @@ package distlock_test
 import (
 	"context"
 	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,15 +23,7 @@ func TestStats_HeldWaitingUnreleased_AsTheyAre(t *testing.T) {
 func testStanding(t *testing.T, listening string, broken fault.Op) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p, other := w.start(nil), w.start(nil)
-		refuse := func(ops ...fault.Op) {
-			p.Store.Set(func(_ context.Context, call fault.Call, run func() error) error {
-				if slices.Contains(ops, call.Op) {
-					return fault.Refused(call.Op)
-				}
-				return run()
-			})
-		}
-		refuse(broken)
+		p.Store.Set(fault.Refusing(broken))
 		want := func(held, waiting, unreleased int, listening string) {
 			t.Helper()
 			synctest.Wait()
@@ -60,7 +51,7 @@ func testStanding(t *testing.T, listening string, broken fault.Op) {
 		want(1, 0, 0, listening)
 		time.Sleep(3 * pingTime)
 		want(1, 0, 0, "")
-		refuse(fault.Release)
+		p.Store.Set(fault.Refusing(fault.Release))
 		if err := a.Release(); err == nil {
 			t.Fatal("released without a server")
 		}

@@ -134,7 +134,7 @@ func TestTryLock_EvictReplyLost_Acquires(t *testing.T) { // I8
 			a.MustTry("tried")
 			a.MustTry("waited")
 			a.kill()
-			b.Store.Set(loseReply(op))
+			b.Store.Set(fault.Losing(op))
 			waits := b.queue("waited")
 			b.until("tried", 10*time.Second, takeoverTime+time.Minute)
 			w.wantTurn(waits)

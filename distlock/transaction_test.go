@@ -85,7 +85,7 @@ func TestInTransaction_RenewInside_NotCommitted_DeadlineStays(t *testing.T) {
 		if !g.Deadline().Equal(deadline) || w.Lock("a").Leases[0].Number != 1 {
 			t.Errorf("work failed: deadline %v later, %+v", g.Deadline().Sub(deadline), w.Lock("a").Leases)
 		}
-		p.Store.Set(loseReply(fault.Transact))
+		p.Store.Set(fault.Losing(fault.Transact))
 		wantErr(t, renew(nil), distlock.ErrOutcomeUnknown)
 		p.Store.Set(nil)
 		if !g.Deadline().Equal(deadline) {

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 )
 
 // An Op names an operation of a catalog.
@@ -164,6 +166,30 @@ func Refusing(ops ...Op) Hook {
 		if slices.Contains(ops, call.Op) {
 			return Refused(call.Op)
 		}
+		return apply()
+	}
+}
+
+// Losing returns a hook that loses the replies to the given operations. The operations are applied.
+func Losing(ops ...Op) Hook {
+	return func(_ context.Context, call Call, apply func() error) error {
+		err := apply()
+		if slices.Contains(ops, call.Op) {
+			return Lost(call.Op)
+		}
+		return err
+	}
+}
+
+// Slow returns a hook that delays the given operations. The parameter there is the delay of the
+// command, and back is the delay of the reply.
+func Slow(there, back time.Duration, ops ...Op) Hook {
+	return func(_ context.Context, call Call, apply func() error) error {
+		if !slices.Contains(ops, call.Op) {
+			return apply()
+		}
+		clock.Sleep(clock.System(), there, nil)
+		defer clock.Sleep(clock.System(), back, nil)
 		return apply()
 	}
 }
