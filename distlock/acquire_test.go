@@ -75,6 +75,8 @@ func TestCommands_Counted(t *testing.T) {
 			func() { wantErr(t, assert.Err(p.Try("a")), distlock.ErrHeld) })
 		count("first TryLock of a name", 2, func() { g = p.MustTry("b") })
 		count("Verify", 1, func() { _ = g.Verify(t.Context()) })
+		leased := p.MustTry("leased", distlock.Lease(time.Hour))
+		count("Renew", 1, func() { assert.NoErr(t, leased.Renew(t.Context())) })
 		_ = g2.Release()
 		_ = other.MustTry("a", distlock.Shared())
 		count("sharing a held lock", 1, func() { g = p.MustTry("a", distlock.Shared()) })
@@ -257,7 +259,8 @@ func (w *world) breaking(p *proc, name string) {
 	time.Sleep(2 * pingTime)
 }
 
-// If a guard is lost or its Manager is closed, every call of its Release returns the same error.
+// If a guard is lost or its Manager is closed, every call of its Release returns the same error. If
+// one lock of a LockAll is lost, the context that its guards share ends.
 func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.start(nil), w.start(nil)
@@ -272,6 +275,8 @@ func TestRelease_LostOrClosedBefore_OutcomeStays(t *testing.T) {
 			w.breaking(b, g.Name())
 		}
 		wantErr(t, lost.Release(), distlock.ErrLockLost)
+		wantErr(t, all.Err(), distlock.ErrLockLost)
+		wantErr(t, context.Cause(all.Context()), distlock.ErrLockLost)
 		assert.Must(t, a.Close(t.Context()))
 		b.MustTry("open")
 		for range 2 {

@@ -131,8 +131,8 @@ func denied(err error) bool {
 // If a failure may be temporary, the wait continues. The process logs a warning when the failure
 // begins, and a message when it ends.
 func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
-	for name, ops := range map[string][]fault.Op{
-		"reads": {fault.Look}, "polls": {fault.HeldOrFree}, "entering": {fault.Enter},
+	for name, op := range map[string]fault.Op{
+		"reads": fault.Look, "polls": fault.HeldOrFree, "entering": fault.Enter,
 	} {
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			var log assert.Log
@@ -141,34 +141,31 @@ func TestLock_WaitingBecomesDoubtful_IsLoggedOnce(t *testing.T) {
 			g := a.MustTry("a")
 			var fail atomic.Bool
 			fail.Store(true)
-			hook := func(_ context.Context, call fault.Call, apply func() error) error {
-				for _, op := range ops {
-					if fail.Load() && call.Op == op {
-						return fault.Refused(call.Op)
-					}
-				}
-				if call.Op == fault.GrantStream {
+			b.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+				switch {
+				case fail.Load() && call.Op == op:
+					return fault.Refused(call.Op)
+				case call.Op == fault.GrantStream:
 					return catalog.ErrNoGrantStream
 				}
 				return apply()
-			}
-			b.Store.Set(hook)
+			})
 			done := b.queue("a")
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if n := strings.Count(log.String(), `"warn"`); n != 1 {
-				t.Errorf("%d warnings in ten minutes of failures, want one:\n%s", n, log.String())
+			want := func(text string) {
+				t.Helper()
+				if n := strings.Count(log.String(), text); n != 1 {
+					t.Errorf("%d times %s, want once:\n%s", n, text, log.String())
+				}
 			}
+			want(`"warn"`)
 			fail.Store(false)
 			time.Sleep(2 * pingTime)
 			w.release(g)
 			g = w.wantTurn(done)
-			if n := strings.Count(log.String(), "succeeds again"); n != 1 {
-				t.Errorf("%d reports of its end, want one:\n%s", n, log.String())
-			}
-			if n := strings.Count(log.String(), `"warn"`); n != 1 {
-				t.Errorf("%d warnings, want one:\n%s", n, log.String())
-			}
+			want("succeeds again")
+			want(`"warn"`)
 			w.release(g)
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// Fenced adds the fence to a filter and to an update. If it cannot add the fence to an update, it
-// returns an error.
+// Fenced adds the fence to a filter and to an update. If it cannot add the fence to an update, or
+// if the lock may have several holders, it returns an error.
 func TestFenced_Shapes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
@@ -50,9 +50,14 @@ func TestFenced_Shapes(t *testing.T) {
 				t.Errorf("%s: %v, want ErrBadOption", name, err)
 			}
 		}
-		_ = g.Release()
-		_, _, err = g.Fenced(nil, set)
-		wantErr(t, err, distlock.ErrReleased)
+		for _, g := range []*distlock.TryGuard{
+			p.MustTry("r", distlock.Shared()), p.MustTry("p", distlock.Permits(2)),
+		} {
+			_, _, err := g.Fenced(nil, set)
+			wantErr(t, err, distlock.ErrBadOption)
+		}
+		_, _, err = p.MustTry("one", distlock.Permits(1)).Fenced(nil, set)
+		assert.NoErr(t, err, "the only permit")
 	})
 }
 
@@ -66,10 +71,11 @@ func same(t *testing.T, what string, got, want bson.D) {
 }
 
 // If the given function fails, the outcome is unknown, or the context ends, InTransaction returns
-// an error with the reason. The guard stays valid.
+// an error with the reason. The guard stays valid. If the lock is lost, too, InTransaction returns
+// both errors.
 func TestInTransaction_WaysOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
+		p, other := w.start(nil), w.start(nil)
 		g := p.MustTry("a")
 		ok := func(context.Context) error { return nil }
 		assert.NoErr(t, g.InTransaction(t.Context(), ok))
@@ -86,13 +92,12 @@ func TestInTransaction_WaysOut(t *testing.T) {
 		defer cancel()
 		err := g.InTransaction(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		wantErr(t, err, context.DeadlineExceeded)
-		_ = g.Release()
-		called := false
-		err = g.InTransaction(t.Context(), func(context.Context) error { called = true; return nil })
-		wantErr(t, err, distlock.ErrReleased)
-		if called {
-			t.Error("work was called without the lock")
-		}
+		err = g.InTransaction(t.Context(), func(context.Context) error {
+			w.breaking(other, "a")
+			return mine
+		})
+		wantErr(t, err, mine)
+		wantErr(t, err, distlock.ErrLockLost)
 	})
 }
 
@@ -127,37 +132,5 @@ func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 		if err != nil || runs != 2 {
 			t.Errorf("afterwards: %v, %d runs", err, runs)
 		}
-	})
-}
-
-// Fenced returns an error if the lock may have several holders. It accepts a semaphore with one
-// permit.
-func TestFenced_SharedAndPermits_AreRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		set := bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}}
-		for _, g := range []*distlock.TryGuard{
-			p.MustTry("r", distlock.Shared()), p.MustTry("p", distlock.Permits(2)),
-		} {
-			_, _, err := g.Fenced(nil, set)
-			wantErr(t, err, distlock.ErrBadOption)
-		}
-		if _, _, err := p.MustTry("one", distlock.Permits(1)).Fenced(nil, set); err != nil {
-			t.Errorf("the only permit: %v", err)
-		}
-	})
-}
-
-// If the given function fails and the lock is lost, InTransaction returns both errors.
-func TestInTransaction_WorkFailsAndLockIsLost_TellsBoth(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p, b := w.start(nil), w.start(nil)
-		mine := errors.New("mine")
-		err := p.MustTry("a").InTransaction(t.Context(), func(context.Context) error {
-			w.breaking(b, "a")
-			return mine
-		})
-		wantErr(t, err, mine)
-		wantErr(t, err, distlock.ErrLockLost)
 	})
 }

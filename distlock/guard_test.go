@@ -217,7 +217,10 @@ func TestGuard_ReleasedOrNil_IsRefused(t *testing.T) {
 				"Renew":  func() error { return g.Renew(t.Context()) },
 				"Fenced": func() error { _, _, err := g.Fenced(nil, nil); return err },
 				"InTransaction": func() error {
-					return g.InTransaction(t.Context(), func(context.Context) error { return nil })
+					return g.InTransaction(t.Context(), func(context.Context) error {
+						t.Error("called without the lock")
+						return nil
+					})
 				},
 				"PutFirst": func() error { return g.PutFirst(t.Context(), bson.NewObjectID()) },
 				"Reenter":  func() error { _, err := g.Reenter(); return err },

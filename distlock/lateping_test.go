@@ -5,38 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"mongodlm/catalog"
-	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
-
-// If two processes share one process id and one session, the process that pings second loses its
-// guard. When that process releases the guard or closes, the other process keeps the lock.
-func TestGuard_TwinPingedFirst_LeavesTheLockToIt(t *testing.T) { // A12, H2
-	inBubble(t, func(t *testing.T, w *world) {
-		p, other := w.start(nil), w.start(nil)
-		lost, closed := p.MustTry("a"), p.MustTry("b")
-		twin := catalog.Heartbeat{Process: p.Process(), Seq: 1000, Takeover: takeoverTime,
-			Interval: pingTime}
-		assert.Value(w.Mem.Ping(t.Context(), twin))(t)
-		time.Sleep(2 * pingTime)
-		wantErr(t, lost.Err(), distlock.ErrLockLost)
-		wantErr(t, lost.Err(), catalog.ErrTwin)
-		wantErr(t, lost.Release(), distlock.ErrLockLost)
-		wantErr(t, closed.Err(), distlock.ErrLockLost)
-		assert.NoErr(t, p.Close(t.Context()))
-		for _, g := range []*distlock.TryGuard{lost, closed} {
-			_, err := other.Try(g.Name())
-			if h := held(t, err); h.Process != twin.Process {
-				t.Errorf("%q is held by %s, want its twin", g.Name(), h.Process)
-			}
-		}
-		if w.Mem.Document(catalog.PingsCollection, twin.Process) == nil {
-			t.Error("the twin's ping was removed")
-		}
-	})
-}
 
 // While an acquisition waits for its reply, the process does not treat the new session as abandoned
 // and does not release it.

@@ -63,32 +63,6 @@ func TestLease_HungJob_LosesItsLockWhileItsProcessLives(t *testing.T) {
 
 func catalogLeases(w *world) int { return len(w.Lock("a").Leases) }
 
-// If a holder renews its lease in time, no contender takes the lock over. A renewal sends one
-// command.
-func TestLease_Renewed_IsNeverTaken(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.MustTry("a", distlock.Lease(lifeTime))
-		waits := b.queue("a")
-		for range 100 {
-			time.Sleep(leaseHold - time.Second)
-			before := a.Store.Total()
-			assert.Must(t, g.Renew(t.Context()))
-			assert.MustEqual(t, a.Store.Total()-before, 1, "a renewal took %d commands, want %d")
-			if want := time.Now().Add(leaseHold); !g.Deadline().Equal(want) {
-				t.Fatalf("deadline %v, want %v", g.Deadline(), want)
-			}
-		}
-		select {
-		case got := <-waits:
-			t.Fatalf("taken from a holder that renews: %v", got.err)
-		default:
-		}
-		assert.NoErr(t, g.Release())
-		w.release((<-waits).guard)
-	})
-}
-
 // The duration of a lease counts from the time at which the process sends the renewal:
 //   - A slow reply shortens the remaining time.
 //   - If the reply arrives after the deadline, the renewal fails.
@@ -149,26 +123,6 @@ func TestLease_RenewedBetweenLookAndTakeover_Wins(t *testing.T) {
 	})
 }
 
-// The lease of a waiter begins when the call of Lock returns.
-func TestLease_GrantedInLine_CountsFromItsOwnRenewal(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		g := a.MustTry("a")
-		waits := b.queue("a", distlock.Lease(lifeTime))
-		time.Sleep(time.Hour)
-		assert.Must(t, g.Release())
-		got := <-waits
-		if got.err != nil || !got.guard.Deadline().Equal(time.Now().Add(leaseHold)) {
-			t.Fatalf("%v, deadline %v", got.err, got.guard.Deadline())
-		}
-		lease, ok := w.Lock("a").LeaseOf(got.guard.Session())
-		if !ok || lease.Life != lifeTime || lease.Number != 1 {
-			t.Errorf("lease %+v, %v", lease, ok)
-		}
-		w.release(got.guard)
-	})
-}
-
 // The holders of a semaphore have separate leases. If one holder hangs, only that holder is
 // evicted, and a waiter of the same process gets the permit.
 func TestLease_Shared_OnlyTheOneThatHangsGoes(t *testing.T) {
@@ -218,25 +172,6 @@ func TestLease_BadUse_IsRefused(t *testing.T) {
 		assert.NoErr(t, errors.Join(again.Renew(t.Context()), again.Release(), g.Renew(t.Context()),
 			g.Release()))
 		wantErr(t, again.Renew(t.Context()), distlock.ErrReleased)
-	})
-}
-
-// An Inspector lists the duration of each lease and the time since its last renewal.
-func TestInspector_ShowsLeases(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := w.start(nil)
-		a.MustTry("a", distlock.Lease(time.Hour))
-		a.MustTry("plain")
-		time.Sleep(time.Minute)
-		for row, err := range a.Inspector().Locks(t.Context()) {
-			life, age := time.Hour, time.Minute
-			if row.Name == "plain" {
-				life, age = 0, -1
-			}
-			if err != nil || row.Lease != life || row.LeaseAge != age {
-				t.Errorf("%s: %v, lease %v, %v old", row.Name, err, row.Lease, row.LeaseAge)
-			}
-		}
 	})
 }
 

@@ -1,7 +1,6 @@
 package distlock_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -160,26 +159,12 @@ func TestLockAll_OneFails_NoneIsHeld(t *testing.T) {
 	})
 }
 
-// If one lock of a LockAll is lost, the context that its guards share ends.
-func TestLockAll_OneIsLost_ContextEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.start(nil), w.start(nil)
-		all := assert.Value(a.LockAll(t.Context(), []string{"a", "b"}))(t)
-		g := all.All()[0]
-		assert.Must(t, b.Break(t.Context(), "a", g.Fence(), "stuck"))
-		time.Sleep(2 * pingTime)
-		wantErr(t, context.Cause(all.Context()), distlock.ErrLockLost)
-		wantErr(t, all.Err(), distlock.ErrLockLost)
-		wantErr(t, all.Release(), distlock.ErrLockLost)
-	})
-}
-
 // The methods Locks and Waiters of an Inspector list each holder and waiter with its data, and
 // return errors for malformed documents. The method Break grants a lock to the next waiter.
 func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)
-		first := a.MustTry("$a.b", distlock.Shared(), distlock.Why("read"))
+		first := a.MustTry("$a.b", distlock.Shared(), distlock.Why("read"), distlock.Lease(time.Hour))
 		b.MustTry("$a.b", distlock.Shared())
 		time.Sleep(time.Minute)
 		writer := c.queue("$a.b", distlock.Why("write"), distlock.Label("w"))
@@ -202,6 +187,8 @@ func TestLocksAndWaiters_ShowModePlaceAndPing(t *testing.T) {
 		assert.Equal(t, bad, 2, "%d malformed documents, want %d")
 		if len(rows) != 3 || rows[0].Mode != "shared" || rows[0].Fence != first.Fence() ||
 			rows[0].Self || !rows[1].Self || rows[1].Waiters != 2 || !rows[1].HasPing ||
+			rows[0].Lease != time.Hour || rows[0].LeaseAge != 61*time.Second ||
+			rows[1].Lease != 0 || rows[1].LeaseAge != -1 ||
 			rows[2].Held || rows[2].Name != "free" || rows[2].Mode != "exclusive" {
 			t.Errorf("locks %+v", rows)
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -233,26 +232,6 @@ func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 			w.staysWith(kept, third, 2*time.Minute)
 		})
 	}
-}
-
-// If a guard is lost at its deadline, the process releases the lock only after the next
-// acknowledged ping.
-func TestRelease_OfALostGuard_WaitsForThePing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(often)
-		g := p.MustTry("a")
-		p.Store.Set(fault.Refusing(fault.Ping))
-		time.Sleep(46 * time.Second)
-		wantErr(t, g.Release(), distlock.ErrLockLost)
-		if synctest.Wait(); !w.Lock("a").Held || p.Store.Count(fault.Release) != 0 {
-			t.Errorf("%d releases sent before a ping was acknowledged", p.Store.Count(fault.Release))
-		}
-		p.Store.Set(nil)
-		time.Sleep(6 * time.Second)
-		if synctest.Wait(); w.Lock("a").Held || p.Stats().Processes != 0 {
-			t.Error("not released although a ping was acknowledged")
-		}
-	})
 }
 
 // If a process finds a copy with the same process id while it repeats a release, Release returns
