@@ -3,39 +3,15 @@ package distlock_test
 import (
 	"bytes"
 	"context"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
-	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
-
-// The tests in this file use wrong clocks, long outages, and replies that contradict the documents.
-
-// A steppedClock has a wall clock that tests can step. Its monotonic clock does not step.
-type steppedClock struct {
-	clock.Clock
-	mu   sync.Mutex // guards wall
-	wall time.Duration
-}
-
-func (c *steppedClock) Now() clock.Reading {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.Clock.Now()
-	return clock.Reading{Wall: r.Wall.Add(c.wall), Mono: r.Mono}
-}
-
-func (c *steppedClock) step(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wall += d
-}
 
 // If a holder pings again just before a contender condemns it, the contender's write matches
 // nothing. The lock document does not change.

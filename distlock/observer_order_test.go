@@ -19,9 +19,10 @@ import (
 )
 
 // An interruptedClock calls a function before one of its readings. A test uses it to cause an event
-// between two steps of a call.
+// between two steps of a call. The event can be a step of the wall clock.
 type interruptedClock struct {
-	steppedClock
+	clock.Clock
+	wall atomic.Int64 // nanoseconds that the wall clock is ahead
 	left atomic.Int64 // readings before the function is called; 0 for never
 	then func()
 }
@@ -30,7 +31,9 @@ func (c *interruptedClock) Now() clock.Reading {
 	if c.left.Load() > 0 && c.left.Add(-1) == 0 {
 		c.then()
 	}
-	return c.steppedClock.Now()
+	r := c.Clock.Now()
+	r.Wall = r.Wall.Add(time.Duration(c.wall.Load()))
+	return r
 }
 
 // wantLives checks the order of each session's events: first the acquisition, then at most one
@@ -61,12 +64,12 @@ func TestObserver_BetweenAnyTwoSteps_TellsALifeInOrder(t *testing.T) {
 				runtime.Gosched()
 			}
 		},
-		"lease over": func(_ *proc, c *interruptedClock) { c.step(time.Minute) },
-		"term over":  func(_ *proc, c *interruptedClock) { c.step(takeoverTime) },
+		"lease over": func(_ *proc, c *interruptedClock) { c.wall.Store(int64(time.Minute)) },
+		"term over":  func(_ *proc, c *interruptedClock) { c.wall.Store(int64(takeoverTime)) },
 	} {
 		for step := int64(1); step <= 24; step++ {
 			runInBubble(t, fmt.Sprint(name, " ", step), func(t *testing.T, w *world) {
-				c, d := &interruptedClock{steppedClock: steppedClock{Clock: clock.System()}}, &diary{}
+				c, d := &interruptedClock{Clock: clock.System()}, &diary{}
 				p := w.startBy(c, func(cfg *distlock.Config) { cfg.Observer = d })
 				c.then = func() { disturb(p, c) }
 				c.left.Store(step)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,7 @@ import (
 func TestAcquire_Storm_OneGuardAndNothingLeft(t *testing.T) {
 	for seed := range 5 {
 		runInBubble(t, fmt.Sprint(seed), func(t *testing.T, w *world) {
-			s := &storm{dice: newDice(uint64(seed)), mem: w.Mem}
+			s := &storm{dice: &dice{r: rand.New(rand.NewPCG(uint64(seed), 0))}, mem: w.Mem}
 			var procs []*proc
 			for range 3 {
 				p := w.start(nil)
@@ -164,16 +165,11 @@ func checkPromised(t *testing.T, err error) {
 
 type dice struct {
 	mu sync.Mutex
-	s  uint64
+	r  *rand.Rand
 }
-
-func newDice(seed uint64) *dice { return &dice{s: seed*0x9E3779B97F4A7C15 + 1} }
 
 func (d *dice) n(below int) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.s ^= d.s << 13
-	d.s ^= d.s >> 7
-	d.s ^= d.s << 17
-	return int(d.s>>33) % below
+	return d.r.IntN(below)
 }

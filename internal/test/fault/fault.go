@@ -29,7 +29,6 @@ const (
 	SeedFence        = catalog.OpSeedFence
 	Renew            = catalog.OpRenew
 	PutFirst         = catalog.OpPutFirst
-	RequestYield     = catalog.OpRequestYield
 	Break            = catalog.OpBreak
 	Ping             = catalog.OpPing
 	Condemn          = catalog.OpCondemn
@@ -38,7 +37,6 @@ const (
 	Held             = catalog.OpHeld
 	OldPings         = catalog.OpOldPings
 	Prune            = catalog.OpPrune
-	PruneLocks       = catalog.OpPruneLocks
 	Prepare          = catalog.OpPrepare
 	Hello            = catalog.OpHello
 	Read             = catalog.OpRead
