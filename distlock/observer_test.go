@@ -129,13 +129,7 @@ func TestObserver_Takeover_TellsOfItOnBothSides(t *testing.T) {
 		process := old.Process()
 		oldDiary.take()
 		old.kill()
-		for range 40 {
-			time.Sleep(30 * time.Second)
-			if mine, err := p.Try("a"); err == nil {
-				defer func() { _ = mine.Release() }()
-				break
-			}
-		}
+		p.until("a", 30*time.Second, 20*time.Minute)
 		events := d.take()
 		for len(events) > 0 && events[0].Kind == distlock.EventRefused {
 			events = events[1:]
