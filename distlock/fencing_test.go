@@ -101,6 +101,30 @@ func TestInTransaction_WaysOut(t *testing.T) {
 	})
 }
 
+// When a guard expires, the context of its transaction ends, and so does the wait of another call of
+// InTransaction.
+func TestInTransaction_GuardExpires_EndsWorkAndWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		g := p.MustTry("a")
+		p.Store.Set(fault.Refusing(fault.Ping))
+		time.Sleep(time.Minute)
+		waits := make(chan error, 1)
+		err := g.InTransaction(t.Context(), func(ctx context.Context) error {
+			go func() {
+				waits <- g.InTransaction(t.Context(), func(context.Context) error { return nil })
+			}()
+			<-ctx.Done()
+			wantErr(t, <-waits, distlock.ErrLockLost)
+			return ctx.Err()
+		})
+		wantErr(t, err, distlock.ErrLockLost)
+		if late := time.Since(g.Deadline()); late > time.Second {
+			t.Errorf("it ended %v after the deadline of the guard", late)
+		}
+	})
+}
+
 // A transaction must not contain another transaction of the same lock. If the inner call of
 // InTransaction gets the context of the outer transaction, it returns ErrBadOption at once. With
 // another context, it waits until that context ends.

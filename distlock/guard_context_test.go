@@ -37,14 +37,18 @@ func collect(m *distlock.Manager) {
 }
 
 // If the program no longer references an unreleased guard, its context or a derived context, the
-// process releases the lock and reports an event.
+// process releases the lock, ends the context and reports an event.
 func TestGuard_Dropped_IsReleased(t *testing.T) {
 	t.Parallel()
 	m, d, held := collected(t)
 	none := func() {}
+	var done <-chan struct{}
 	type keep func(g *distlock.TryGuard) (context.Context, context.CancelFunc)
 	for _, keep := range []keep{
-		func(*distlock.TryGuard) (context.Context, context.CancelFunc) { return nil, none },
+		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
+			done = g.Context().Done() // does not keep the guard
+			return nil, none
+		},
 		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) { return g.Context(), none },
 		func(g *distlock.TryGuard) (context.Context, context.CancelFunc) {
 			again, _ := g.Reenter()
@@ -73,6 +77,7 @@ func TestGuard_Dropped_IsReleased(t *testing.T) {
 			runtime.GC()
 			runtime.Gosched()
 		}
+		<-done
 		isDrop := func(e distlock.Event) bool { return e.Kind == distlock.EventDropped }
 		if events := d.take(); !slices.ContainsFunc(events, isDrop) {
 			t.Errorf("events are %v", events)
