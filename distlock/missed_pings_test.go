@@ -155,3 +155,21 @@ func TestLock_GrantedWhileItIsPassedOver_KeepsTheLock(t *testing.T) {
 		}
 	})
 }
+
+// After a failed ping, a process pings again soon. While pings continue to fail, the pauses grow up
+// to the ping interval.
+func TestPing_Fails_IsRepeatedSoonThenSeldom(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		time.Sleep(time.Hour)
+		p.Store.Set(fault.Refusing(fault.Ping))
+		before := p.Store.Count(fault.Ping)
+		time.Sleep(2 * pingTime)
+		soon := p.Store.Count(fault.Ping) - before
+		time.Sleep(10 * pingTime)
+		seldom := p.Store.Count(fault.Ping) - before - soon
+		if soon < 6 || soon > 10 || seldom < 9 || seldom > 12 {
+			t.Errorf("%d pings in two intervals and %d in the next ten", soon, seldom)
+		}
+	})
+}

@@ -212,6 +212,7 @@ func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) { /
 		runInBubble(t, name, func(t *testing.T, w *world) {
 			a := w.startBy(locktest.WrongClock(by.holder), nil)
 			b := w.startBy(locktest.WrongClock(by.contender), nil)
+			assert.Equal(t, a.Stats().Skew, -by.holder, "skew %v, want %v")
 			g := a.MustTry("a")
 			before := w.Document("a")
 			for range 2 * takeoverTime / (10 * time.Second) {
