@@ -24,11 +24,11 @@ func (p *proc) callers(n, times int, hold time.Duration, inside *atomic.Int64) (
 			for range times {
 				g, err := p.Lock("a").Lock(context.Background())
 				if err != nil {
-					p.w.t.Error(err)
+					p.w.T.Error(err)
 					return
 				}
 				if inside.Add(1) > 1 {
-					p.w.t.Error("two callers hold the lock")
+					p.w.T.Error("two callers hold the lock")
 				}
 				time.Sleep(hold)
 				inside.Add(-1)
@@ -46,20 +46,20 @@ func TestLock_ManyCallersOfAProcess_ReleaseQueuesTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const callers = 20
 		holder, p, q := w.start(nil), w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
+		g := holder.MustTry("a")
 		var inside atomic.Int64
 		done := p.callers(callers, 1, 5*time.Millisecond, &inside)
 		one := q.queue("a")
 		w.release(g)
 		time.Sleep(17 * time.Millisecond) // the first two callers of p, then q
 		g = w.wantTurn(one)
-		assert.Equal(t, len(w.lock("a").Waiters), 2, "%d entries of p behind q, want %d")
+		assert.Equal(t, len(w.Lock("a").Waiters), 2, "%d entries of p behind q, want %d")
 		w.release(g)
 		done()
-		if n := p.store.Count(fault.Release); n != callers {
+		if n := p.Store.Count(fault.Release); n != callers {
 			t.Errorf("%d releases of %d callers", n, callers)
 		}
-		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
+		assert.Equal(t, p.Store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
 		w.wantFree("a")
 	})
 }
@@ -69,12 +69,12 @@ func TestLock_ManyCallersOfAProcess_ReleaseQueuesTheNext(t *testing.T) {
 func TestLock_ManyCallersOfAProcess_LongHold_NextIsQueued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
+		g := holder.MustTry("a")
 		var inside atomic.Int64
 		done := p.callers(3, 1, time.Minute, &inside)
 		w.release(g)
 		time.Sleep(20 * time.Millisecond)
-		assert.Equal(t, len(w.lock("a").Waiters), 2, "%d entries, want one of each caller that waits (%d)")
+		assert.Equal(t, len(w.Lock("a").Waiters), 2, "%d entries, want one of each caller that waits (%d)")
 		done()
 	})
 }
@@ -84,7 +84,7 @@ func TestLock_ManyCallersOfAProcess_LongHold_NextIsQueued(t *testing.T) {
 func TestLock_CallerGoneBeforeItsEntry_NoCommand(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
+		g := holder.MustTry("a")
 		first, second := p.queue("a"), p.queue("a")
 		ctx, cancel := context.WithCancel(t.Context())
 		third := p.queueCtx(ctx, "a")
@@ -93,7 +93,7 @@ func TestLock_CallerGoneBeforeItsEntry_NoCommand(t *testing.T) {
 		cancel()
 		wantErr(t, (<-third).err, context.Canceled)
 		time.Sleep(time.Minute)
-		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
+		assert.Equal(t, p.Store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
 		w.release(g)
 		w.release(w.wantTurn(second))
 	})
@@ -124,13 +124,13 @@ func TestLock_ReleaseThatQueues_Fails_NothingIsLost(t *testing.T) {
 		for _, nth := range []int32{1, 2, 4} {
 			runInBubble(t, fmt.Sprintf("%s, release %d", name, nth), func(t *testing.T, w *world) {
 				holder, p, q := w.start(nil), w.start(nil), w.start(nil)
-				g := holder.mustTry("a")
+				g := holder.MustTry("a")
 				var inside atomic.Int64
 				wait := []func(){
 					p.callers(4, 3, 5*time.Millisecond, &inside), q.callers(3, 3, 5*time.Millisecond, &inside),
 				}
 				var releases atomic.Int32
-				p.store.Set(fault.On(fault.Release, func(apply func() error) error {
+				p.Store.Set(fault.On(fault.Release, func(apply func() error) error {
 					if releases.Add(1) == nth {
 						return fail(apply)
 					}
@@ -146,23 +146,15 @@ func TestLock_ReleaseThatQueues_Fails_NothingIsLost(t *testing.T) {
 				}
 				time.Sleep(2 * pingTime)
 				w.wantFree("a")
-				assert.Equal(t, len(w.lock("a").Waiters), 0, "%d waiters are left, want %d")
+				assert.Equal(t, len(w.Lock("a").Waiters), 0, "%d waiters are left, want %d")
 			})
 		}
 	}
 }
 
-// lags makes each entry and release of a process take 5 ms.
-func (p *proc) lags() {
-	p.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op != fault.Enter && call.Op != fault.Release {
-			return apply()
-		}
-		time.Sleep(2 * time.Millisecond)
-		err := apply()
-		time.Sleep(3 * time.Millisecond)
-		return err
-	})
+// lag makes each entry and release take 5 ms.
+func lag() fault.Hook {
+	return fault.Slow(2*time.Millisecond, 3*time.Millisecond, fault.Enter, fault.Release)
 }
 
 // If the context of a caller ends while its release also queues a session, the other callers of the
@@ -170,8 +162,8 @@ func (p *proc) lags() {
 func TestDo_CanceledDuringTheReleaseThatQueues_DelaysNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
-		p.lags()
+		g := holder.MustTry("a")
+		p.Store.Set(lag())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
@@ -199,11 +191,11 @@ func TestDo_CanceledDuringTheReleaseThatQueues_DelaysNoOther(t *testing.T) {
 func TestLock_FullQueue_ReleasesLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithCancel(t.Context())
-		g := w.start(nil).mustTry("a")
+		g := w.start(nil).MustTry("a")
 		var all sync.WaitGroup
 		for range catalog.MaxWaiters + 1 {
 			p := w.start(nil)
-			p.lags()
+			p.Store.Set(lag())
 			for range 2 {
 				all.Go(func() {
 					for ctx.Err() == nil {
@@ -231,16 +223,16 @@ func TestLock_FullQueue_ReleasesLeaveRoom(t *testing.T) {
 func TestLock_ReleaseThatQueues_StorePanics_OthersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
+		g := holder.MustTry("a")
 		waits := []<-chan turn{p.queue("a"), p.queue("a"), p.queue("a")}
 		w.release(g)
 		g = w.wantTurn(waits[0])
-		p.store.Set(fault.On(fault.Release, func(func() error) error { panic("the store panics") }))
+		p.Store.Set(fault.On(fault.Release, func(func() error) error { panic("the store panics") }))
 		func() {
 			defer func() { _ = recover() }()
 			_ = g.Release()
 		}()
-		p.store.Set(nil)
+		p.Store.Set(nil)
 		for _, wait := range waits[1:] {
 			w.release(w.wantTurn(wait))
 		}
@@ -251,7 +243,7 @@ func TestLock_ReleaseThatQueues_StorePanics_OthersGoOn(t *testing.T) {
 func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)
-		g := holder.mustTry("a")
+		g := holder.MustTry("a")
 		first, second, third := p.queue("a"), p.queue("a"), p.queue("a")
 		w.release(g)
 		w.wantTurn(first)
@@ -262,7 +254,7 @@ func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
 		if took := time.Since(start); took > 0 {
 			t.Errorf("Close took %v", took)
 		}
-		assert.Equal(t, p.store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
+		assert.Equal(t, p.Store.Count(fault.Enter), 2, "%d commands of entries, want the first %d")
 		w.wantFree("a")
 	})
 }
