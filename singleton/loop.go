@@ -134,13 +134,14 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	}
 	t.due = t.read.Mono + l.Every + l.jitter(r.clock)
 	do := func(ctx context.Context) error { return l.Do(ctx, t.guard) }
-	return 0, r.round(ctx, t, do, func(err error) time.Time {
+	return 0, r.round(ctx, t, do, func(err error) func(Status) time.Time {
 		now := r.clock.Now().Mono
 		if err != nil {
 			r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
 			t.due = now + l.pause(t.rec.Failures) + l.jitter(r.clock)
 		}
-		return r.now(t).Add(t.due - now)
+		due := r.now(t).Add(t.due - now)
+		return func(Status) time.Time { return due }
 	})
 }
 

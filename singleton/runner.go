@@ -87,11 +87,11 @@ type tenure struct {
 	rec     Status // the record after the last read or write
 	entered bool   // rec is valid
 	read    clock.Reading
-	told    string // the last logged reason why no round begins
-	open    bool   // the end of the last round is not recorded yet
-	ending  bson.D // the fields that record the end of the last round
-	rounds  int    // the number of rounds in this tenure
-	over    bool   // Turn rounds have run
+	told    string              // the last logged reason why no round begins
+	open    bool                // the end of the last round is not recorded yet
+	ending  func(Status) bson.D // the fields that record the end of the last round
+	rounds  int                 // the number of rounds in this tenure
+	over    bool                // Turn rounds have run
 
 	planned bool          // loop: due is set; schedule: it is compared with the record
 	due     time.Duration // loop: when the next round is due, by the process's monotonic clock
@@ -294,23 +294,26 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 }
 
 // round runs a round whose beginning is recorded, and then records its end. The function next gets
-// the error of the round, and returns the due time of the next round.
+// the error of the round, and returns a function that computes the due time of the next round from
+// the record at the time of the write.
 func (r *runner) round(ctx context.Context, t *tenure, do func(context.Context) error,
-	next func(error) time.Time) error {
+	next func(error) func(Status) time.Time) error {
 	began, err := r.work(ctx, t, do)
 	if !began {
 		return nil
 	}
 	t.rounds++
 	took := r.clock.Now().Mono - t.read.Mono
-	t.ending, t.open = ending(t.rec, err, next(err), took), true
+	due := next(err)
+	t.ending = func(rec Status) bson.D { return ending(rec, err, due(rec), took) }
+	t.open = true
 	return r.end(t)
 }
 
 // end records the end of the last round. If an earlier try has recorded this end, end does nothing.
 func (r *runner) end(t *tenure) (err error) {
 	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
-		err = r.change(t, t.ending, "ended")
+		err = r.change(t, t.ending(t.rec), "ended")
 	}
 	t.open = err != nil
 	t.over = !t.open && t.rounds == r.turn

@@ -239,12 +239,12 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
 	do := func(ctx context.Context) error { return s.Do(ctx, slot) }
-	return r.round(ctx, t, do, func(err error) time.Time {
+	return r.round(ctx, t, do, func(err error) func(Status) time.Time {
 		if err != nil {
 			r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).
 				Msg("round failed")
 		}
-		return s.Schedule.Next(slot.Time)
+		return func(rec Status) time.Time { return s.Schedule.Next(rec.Slot.In(r.zone)) }
 	})
 }
 
