@@ -109,6 +109,26 @@ func TestRescue_RetriesAndDoneRows_OfOthers(t *testing.T) {
 	})
 }
 
+// A process runs its own retry when the retry becomes due. It does not wait for the rescuer.
+func TestRun_RetryOfThisProcess_BeginsWhenDue(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{Backoff: 2 * time.Second})
+		tries := 0
+		start := time.Now()
+		p.run(t, func(context.Context, *Row[item]) error {
+			if tries++; tries == 1 {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		w.settle(time.Minute, are(Counts{Done: 1}))
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("the retry was done after %v", took)
+		}
+	})
+}
+
 // No handler begins before the due time of its row, or much later, although the clocks of the
 // processes are an hour wrong.
 func TestDue_WrongClocks_NoRowIsEarly(t *testing.T) {
