@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -65,7 +66,7 @@ func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
 	ctx, cancel := context.WithTimeout(s.ctx, cmp.Or(c.limit, cellLimit))
 	defer cancel()
 	begun := s.clock.Now().Mono
-	value, err := read(ctx)
+	value, err := recovered(ctx, read)
 	problem := ""
 	if err != nil {
 		problem = s.problem(err)
@@ -78,6 +79,16 @@ func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
 	c.latest.due = ended.Mono + max(c.keep, (c.share-1)*c.latest.took)
 	close(c.running)
 	c.running = nil
+}
+
+// recovered calls a read. If the read panics, the error contains the value of the panic.
+func recovered[T any](ctx context.Context, read func(context.Context) (T, error)) (v T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("reading the server panicked: %v", r)
+		}
+	}()
+	return read(ctx)
 }
 
 // A reading is the latest value that was read from the server, the error of the latest attempt, or
