@@ -36,6 +36,7 @@ func BenchmarkWaiting(b *testing.B) {
 					w.timeHandOvers(b, waiters)
 				})
 			}
+			w.part(b, "contending=16", w.timeContention)
 		})
 	}
 }
@@ -162,6 +163,52 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	cancel()
 	calls.Wait()
 	assert.NoErr(b, holder.guard.Release())
+	w.row(b, write, took, counts, rounds)
+}
+
+// timeContention lets sixteen processes compete for a lock for ten seconds. Each process repeatedly
+// acquires the lock and releases it at once. It measures the time from the call of Release to the
+// return of the next Lock.
+func (w *world) timeContention(b *testing.B) {
+	var sent counter
+	all := w.contenders(b, 16, &sent)
+	name := w.name("contention")
+	before := w.leastWrite(b)
+	var (
+		mu       sync.Mutex // guards the rest
+		took     []time.Duration
+		released time.Time
+		running  sync.WaitGroup
+	)
+	sent.reset()
+	for end := time.Now().Add(10 * time.Second); len(all) > 0; all = all[1:] {
+		m := all[0]
+		running.Go(func() {
+			for time.Now().Before(end) {
+				g, err := m.Lock(name).Lock(b.Context())
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				mu.Lock()
+				if !released.IsZero() {
+					took = append(took, time.Since(released))
+				}
+				released = time.Now()
+				mu.Unlock()
+				assert.NoErr(b, g.Release())
+			}
+		})
+	}
+	running.Wait()
+	counts := sent.all()
+	w.row(b, (before+w.leastWrite(b))/2, took, counts, len(took))
+}
+
+// row reports the times of hand-overs in least writes, and the commands of each hand-over.
+func (w *world) row(
+	b *testing.B, write time.Duration, took []time.Duration, counts map[string]int, rounds int,
+) {
 	commands := 0
 	for command, n := range counts {
 		if command != "getMore" && !strings.HasSuffix(command, catalog.PingsCollection) {
