@@ -3,6 +3,7 @@ package distlock
 import (
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -50,11 +51,12 @@ type agent struct {
 	in      *agents
 	m       *Manager
 	name    string
-	calls   []*call  // in order of arrival
-	entries []*entry // queued in the document, or being sent
-	orphans int      // tries whose calls have ended
-	queued  int      // queue entries of other processes, as last read
-	failure error    // error of the last command; nil after an answer
+	calls   []*call       // in order of arrival
+	entries []*entry      // queued in the document, or being sent
+	orphans int           // tries whose calls have ended
+	queued  int           // queue entries of other processes, as last read
+	failure error         // error of the last command; nil after an answer
+	hold    time.Duration // how long the last guard was held; forever before the first release
 
 	pause  time.Duration // pause after the last failure; 0 after an answer
 	resume time.Duration // monotonic time before which no entry is sent after a failure
@@ -85,7 +87,7 @@ func (in *agents) of(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
 		in.sweep()
-		a = &agent{in: in, m: in.m, name: name}
+		a = &agent{in: in, m: in.m, name: name, hold: math.MaxInt64}
 		in.byName[name] = a
 	}
 	return a
@@ -208,11 +210,23 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// inCrowd reports whether the queue was crowded at its last read.
-func (a *agent) inCrowd() bool {
+// releasesSoon reports whether the release of the present holder may queue an entry: the last
+// holder released the lock within a round trip, and the queue is not crowded. The result limit is
+// the longest wait for the release.
+func (a *agent) releasesSoon() (limit time.Duration, ok bool) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
-	return a.queued+len(a.entries) >= crowded
+	trip := max(a.in.rtt, leastSpare)
+	return 2 * trip, a.hold <= trip && a.queued+len(a.entries) < crowded
+}
+
+// released records for how long a guard was held.
+func (in *agents) released(h *holding) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if a := in.byName[h.session.Name]; a != nil {
+		a.hold = in.m.cfg.Clock.Now().Mono - h.since
+	}
 }
 
 // granted ends an entry or a try whose session holds the lock. The session goes to the preferred

@@ -9,10 +9,10 @@ import (
 	"mongodlm/catalog/transition"
 )
 
-// A process with many callers queues a new entry after each grant. If the guard of that grant is
-// released within one round trip, the command of the release also queues the entry. A hand-over
-// then costs one command instead of two. On a replica set of three, nine callers in three processes
-// acquired the lock 1.5 times as often.
+// A process with many callers queues a new entry after each grant. If its callers hold the lock for
+// less than a round trip, the command of a release also queues the next entry. A hand-over then
+// costs one command instead of two. On a replica set of three, nine callers in three processes
+// acquired the lock 1.3 to 1.5 times as often.
 
 // A pendingEntry is a session that waits to be queued by a release of its process.
 type pendingEntry struct {
@@ -44,17 +44,17 @@ func (e *entry) send(s *session) (enterReply, error) {
 
 var errNoRelease = errors.New("no release has queued the session")
 
-// sendWithRelease waits for the release of the session e.after, for at most one round trip. If that
-// release did not queue the session s, sendWithRelease returns errNoRelease.
+// sendWithRelease waits for the release of the session e.after, if the release may come soon. If
+// that release did not queue the session s, sendWithRelease returns errNoRelease.
 func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	holder := e.after
 	e.after = nil
 	p := &pendingEntry{s.request, make(chan enterReply, 1)}
-	if holder == nil || s.want.mode != catalog.Exclusive || e.a.inCrowd() ||
+	limit, soon := e.a.releasesSoon()
+	if holder == nil || s.want.mode != catalog.Exclusive || !soon ||
 		!holder.next.CompareAndSwap(nil, p) {
 		return enterReply{}, errNoRelease
 	}
-	limit, _ := e.keptFor()
 	timer := e.m.cfg.Clock.NewTimer(limit)
 	defer timer.Stop()
 	var failure error
@@ -88,6 +88,7 @@ func (s *session) checked(reply enterReply) (enterReply, error) {
 // leave removes the session of a holder from its lock. If an entry waits for this release, the same
 // command queues the session of the entry.
 func (h *holding) leave(ctx context.Context) error {
+	h.m.agents.released(h)
 	p := h.next.Swap(released)
 	if p == nil || p == released {
 		return h.m.owned.ReleaseInStore(ctx, h.session)
