@@ -220,15 +220,6 @@ func (a *agent) releasesSoon() (limit time.Duration, ok bool) {
 	return 2 * trip, a.hold <= trip && a.queued+len(a.entries) < crowded
 }
 
-// released records for how long a guard was held.
-func (in *agents) released(h *holding) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if a := in.byName[h.session.Name]; a != nil {
-		a.hold = in.m.cfg.Clock.Now().Mono - h.since
-	}
-}
-
 // granted ends an entry or a try whose session holds the lock. The session goes to the preferred
 // call if possible, else to the first call with equal options. If no call can use the session, it
 // is removed from the lock.

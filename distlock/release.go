@@ -176,6 +176,33 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 	}
 }
 
+// leave removes the session of a holder from its lock. If an entry waits for this release, the same
+// command queues the session of the entry.
+func (h *holding) leave(ctx context.Context) error {
+	h.m.agents.released(h)
+	p := h.next.Swap(released)
+	if p == nil || p == released {
+		return h.m.owned.ReleaseInStore(ctx, h.session)
+	}
+	reply := enterReply{err: catalog.ErrUnknownOutcome} // of a store that panics
+	defer func() { p.reply <- reply }()
+	sent := h.m.cfg.Clock.Now().Mono
+	leave := transition.Leave{Session: h.session, Enqueue: &p.request}
+	lock, grants, err := h.m.locks.Apply(ctx, leave)
+	reply = enterReply{lock, h.m.cfg.Clock.Now().Mono - sent, err}
+	h.m.queue.Deliver(grants)
+	return err
+}
+
+// released records for how long a guard was held.
+func (in *agents) released(h *holding) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if a := in.byName[h.session.Name]; a != nil {
+		a.hold = in.m.cfg.Clock.Now().Mono - h.since
+	}
+}
+
 // rest pauses between two tries. If ctx ends or Close begins during the pause, rest returns false.
 func (h *holding) rest(ctx context.Context, pause time.Duration) bool {
 	timer := h.m.cfg.Clock.NewTimer(pause)

@@ -1,12 +1,12 @@
 package distlock
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/clock"
 )
 
 // A process with many callers queues a new entry after each grant. If its callers hold the lock for
@@ -37,6 +37,9 @@ func (e *entry) send(s *session) (enterReply, error) {
 	if !errors.Is(err, errNoRelease) {
 		return reply, err
 	}
+	if clock.Over(e.m.closed) {
+		return reply, acquiring(e.a.name, ErrClosed)
+	}
 	sent := e.m.cfg.Clock.Now().Mono
 	lock, _, err := e.m.locks.Apply(e.m.life, transition.Enter{Request: s.request, How: s.how})
 	return enterReply{lock, e.m.cfg.Clock.Now().Mono - sent, err}, nil
@@ -57,22 +60,19 @@ func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	}
 	timer := e.m.cfg.Clock.NewTimer(limit)
 	defer timer.Stop()
-	var failure error
 	select {
 	case reply := <-p.reply:
 		return s.checked(reply)
 	case <-e.m.closed:
-		failure = acquiring(e.a.name, ErrClosed)
 	case <-timer.C():
-		failure = errNoRelease
 	}
-	if !holder.next.CompareAndSwap(p, nil) { // the release has begun
+	switch {
+	case !holder.next.CompareAndSwap(p, nil): // the release has begun
 		return s.checked(<-p.reply)
+	case e.a.dismiss(e):
+		return enterReply{}, errDismissed
 	}
-	if e.a.dismiss(e) {
-		failure = errDismissed
-	}
-	return enterReply{}, failure
+	return enterReply{}, errNoRelease
 }
 
 // checked returns errNoRelease if the command of a release did not queue the session, or if its
@@ -83,22 +83,4 @@ func (s *session) checked(reply enterReply) (enterReply, error) {
 		return reply, nil
 	}
 	return enterReply{}, errNoRelease
-}
-
-// leave removes the session of a holder from its lock. If an entry waits for this release, the same
-// command queues the session of the entry.
-func (h *holding) leave(ctx context.Context) error {
-	h.m.agents.released(h)
-	p := h.next.Swap(released)
-	if p == nil || p == released {
-		return h.m.owned.ReleaseInStore(ctx, h.session)
-	}
-	reply := enterReply{err: catalog.ErrUnknownOutcome} // of a store that panics
-	defer func() { p.reply <- reply }()
-	sent := h.m.cfg.Clock.Now().Mono
-	leave := transition.Leave{Session: h.session, Enqueue: &p.request}
-	lock, grants, err := h.m.locks.Apply(ctx, leave)
-	reply = enterReply{lock, h.m.cfg.Clock.Now().Mono - sent, err}
-	h.m.queue.Deliver(grants)
-	return err
 }

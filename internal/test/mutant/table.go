@@ -372,7 +372,7 @@ var all = []Mistake{
 		Old: `waits && reply.err == nil {`, New: `waits || true {`, Package: "distlock",
 		Test: "TestDo_CanceledDuringTheReleaseThatQueues_DelaysNoOther", Rule: "turns took"},
 	{Name: "an entry without a call is sent after the wait for a release", File: "distlock/requeue.go",
-		Old: `if e.a.dismiss(e) {`, New: `if false {`, Package: "distlock",
+		Old: `case e.a.dismiss(e):`, New: `case false:`, Package: "distlock",
 		Test: "TestLock_CallerGoneBeforeItsEntry_NoCommand", Rule: "commands of entries"},
 	{Name: "a release queues a session into a long queue", File: "catalog/transition/enter_leave.go",
 		Old: `len(s.waiters) < MaxEnqueued`, New: `len(s.waiters) < catalog.MaxWaiters`,
