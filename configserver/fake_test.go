@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -24,6 +25,7 @@ type stage struct {
 	incoming chan net.Conn
 	arrived  chan arrival
 	refuse   bool // dial fails
+	dials    atomic.Int32
 	closed   chan struct{}
 }
 
@@ -62,7 +64,7 @@ func (s *stage) Close() error   { close(s.closed); return nil }
 func (s *stage) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (s *stage) dial(context.Context) (net.Conn, error) {
-	if s.refuse {
+	if s.dials.Add(1); s.refuse {
 		return nil, errors.New("refused")
 	}
 	near, far := net.Pipe()

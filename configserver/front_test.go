@@ -202,6 +202,9 @@ func TestFront_TooManyClients_OneMoreIsClosed(t *testing.T) {
 				t.Error("a third client is served")
 			}
 		}
+		if n := s.dials.Load(); n != 2 {
+			t.Errorf("%d connections to the backend for two clients", n)
+		}
 		a.Close()
 		synctest.Wait()
 		for _, c := range []*client{b, s.connect(false)} {

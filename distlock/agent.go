@@ -56,7 +56,7 @@ type agent struct {
 	orphans int           // tries whose calls have ended
 	queued  int           // queue entries of other processes, as last read
 	failure error         // error of the last command; nil after an answer
-	hold    time.Duration // how long the last guard was held; forever before the first release
+	hold    time.Duration // duration of the last hold; math.MaxInt64 before the first release
 
 	pause  time.Duration // pause after the last failure; 0 after an answer
 	resume time.Duration // monotonic time before which no entry is sent after a failure

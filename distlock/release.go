@@ -179,7 +179,7 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 // leave removes the session of a holder from its lock. If an entry waits for this release, the same
 // command queues the session of the entry.
 func (h *holding) leave(ctx context.Context) error {
-	h.m.agents.released(h)
+	h.m.agents.recordHold(h)
 	p := h.next.Swap(released)
 	if p == nil || p == released {
 		return h.m.owned.ReleaseInStore(ctx, h.session)
@@ -194,8 +194,8 @@ func (h *holding) leave(ctx context.Context) error {
 	return err
 }
 
-// released records for how long a guard was held.
-func (in *agents) released(h *holding) {
+// recordHold records the duration for which a guard was held.
+func (in *agents) recordHold(h *holding) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if a := in.byName[h.session.Name]; a != nil {

@@ -69,3 +69,14 @@ func TestCatalog_NoConnection_IsCertainlyNotApplied(t *testing.T) {
 		})
 	}
 }
+
+// A user without a password, as for X.509, has no secret. The words of an error stay as they are.
+func TestWithoutSecrets_UserWithoutPassword_ChangesNothing(t *testing.T) {
+	t.Parallel()
+	const text = "no server answers"
+	for _, uri := range []string{"mongodb://s@h/", "mongodb://h/"} {
+		if got := mongocatalog.WithoutSecrets(text, uri); got != text {
+			t.Errorf("%s: %q", uri, got)
+		}
+	}
+}

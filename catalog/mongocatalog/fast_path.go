@@ -216,16 +216,16 @@ func nextRev() bson.D { return call("$add", call("$ifNull", "$rev", int64(0)), i
 // waiter requests a shared lock, the command does not match.
 func shortDeparture(t transition.Leave, evidence string) modification {
 	s, fields := t.Session, answer()
-	absentees := bson.A{s.TS} // a manual edit may have queued the holder
+	unqueued := bson.A{s.TS} // a manual edit may have queued the holder
 	if t.Enqueue != nil {
 		fields = append(fields, only("who", "why", "takeoverMS", "leases", "yield", "waiters")...)
-		absentees = append(absentees, t.Enqueue.TS)
+		unqueued = append(unqueued, t.Enqueue.TS)
 	}
 	next := append(append(bson.D{}, nextIsOneLine...), bson.E{Key: "waiters.0.mode", Value: ""})
 	return modification{
 		filter: append(exclusive(s.Name),
 			bson.E{Key: "ts", Value: s.TS},
-			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$nin", Value: absentees}}},
+			bson.E{Key: "waiters.ts", Value: bson.D{{Key: "$nin", Value: unqueued}}},
 			stateHeld,
 			bson.E{Key: "$or", Value: bson.A{noWaiters, next}},
 			bson.E{Key: "$expr", Value: sessionsDiffer()},

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -135,7 +136,12 @@ func (a Access) tokens() (Tokens, error) {
 	if a.TokenFile == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(a.TokenFile)
+	f, err := os.Open(a.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-file: %w", err)
+	}
+	defer func() { _ = f.Close() }() // Close cannot lose data of a read
+	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
