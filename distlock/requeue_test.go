@@ -3,6 +3,7 @@ package distlock_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -263,5 +264,81 @@ func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
 		}
 		assert.Equal(t, p.Store.Count(fault.Enter), 3, "%d commands of entries, want the first %d")
 		w.wantFree("a")
+	})
+}
+
+// Close ends an entry that waits for the release of a lock under which a function still runs, even
+// if a round trip takes seconds.
+func TestClose_FunctionRuns_EntryWaitsForItsRelease_Ends(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		p.Store.Set(fault.Slow(0, 3*time.Second, fault.Enter))
+		short, end := p.queue("a"), make(chan struct{})
+		go func() {
+			_ = p.Do(t.Context(), "a", func(context.Context, *distlock.TryGuard) error {
+				<-end
+				return nil
+			})
+		}()
+		synctest.Wait()
+		third, last := p.queue("a"), p.queue("a")
+		time.Sleep(4 * time.Second)
+		w.release(g)
+		w.release(w.wantTurn(short))
+		time.Sleep(4 * time.Second) // the third entry is queued, and the last one waits
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Close(ctx); err == nil || strings.Contains(err.Error(), "did not end") {
+			t.Errorf("Close returns %v", err)
+		}
+		close(end)
+		<-third
+		<-last
+	})
+}
+
+// If a release that queues a session is lost, and the caller of the session gives up, the server may
+// still carry out the release later. Close then removes the session.
+func TestClose_AfterALostReleaseThatQueues_LeavesNoGhost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p, q := w.start(nil), w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		short, second, other := p.queue("a"), p.queue("a"), q.queue("a")
+		third := p.queue("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		last := p.queueCtx(ctx, "a")
+		w.release(g)
+		w.release(w.wantTurn(short))
+		g = w.wantTurn(second)
+		var late func() error
+		p.Store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			switch {
+			case call.Op == fault.Enter:
+				return fault.Refused(call.Op)
+			case call.Op == fault.Release && late == nil:
+				late = apply
+				return fault.Lost(call.Op)
+			}
+			return apply()
+		})
+		released := make(chan error, 1)
+		go func() { released <- g.Release() }()
+		synctest.Wait()
+		cancel()
+		wantErr(t, (<-last).err, context.Canceled)
+		time.Sleep(time.Second) // before the second try of the release
+		assert.Must(t, late())
+		assert.NoErr(t, p.Close(t.Context()))
+		<-released
+		if got := <-third; got.err == nil {
+			t.Error("a call succeeds after Close")
+		}
+		for _, wait := range w.Lock("a").Waiters {
+			if wait.Process == p.Process() {
+				t.Errorf("%s is still queued", wait.Who)
+			}
+		}
+		w.release(w.wantTurn(other))
 	})
 }
