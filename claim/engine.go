@@ -221,8 +221,8 @@ func (c *claimed) has(row rows.Row) bool {
 	return row.Mark.State == rows.Claimed && row.Mark.Batch == c.row.Mark.Batch
 }
 
-// stands reports whether a row has this claim and is not cancelled.
-func (c *claimed) stands(row rows.Row) bool { return c.has(row) && !row.Mark.Cancelled }
+// isCurrent reports whether a row has this claim and is not cancelled.
+func (c *claimed) isCurrent(row rows.Row) bool { return c.has(row) && !row.Mark.Cancelled }
 
 // hooks calls OnDead and OnStuck in the background, one call at a time.
 type hooks struct {

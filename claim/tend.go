@@ -107,14 +107,14 @@ func (e *engine) claimedBy(slot rows.Slot) ([]rows.Row, error) {
 // handler.
 func (e *engine) findLost(before map[bson.ObjectID]*claimed, there map[string]rows.Row) error {
 	for _, c := range before {
-		if c == nil || !c.isHandled() || c.stands(there[rows.Key(c.row.ID)]) {
+		if c == nil || !c.isHandled() || c.isCurrent(there[rows.Key(c.row.ID)]) {
 			continue
 		}
 		now, err := e.reread(c.row.ID, false)
 		if err != nil {
 			return err
 		}
-		if !c.isHandled() || now != nil && c.stands(*now) {
+		if !c.isHandled() || now != nil && c.isCurrent(*now) {
 			continue
 		}
 		why := lost(c, now)
