@@ -27,7 +27,7 @@ const maxRaces = 3
 
 // A session is one acquisition of a lock. It belongs to a try or to a queue entry of an agent.
 type session struct {
-	want     want
+	want
 	term     *pinger.Term
 	request  catalog.Request
 	how      catalog.EnterMode
@@ -59,7 +59,7 @@ func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, e
 	}
 	term := m.pinger.Term()
 	if term == nil {
-		return nil, m.withoutHeartbeat(name)
+		return nil, noHeartbeat(name, m.pinger.Last())
 	}
 	s := &session{want: w, term: term, how: how, request: catalog.Request{
 		Session:  catalog.Session{Name: name, TS: bson.NewObjectID()},
@@ -161,7 +161,7 @@ func refused(err error) bool {
 // acquires these locks.
 func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
 	enter := transition.Enter{Request: s.request, How: s.how}
-	if plainly && s.want.mode == catalog.Exclusive {
+	if plainly && s.mode == catalog.Exclusive {
 		enter.How = catalog.TryPlain
 	}
 	lock, _, err := a.m.locks.Apply(a.m.life, enter)
@@ -229,7 +229,7 @@ func (a *agent) answer(s *session, view watch.View) error {
 	_, waits := view.Lock.WaitedBy(s.request.TS) // true after a lost reply
 	_, holds := view.Lock.HeldBy(s.request.TS)
 	held := a.m.heldError(view)
-	if limit := view.OtherLimit(s.want.limit); limit != nil && !waits && !holds {
+	if limit := view.OtherLimit(s.limit); limit != nil && !waits && !holds {
 		text := "distlock: " + limit.Error() + "; " + held.facts()
 		return &acquireError{text: text, causes: []error{limit}}
 	}
@@ -255,7 +255,7 @@ func (a *agent) confirm(s *session, err error) error {
 		return failed
 	}
 	var ask catalog.Transition = transition.Confirm{Request: s.request}
-	if s.want.mode != catalog.Exclusive { // Enter finds the session, or acquires the lock
+	if s.mode != catalog.Exclusive { // Enter finds the session, or acquires the lock
 		ask = transition.Enter{Request: s.request, How: s.how}
 	}
 	lock, _, err := a.m.locks.Apply(a.m.life, ask)
@@ -327,12 +327,9 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 		}
 	}
 	h := &holding{
-		m: c.m, session: s.request.Session, next: &s.next, process: s.request.Process, why: c.o.why,
-		mode: c.o.mode, limit: c.o.limit, fence: s.fence, evidence: s.evidence, term: s.term,
-		label: c.o.label, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
-		transacting: make(chan struct{}, 1), loss: make(chan struct{}, 1),
+		session: s, m: c.m, lease: life, guards: 1, since: c.m.cfg.Clock.Now().Mono,
+		transacting: make(chan struct{}, 1),
 	}
-	h.loss <- struct{}{}
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
 	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above})
 	h.ctx, h.cancel = context.WithCancelCause(under)

@@ -36,7 +36,7 @@ type agents struct {
 	rtt    time.Duration // smoothed round trip of a command that queues an entry
 }
 
-// maxAgents is the number of agents at which sweep starts to remove idle agents.
+// maxAgents is the number of agents at which idle agents are removed.
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. The callers form a queue inside the
@@ -86,21 +86,14 @@ func (in *agents) join(c *call) {
 func (in *agents) of(name string) *agent {
 	a := in.byName[name]
 	if a == nil {
-		in.sweep()
+		if len(in.byName) >= maxAgents { // an agent that pauses after a failure stays
+			now := in.m.cfg.Clock.Now().Mono
+			maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
+		}
 		a = &agent{in: in, m: in.m, name: name, hold: math.MaxInt64}
 		in.byName[name] = a
 	}
 	return a
-}
-
-// sweep removes idle agents if there are at least maxAgents agents. It keeps an agent that pauses
-// after a failure. The caller holds mu.
-func (in *agents) sweep() {
-	if len(in.byName) < maxAgents {
-		return
-	}
-	now := in.m.cfg.Clock.Now().Mono
-	maps.DeleteFunc(in.byName, func(_ string, a *agent) bool { return a.idle() && a.resume <= now })
 }
 
 // idle reports whether the agent has no call, entry or try. The caller holds mu.
@@ -170,7 +163,13 @@ func (a *agent) adjust(granted *session) {
 		}
 	}
 	for _, e := range a.entries {
-		e.setSpare(slices.Contains(spare, e))
+		if is := slices.Contains(spare, e); is != e.spare {
+			e.spare = is
+			select {
+			case e.changed <- struct{}{}:
+			default: // the entry has yet to read the last change
+			}
+		}
 	}
 	if a.idle() && a.pause == 0 && a.in.byName[a.name] == a {
 		delete(a.in.byName, a.name)
@@ -227,7 +226,7 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	a.in.mu.Lock()
 	a.ended(e, prefer)
 	served := a.serve(s, prefer)
-	if served && s.want.mode == catalog.Exclusive {
+	if served && s.mode == catalog.Exclusive {
 		a.adjust(s)
 	} else {
 		a.adjust(nil)
@@ -256,19 +255,6 @@ func (a *agent) serve(s *session, prefer *call) bool {
 	}
 	c.answer <- answer{session: s}
 	return true
-}
-
-// passOn gives the session of a call that has ended to another call. If no call can use the
-// session, it is removed from the lock.
-func (in *agents) passOn(s *session) {
-	in.mu.Lock()
-	a := in.byName[s.request.Name]
-	in.mu.Unlock()
-	if a == nil {
-		in.m.giveBack(s)
-		return
-	}
-	a.granted(s, nil, nil)
 }
 
 // failed ends an entry, or the try of a call. The error of a try goes to its call. The error of an
@@ -421,18 +407,6 @@ type entry struct {
 	spare   bool // set while no call needs the entry
 	waiter  *queue.Waiter
 	failure error // why the session cannot be queued
-}
-
-// setSpare records whether the entry is spare. The caller holds mu.
-func (e *entry) setSpare(spare bool) {
-	if e.spare == spare {
-		return
-	}
-	e.spare = spare
-	select {
-	case e.changed <- struct{}{}:
-	default: // the entry has yet to read the last change
-	}
 }
 
 // reason returns the reason why the entry waits: its failure, else a *HeldError for the last view,

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"mongodlm/internal/clock"
+	"mongodlm/pinger"
 )
 
 // A call is one acquisition by a caller. It waits in the queue of its agent for a session that
@@ -73,8 +76,11 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 
 // receive queues the call until its agent answers, the call times out or the Manager is closed.
 func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*session, error) {
-	if err := c.m.mayAcquire(c.name, c.once); err != nil {
-		return nil, err
+	switch {
+	case clock.Over(c.m.closed):
+		return nil, acquiring(c.name, ErrClosed)
+	case c.once && c.m.pinger.Term() == nil:
+		return nil, noHeartbeat(c.name, c.m.pinger.Last())
 	}
 	c.answer = make(chan answer, 1)
 	c.m.agents.join(c)
@@ -100,24 +106,11 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	case a.err != nil:
 		return nil, a.err
 	case ctx.Err() != nil:
-		c.m.agents.passOn(a.session)
+		c.agent.granted(a.session, nil, nil) // another call may use the session
 		return nil, c.stopped(ctx, cause, why)
 	default:
 		return a.session, nil
 	}
-}
-
-// mayAcquire returns [ErrClosed] if the Manager is closed. If the Manager has no heartbeat and the
-// call does not wait, mayAcquire returns [ErrNoHeartbeat].
-func (m *Manager) mayAcquire(name string, once bool) error {
-	err := m.Err()
-	switch {
-	case errors.Is(err, ErrClosed):
-		return acquiring(name, ErrClosed)
-	case err != nil && once:
-		return m.withoutHeartbeat(name)
-	}
-	return nil
 }
 
 // stopped returns the error of a call that gave up. The parameter why is the last reason to wait,
@@ -152,16 +145,11 @@ func (c *call) notAcquired(kind EventKind, err error) {
 	})
 }
 
-func noHeartbeat(name string, why error) error {
-	if why == nil {
+// noHeartbeat returns the error of a call that cannot begin, or has to end, because the term t is
+// over. If there was no term yet, t is nil.
+func noHeartbeat(name string, t *pinger.Term) error {
+	if t == nil || t.Err() == nil {
 		return acquiring(name, ErrNoHeartbeat)
 	}
-	return acquiring(name, fmt.Errorf("%w: %w", ErrNoHeartbeat, why))
-}
-
-func (m *Manager) withoutHeartbeat(name string) error {
-	if t := m.pinger.Last(); t != nil {
-		return noHeartbeat(name, t.Err())
-	}
-	return noHeartbeat(name, nil)
+	return acquiring(name, fmt.Errorf("%w: %w", ErrNoHeartbeat, t.Err()))
 }

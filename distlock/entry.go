@@ -7,7 +7,6 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/queue"
-	"mongodlm/internal/watch"
 )
 
 var errDismissed = errors.New("no caller waits for the entry")
@@ -167,30 +166,23 @@ func (e *entry) findRoom(
 		switch {
 		case errors.Is(err, errFree) && !again:
 			return catalog.Lock{}, nil
-		case errors.Is(err, errFree):
+		case errors.Is(err, errFree) && errors.Is(refusal, ErrPermitMismatch):
 			err = acquiring(e.a.name, refusal)
+		case errors.Is(err, errFree):
+			held := e.m.heldError(view)
+			held.Reason = "its queue is full"
+			err = held
 		case errors.Is(err, ErrHeld):
-		case errors.Is(err, ErrPermitMismatch) && view.OthersSilent(s.want.limit):
+		case errors.Is(err, ErrPermitMismatch) && view.OthersSilent(s.limit):
 		default:
 			return catalog.Lock{}, err
 		}
 		e.m.judge.WatchRefused(view)
-		e.note(e.fullness(err, view))
+		e.note(err)
 		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
 			return lock, err
 		}
 	}
-}
-
-// fullness returns err if it matches [ErrHeld] or [ErrPermitMismatch]. Otherwise it returns a
-// *HeldError that reports a full queue.
-func (e *entry) fullness(err error, view watch.View) error {
-	if errors.Is(err, ErrHeld) || errors.Is(err, ErrPermitMismatch) {
-		return err
-	}
-	held := e.m.heldError(view)
-	held.Reason = "its queue is full"
-	return held
 }
 
 // pause waits before the session is sent again. If the session is granted the lock during the
@@ -253,7 +245,7 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 			}
 			return nil, acquiring(e.a.name, f.Err)
 		case <-over:
-			return nil, noHeartbeat(e.a.name, s.term.Err())
+			return nil, noHeartbeat(e.a.name, s.term)
 		case <-e.m.closed:
 			return nil, acquiring(e.a.name, ErrClosed)
 		case <-spare:

@@ -127,7 +127,7 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	stop := context.AfterFunc(g.h.ctx, func() { cancel(context.Cause(g.h.ctx)) })
 	defer stop()
 	var fromWork error
-	err := g.h.m.locks.Transact(ctx, g.h.session, func(ctx context.Context) error {
+	err := g.h.m.locks.Transact(ctx, g.h.request.Session, func(ctx context.Context) error {
 		if err := g.Err(); err != nil {
 			return err
 		}

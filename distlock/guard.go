@@ -14,7 +14,6 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
-	"mongodlm/pinger"
 )
 
 // A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline].
@@ -36,28 +35,18 @@ type TryGuard struct {
 
 // A holding is the state that all guards of one acquisition share.
 type holding struct {
-	m        *Manager
-	session  catalog.Session
-	process  string
-	why      string
-	label    string
-	mode     catalog.Mode
-	limit    int32
-	fence    int64
-	evidence string
-	term     *pinger.Term
-	since    time.Duration // monotonic time of the acquisition
-	lease    *lease        // nil without Lease
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-
-	next *atomic.Pointer[pendingEntry] // the field next of the session
+	*session
+	m      *Manager
+	since  time.Duration // monotonic time of the acquisition
+	lease  *lease        // nil without Lease
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 
 	ended atomic.Pointer[error] // why the guard ended; set once
 
 	reporting sync.WaitGroup // done when the acquisition is reported, or will not be reported
 	handed    bool           // the acquisition was reported; read after reporting
-	loss      chan struct{}  // one element until the loss is reported
+	loss      sync.Once      // reports the loss
 
 	transacting chan struct{} // one element during a transaction
 
@@ -90,13 +79,13 @@ type guardContext struct {
 }
 
 // Name returns the lock's name.
-func (g *TryGuard) Name() string { return g.h.session.Name }
+func (g *TryGuard) Name() string { return g.h.request.Name }
 
 // Session returns the lock session, the field ts of the lock document.
-func (g *TryGuard) Session() bson.ObjectID { return g.h.session.TS }
+func (g *TryGuard) Session() bson.ObjectID { return g.h.request.TS }
 
 // Process returns the process id under which the lock is held.
-func (g *TryGuard) Process() string { return g.h.process }
+func (g *TryGuard) Process() string { return g.h.request.Process }
 
 // Fence returns the fencing token. It is larger than the token of every earlier guard of the same
 // lock name, also after releases, takeovers, breaks and deletions. The protected resource should
@@ -226,7 +215,7 @@ func (h *holding) lose(cause error) {
 // endLost does the same as lose, but without the report. It returns false if the guard had already
 // ended.
 func (h *holding) endLost(cause error) bool {
-	return h.end(&LostError{Name: h.session.Name, Fence: h.fence, Cause: cause})
+	return h.end(&LostError{Name: h.request.Name, Fence: h.fence, Cause: cause})
 }
 
 // reportLoss reports a loss once, after the acquisition and before the release. If the guard is not
@@ -236,13 +225,11 @@ func (h *holding) reportLoss() {
 	if err := h.ended.Load(); err == nil || !errors.As(*err, &lost) || !h.wasHanded() {
 		return
 	}
-	if _, first := <-h.loss; !first {
-		return
-	}
-	defer close(h.loss)
-	h.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
-		Stringer("ts", h.session.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
-	h.report(EventLost, 0, lost)
+	h.loss.Do(func() {
+		h.m.log.Warn().Str("lock", catalog.Printable(h.request.Name, 200)).
+			Stringer("ts", h.request.TS).Int64("fence", h.fence).AnErr("cause", lost.Cause).Msg("lost")
+		h.report(EventLost, 0, lost)
+	})
 }
 
 // report sends an event of a guard to the Observer. The parameter took is the duration of a
@@ -258,8 +245,8 @@ func (h *holding) report(kind EventKind, took time.Duration, err error) {
 
 func (h *holding) event(kind EventKind) Event {
 	return Event{
-		Kind: kind, Name: h.session.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.process,
-		Session: h.session.TS, Fence: h.fence, Label: h.label,
+		Kind: kind, Name: h.request.Name, Why: h.why, Mode: modeWord(h.mode), Process: h.request.Process,
+		Session: h.request.TS, Fence: h.fence, Label: h.label,
 	}
 }
 
@@ -285,16 +272,16 @@ func (h *holding) check(ctx context.Context) error {
 	if err := h.err(); err != nil {
 		return err
 	}
-	lock, err := h.m.locks.Read(ctx, h.session.Name)
+	lock, err := h.m.locks.Read(ctx, h.request.Name)
 	switch {
 	case errors.Is(err, catalog.ErrNotFound):
 		h.lose(errDocumentGone)
 	case errors.Is(err, catalog.ErrMalformed):
 		h.lose(err)
 	case err != nil && h.err() == nil:
-		return failedTo("check", h.session.Name, err)
+		return failedTo("check", h.request.Name, err)
 	case err != nil: // the guard has ended
-	case !lock.Held || !lock.HeldAs(h.session.TS, h.process):
+	case !lock.Held || !lock.HeldAs(h.request.TS, h.request.Process):
 		h.lose(fmt.Errorf("the server shows another session: %s", describeHolder(lock)))
 	}
 	return h.err()
@@ -359,7 +346,7 @@ func (h *holding) apart(ctx context.Context) (done func(), err error) {
 func owned(ctx context.Context, name string) (own []*holding) {
 	under, _ := ctx.Value(lineageKey{}).(*lineage)
 	for ; under != nil; under = under.above {
-		if under.h.session.Name == name && !under.h.givenBack() && !slices.Contains(own, under.h) {
+		if under.h.request.Name == name && !under.h.givenBack() && !slices.Contains(own, under.h) {
 			own = append(own, under.h)
 		}
 	}
@@ -369,8 +356,8 @@ func owned(ctx context.Context, name string) (own []*holding) {
 // heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller holds.
 // It sends no command.
 func (m *Manager) heldByCaller(ctx context.Context, name string, o acquireOptions) error {
-	if o.checked || o.bounded && o.wait == 0 {
-		return nil // checked before, or the call does not wait
+	if o.bounded && o.wait == 0 {
+		return nil // the call does not wait
 	}
 	permits := 0
 	for _, h := range owned(ctx, name) {

@@ -135,7 +135,7 @@ func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.Objec
 	if err := g.Err(); err != nil {
 		return err
 	}
-	name := g.h.session.Name
+	name := g.h.request.Name
 	if g.h.mode != catalog.Exclusive {
 		return fmt.Errorf("%w: the guard of %s is shared or a permit; its release does not grant the "+
 			"lock to one waiter alone", ErrBadOption, quoted(name))
@@ -147,7 +147,7 @@ func (in internals) PutFirst(ctx context.Context, g *TryGuard, waiter bson.Objec
 		defer done()
 		if done, err = g.h.apart(ctx); err == nil {
 			defer done()
-			_, _, err = g.h.m.locks.Apply(ctx, transition.PutFirst{Session: g.h.session, To: waiter})
+			_, _, err = g.h.m.locks.Apply(ctx, transition.PutFirst{Session: g.h.request.Session, To: waiter})
 		}
 	}
 	if errors.Is(err, catalog.ErrNoMatch) {

@@ -176,13 +176,13 @@ func (h *holding) renew(ctx context.Context) error {
 	}
 	done, err := h.apart(ctx)
 	if err != nil {
-		return failedTo("renew", h.session.Name, err)
+		return failedTo("renew", h.request.Name, err)
 	}
 	defer done()
 	if err := h.err(); err != nil {
 		return err
 	}
-	sent, err := h.m.renew(ctx, h.session, h.lease)
+	sent, err := h.m.renew(ctx, h.request.Session, h.lease)
 	switch {
 	case err == nil && inside != nil:
 		inside.renewed, inside.sent = true, sent
@@ -198,24 +198,13 @@ func (h *holding) renew(ctx context.Context) error {
 	if lost := h.err(); lost != nil {
 		return lost
 	}
-	return failedTo("renew", h.session.Name, err)
+	return failedTo("renew", h.request.Name, err)
 }
 
 // watchLease ends the guard when its lease expires, and reports the loss. It returns when the guard
 // ends.
 func (h *holding) watchLease() {
 	defer func() { _ = recover() }() // a logger that panics must not end the program
-	// A timer stops while the machine is suspended. So the timer runs for at most one ping interval,
-	// and then the clock is read again.
-	next := func() time.Duration { return min(h.lease.left(h.m.cfg.Clock), h.m.cfg.Ping) }
-	timer := h.m.cfg.Clock.NewTimer(next())
-	defer timer.Stop()
-	for h.err() == nil {
-		select {
-		case <-timer.C():
-			timer.Reset(next())
-		case <-h.lease.gone:
-			return
-		}
-	}
+	left := func() time.Duration { return h.lease.left(h.m.cfg.Clock) }
+	h.m.untilOver(h.err, left, h.lease.gone)
 }

@@ -171,10 +171,10 @@ func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (
 	defer waits.Wait()
 	defer end()
 	for i, name := range names {
-		one := append(slices.Clip(opts), optionFunc(func(o *acquireOptions) { o.checked = true }))
+		one := opts
 		if o.bounded && o.wait > 0 {
 			left := max(o.wait-(m.cfg.Clock.Now().Mono-o.began), 1)
-			one = append(one, WaitAtMost(left))
+			one = append(slices.Clip(opts), WaitAtMost(left))
 		}
 		g, err := m.Lock(name).Lock(ctx, one...)
 		if err != nil {

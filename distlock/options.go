@@ -29,7 +29,6 @@ type acquireOptions struct {
 	life    time.Duration
 	leased  bool
 	began   time.Duration // monotonic time of the call
-	checked bool          // LockAll has already checked for a deadlock of the caller with itself
 }
 
 type optionFunc func(*acquireOptions)

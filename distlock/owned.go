@@ -67,16 +67,16 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 func (t *ownedSessions) add(h *holding) (broken bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.holds[h.session.TS] = h
+	t.holds[h.request.TS] = h
 	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
 }
 
 func (t *ownedSessions) remove(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.holds, h.session.TS)
+	delete(t.holds, h.request.TS)
 	if t.ended != nil {
-		t.ended[h.session.TS] = true
+		t.ended[h.request.TS] = true
 	}
 }
 
@@ -89,10 +89,10 @@ func (t *ownedSessions) releaseLater(h *holding) {
 		if len(t.late) >= mostLate {
 			clear(t.late)
 		}
-		t.late[h.session.TS] = h.fence
+		t.late[h.request.TS] = h.fence
 		t.mu.Unlock()
 	}
-	t.m.pinger.ReleaseLater(h.session, h.term)
+	t.m.pinger.ReleaseLater(h.request.Session, h.term)
 }
 
 // releasedLate returns the fence of a guard that was released in the background. For a session
@@ -150,23 +150,28 @@ func (t *ownedSessions) untilIdle(ctx context.Context) error {
 // TermBegan starts the watchdog of a term. At the deadline the watchdog ends the guards' contexts,
 // even if the ping loop does not run. It is the only timer for all guards.
 func (t *ownedSessions) TermBegan(term *pinger.Term) {
-	t.m.loops.Go(func() { t.watchdog(term) }) // ends with the term or with Close
+	t.m.loops.Go(func() { // ends with the term or with Close
+		t.m.untilOver(term.Err, term.Left, term.Done())
+		t.loseTerm(term, term.Err())
+	})
 }
 
-func (t *ownedSessions) watchdog(term *pinger.Term) {
+// untilOver returns when err returns an error, or when done is closed. The result of left is the
+// time until err may return an error.
+func (m *Manager) untilOver(err func() error, left func() time.Duration, done <-chan struct{}) {
 	// A timer stops while the machine is suspended. So the timer runs for at most one ping interval,
 	// and then the clock is read again.
-	next := func() time.Duration { return min(term.Left(), t.m.cfg.Ping) }
-	timer := t.m.cfg.Clock.NewTimer(next())
+	next := func() time.Duration { return min(left(), m.cfg.Ping) }
+	timer := m.cfg.Clock.NewTimer(next())
 	defer timer.Stop()
-	for term.Err() == nil {
+	for err() == nil {
 		select {
 		case <-timer.C():
-		case <-term.Done():
+			timer.Reset(next())
+		case <-done:
+			return
 		}
-		timer.Reset(next())
 	}
-	t.loseTerm(term, term.Err())
 }
 
 func (t *ownedSessions) loseTerm(term *pinger.Term, cause error) {
@@ -206,7 +211,7 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 	t.ended = map[bson.ObjectID]bool{}
 	t.mu.Unlock()
 	for _, h := range dropped {
-		t.m.log.Warn().Str("lock", catalog.Printable(h.session.Name, 200)).
+		t.m.log.Warn().Str("lock", catalog.Printable(h.request.Name, 200)).
 			Int64("fence", h.fence).Str("why", catalog.Printable(h.why, 200)).
 			Msg("guard was dropped without Release")
 		h.end(fmt.Errorf("%w: its guard was dropped without Release", ErrReleased))
@@ -219,7 +224,7 @@ func (t *ownedSessions) Sweep(term *pinger.Term) (guarded []catalog.Session, swe
 	defer t.mu.Unlock()
 	for _, h := range t.holds {
 		if h.term == term && h.ended.Load() == nil {
-			guarded = append(guarded, h.session)
+			guarded = append(guarded, h.request.Session)
 		}
 	}
 	return guarded, func() {
@@ -255,8 +260,8 @@ type lockBreak struct {
 }
 
 func (b lockBreak) of(h *holding) bool {
-	return h.session == b.session ||
-		b.session.TS.IsZero() && h.session.Name == b.session.Name && h.fence == b.fence
+	return h.request.Session == b.session ||
+		b.session.TS.IsZero() && h.request.Name == b.session.Name && h.fence == b.fence
 }
 
 // broken ends the guards of a lock that an operator is about to break. It also records the break

@@ -62,7 +62,7 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 func (h *holding) broken() error {
 	err := h.err()
 	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
-		return failedTo("release", h.session.Name,
+		return failedTo("release", h.request.Name,
 			fmt.Errorf("%w before the guard was released", ErrClosed))
 	}
 	return err
@@ -116,17 +116,17 @@ func (h *holding) free(ctx context.Context, why error) error {
 	tries, err := h.tryRelease(ctx)
 	switch {
 	case errors.Is(err, catalog.ErrTwin) && !errors.Is(lost, ErrLockLost): // found after the check
-		return &LostError{Name: h.session.Name, Fence: h.fence, Cause: err}
+		return &LostError{Name: h.request.Name, Fence: h.fence, Cause: err}
 	case tries == 0 && errors.Is(lost, ErrLockLost): // a twin may have the lock by now
 		h.m.owned.releaseLater(h)
 		return lost
 	case err == nil || errors.Is(err, catalog.ErrNoMatch):
 		if err != nil && !errors.Is(lost, ErrLockLost) {
-			lost = &LostError{Name: h.session.Name, Fence: h.fence,
+			lost = &LostError{Name: h.request.Name, Fence: h.fence,
 				Cause: errors.New("the lock is not held by this session any more, nothing was changed")}
 		}
-		h.m.log.Info().Str("lock", catalog.Printable(h.session.Name, 200)).
-			Stringer("ts", h.session.TS).Int64("fence", h.fence).Bool("was_held", err == nil).
+		h.m.log.Info().Str("lock", catalog.Printable(h.request.Name, 200)).
+			Stringer("ts", h.request.TS).Int64("fence", h.fence).Bool("was_held", err == nil).
 			Msg("released")
 		return lost
 	default:
@@ -140,7 +140,7 @@ func (h *holding) failed(tries int, err error) error {
 	if h.m.life.Err() != nil {
 		err = fmt.Errorf("%w: %w", ErrClosed, err)
 	}
-	return &ReleaseError{Name: h.session.Name, Fence: h.fence, Tries: tries, Err: err}
+	return &ReleaseError{Name: h.request.Name, Fence: h.fence, Tries: tries, Err: err}
 }
 
 // tryRelease frees the document by its session. By default it tries three times, like mongos. If a
@@ -182,12 +182,12 @@ func (h *holding) leave(ctx context.Context) error {
 	h.m.agents.recordHold(h)
 	p := h.next.Swap(released)
 	if p == nil || p == released {
-		return h.m.owned.ReleaseInStore(ctx, h.session)
+		return h.m.owned.ReleaseInStore(ctx, h.request.Session)
 	}
 	reply := enterReply{err: catalog.ErrUnknownOutcome} // of a store that panics
 	defer func() { p.reply <- reply }()
 	sent := h.m.cfg.Clock.Now().Mono
-	leave := transition.Leave{Session: h.session, Enqueue: &p.request}
+	leave := transition.Leave{Session: h.request.Session, Enqueue: &p.request}
 	lock, grants, err := h.m.locks.Apply(ctx, leave)
 	reply = enterReply{lock, h.m.cfg.Clock.Now().Mono - sent, err}
 	h.m.queue.Deliver(grants)
@@ -198,7 +198,7 @@ func (h *holding) leave(ctx context.Context) error {
 func (in *agents) recordHold(h *holding) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if a := in.byName[h.session.Name]; a != nil {
+	if a := in.byName[h.request.Name]; a != nil {
 		a.hold = in.m.cfg.Clock.Now().Mono - h.since
 	}
 }
@@ -251,28 +251,21 @@ const releaseParallel = 16
 // sideBySide calls the given function with each number from 0 to n-1. At most releaseParallel calls
 // run at a time. If a call panics, sideBySide panics after the last call has returned.
 func sideBySide(n int, do func(i int)) {
-	var workers sync.WaitGroup
-	next, panics := make(chan int), make(chan any, n)
-	one := func(i int) {
-		defer func() {
-			if p := recover(); p != nil {
-				panics <- p
-			}
-		}()
-		do(i)
-	}
-	for range min(releaseParallel, n) {
-		workers.Go(func() {
-			for i := range next {
-				one(i)
-			}
+	var calls sync.WaitGroup
+	running, panics := make(chan struct{}, releaseParallel), make(chan any, n)
+	for i := range n {
+		running <- struct{}{}
+		calls.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics <- p
+				}
+				<-running
+			}()
+			do(i)
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
+	calls.Wait()
 	if len(panics) > 0 {
 		panic(<-panics)
 	}
@@ -305,7 +298,7 @@ func (h *holding) use() (done func()) {
 // because its call of Close gives up the lock.
 func (h *holding) busy(closing context.Context) <-chan struct{} {
 	own := 0
-	if slices.Contains(owned(closing, h.session.Name), h) {
+	if slices.Contains(owned(closing, h.request.Name), h) {
 		own = 1
 	}
 	h.mu.Lock()
@@ -348,7 +341,7 @@ func (m *Manager) releaseInUse(ctx context.Context, holds []*holding) error {
 				select {
 				case <-returned:
 				case <-waiting.Done():
-					left[i] = quoted(h.session.Name)
+					left[i] = quoted(h.request.Name)
 					return
 				}
 			}

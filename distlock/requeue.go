@@ -54,7 +54,7 @@ func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	e.after = nil
 	p := &pendingEntry{s.request, make(chan enterReply, 1)}
 	limit, soon := e.a.releasesSoon()
-	if holder == nil || s.want.mode != catalog.Exclusive || !soon ||
+	if holder == nil || s.mode != catalog.Exclusive || !soon ||
 		!holder.next.CompareAndSwap(nil, p) {
 		return enterReply{}, errNoRelease
 	}
