@@ -323,7 +323,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 		}
 		var err error
 		if life, err = c.beginLease(ctx, s); err != nil {
-			return fail(leaseNotBegun(c.name, s.fence, err))
+			return fail(err)
 		}
 	}
 	h := &holding{

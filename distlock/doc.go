@@ -91,8 +91,8 @@ package distlock
 //
 // The life of one Lock through the files:
 //
-// lock.go checks the arguments and makes a call. call.go adds the call to the queue of callers of
-// an agent, and waits for an answer. agent.go keeps up to two entries for the callers of a name.
+// lock.go checks the arguments and makes a call. It adds the call to the queue of callers of an
+// agent, and waits for an answer. agent.go keeps up to two entries for the callers of a name.
 // entry.go begins a session, and enters it by one transition of the lock document
 // (catalog/transition). owned.go records the session before any command is sent. The server's
 // answer is the lock, a place in the queue, or a refusal. After a refusal, acquire.go reads the

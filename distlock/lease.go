@@ -56,8 +56,14 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 	}
 	for try := 1; ; try++ {
 		sent, err := c.m.renew(ctx, s.request.Session, l)
-		if err != nil {
-			return nil, err
+		switch {
+		case errors.Is(err, catalog.ErrNoMatch):
+			err = errors.New("it was taken before its lease began")
+			return nil, &LostError{Name: c.name, Fence: s.fence, Cause: err}
+		case errors.Is(err, catalog.ErrUnknownOutcome):
+			return nil, fmt.Errorf("begin its lease: %w", doubtful(err))
+		case err != nil:
+			return nil, fmt.Errorf("begin its lease: %w", err)
 		}
 		took := clock.HolderElapsed(sent, c.m.cfg.Clock.Now())
 		if l.sent.Store(&sent); leaseTrips*took <= l.hold {
@@ -70,19 +76,6 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 				ErrBadOption, l.life, l.hold, leading.ErrSlow, leaseTrips, took)
 		}
 	}
-}
-
-func leaseNotBegun(name string, fence int64, err error) error {
-	switch {
-	case errors.Is(err, ErrBadOption):
-		return err
-	case errors.Is(err, catalog.ErrNoMatch):
-		err = errors.New("it was taken before its lease began")
-		return &LostError{Name: name, Fence: fence, Cause: err}
-	case errors.Is(err, catalog.ErrUnknownOutcome):
-		err = doubtful(err)
-	}
-	return fmt.Errorf("begin its lease: %w", err)
 }
 
 // renew sends a renewal with a new number, and returns the time of the send. A contender can read

@@ -161,6 +161,17 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 	return m, nil
 }
 
+// warnOfUpgrade logs a warning if an upgrade of the server will delete the collections.
+func (m *Manager) warnOfUpgrade(ctx context.Context, store catalog.Catalog) {
+	if s, ok := store.(interface {
+		UpgradeDrops(ctx context.Context) string
+	}); ok {
+		if warning := s.UpgradeDrops(ctx); warning != "" {
+			m.log.Warn().Str("problem", warning).Msg("upgrade")
+		}
+	}
+}
+
 // acceptable returns an error for a deployment on which the guarantees would not hold.
 func acceptable(s catalog.Server, cfg Config) error {
 	if err := mongocatalog.Supported(s, cfg.Database); err != nil {

@@ -57,7 +57,8 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 		}, nil
 	}
 	var own []*mongo.Client
-	hangUp := func(ctx context.Context) error {
+	s, err := openClients(cfg, heartbeat, &own)
+	s.hangUp = func(ctx context.Context) error {
 		// Without a reachable server, Disconnect waits until ctx ends.
 		ctx, cancel := context.WithTimeout(ctx, cfg.CommandTimeout)
 		defer cancel()
@@ -69,34 +70,24 @@ func openStore(ctx context.Context, cfg Config, heartbeat bool) (store, error) {
 		}
 		return errors.Join(errs...)
 	}
-	dial := func(pool uint64, purpose string) (*mongo.Client, error) {
-		c, err := dial(cfg, pool, purpose)
-		if err == nil {
-			own = append(own, c)
-		}
-		return c, err
-	}
-	s, err := openClients(cfg, heartbeat, dial)
-	s.hangUp = hangUp
 	if err != nil {
-		return s, errors.Join(err, hangUp(ctx))
+		return s, errors.Join(err, s.hangUp(ctx))
 	}
 	return s, nil
 }
 
-func openClients(
-	cfg Config, heartbeat bool, dial func(pool uint64, purpose string) (*mongo.Client, error),
-) (s store, err error) {
+// openClients adds the clients that it makes to own, also if it returns an error.
+func openClients(cfg Config, heartbeat bool, own *[]*mongo.Client) (s store, err error) {
 	client, ping := cfg.Client, cfg.PingClient
 	if client == nil {
-		if client, err = dial(0, ""); err != nil {
+		if client, err = dial(cfg, 0, "", own); err != nil {
 			return store{}, err
 		}
 	}
 	switch {
 	case ping != nil || !heartbeat:
 	case cfg.URI != "" || cfg.ClientOptions != nil:
-		if ping, err = dial(heartbeatPool, heartbeatPurpose); err != nil {
+		if ping, err = dial(cfg, heartbeatPool, heartbeatPurpose, own); err != nil {
 			return store{}, err
 		}
 	default:
@@ -109,28 +100,25 @@ func openClients(
 		Viewer: !heartbeat,
 	}
 	locks, err := mongocatalog.New(client, opts)
-	if err != nil {
-		return store{}, err
-	}
-	if !heartbeat {
-		return store{client: client, locks: locks, pings: locks}, nil
+	if err != nil || !heartbeat {
+		return store{client: client, locks: locks, pings: locks}, err
 	}
 	pings, err := mongocatalog.New(ping, opts)
-	if err != nil {
-		return store{}, err
-	}
-	return store{client: client, locks: locks, pings: pings}, nil
+	return store{client: client, locks: locks, pings: pings}, err
 }
 
 // dial makes a client. The driver connects in the background. For an invalid connection string or
-// option the error is a *ConfigError.
-func dial(cfg Config, pool uint64, purpose string) (*mongo.Client, error) {
+// option the error is a *ConfigError. Otherwise the client is added to own.
+func dial(cfg Config, pool uint64, purpose string, own *[]*mongo.Client) (*mongo.Client, error) {
 	opts, uri := cfg.ClientOptions, ""
 	if cfg.URI != "" {
 		opts, uri = options.Client(), cfg.URI
 	}
 	client, err := mongocatalog.Dial(opts, uri, pool, purpose)
-	if err != nil && !errors.Is(err, ErrUnavailable) {
+	switch {
+	case err == nil:
+		*own = append(*own, client)
+	case !errors.Is(err, ErrUnavailable):
 		err = &ConfigError{Problems: []string{err.Error()}}
 	}
 	return client, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ func (p *LockPinger) choreLoop() {
 	pruneAt, silent := p.clock.Now().Mono, silentPings{}
 	prepared, position := false, ""
 	failing := map[string]bool{}
-	step := func(name string, do func() error) bool { return p.step(failing, name, do) }
+	step := func(name string, do func() error) { p.step(failing, name, do) }
 	for {
 		select {
 		case <-p.stopping.Done():
@@ -50,8 +51,8 @@ func (p *LockPinger) choreLoop() {
 
 // step runs one part of the chores. Of a series of failures it logs only the first. It does not log
 // an unavailable server, because the ping loop logs that.
-func (p *LockPinger) step(failing map[string]bool, name string, do func() error) bool {
-	return p.guarded(name, func() error {
+func (p *LockPinger) step(failing map[string]bool, name string, do func() error) {
+	p.guarded(name, func() error {
 		err := do()
 		quiet := failing[name] || p.stopping.Err() != nil || errors.Is(err, catalog.ErrUnavailable)
 		if err != nil && !quiet {
@@ -157,7 +158,8 @@ func (p *LockPinger) Doubt(t *Term) {
 
 // settle reaps once more if Doubt was called for the current process id. The result settled is
 // false if a session with an unknown outcome may stay in its lock until a takeover. The result
-// pinged reports whether settle sent a ping.
+// pinged reports whether settle sent a ping. That ping detects a twin, to which the sessions then
+// belong.
 func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	p.mu.Lock()
 	doubted := maps.Clone(p.doubted)
@@ -172,22 +174,108 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 	if !doubted[now] || now.used.Err() != nil {
 		return settled, false
 	}
-	return p.lastReap(ctx, now) && settled, true
-}
-
-// lastReap sends a ping, which detects a twin, and then reaps. It returns true if no ghost of the
-// id can keep a lock held. If the ping detects a twin, lastReap also returns true, because the
-// sessions then belong to the twin. If the id is given up for another reason, lastReap returns
-// false.
-func (p *LockPinger) lastReap(ctx context.Context, id *identity) bool {
-	return p.guarded("last reap", func() error {
+	reaped := p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
 		t := p.Last()
-		if t.id != id && !id.twins() {
-			return context.Cause(id.used)
+		if t.id != now && !now.twins() {
+			return context.Cause(now.used)
 		}
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
+	return reaped && settled, true
+}
+
+// silentPings holds the old ping documents that the last pruning read, by process id.
+type silentPings map[string]silentPing
+
+// A silentPing is an old ping document, and the time since which it has been unchanged.
+type silentPing struct {
+	catalog.OldPing
+	since time.Duration // monotonic time of the first pruning that read this state
+	again bool          // a later pruning has read the same state
+}
+
+// note replaces the documents of the last pruning by the documents that the present pruning has
+// read. It returns the documents that were unchanged for at least the given duration, and for at
+// least the ping interval of their process.
+func (s silentPings) note(old []catalog.OldPing, now, least time.Duration) (ripe []catalog.OldPing) {
+	before := maps.Clone(s)
+	clear(s)
+	for _, p := range old {
+		known, ok := before[p.Process]
+		if !ok || !known.At.Equal(p.At) {
+			s[p.Process] = silentPing{OldPing: p, since: now}
+			continue
+		}
+		s[p.Process] = silentPing{OldPing: p, since: known.since, again: true}
+		if now-known.since >= max(least, p.Interval) {
+			ripe = append(ripe, p)
+		}
+	}
+	return ripe
+}
+
+// due returns the time until the next pruning that can delete a document. A pruning deletes a
+// document only if an earlier pruning has read it unchanged.
+func (s silentPings) due(interval time.Duration) time.Duration {
+	due := time.Duration(math.MaxInt64)
+	for _, p := range s {
+		if !p.again {
+			due = min(due, max(interval, p.Interval))
+		}
+	}
+	return due
+}
+
+// prune deletes ping documents that are older than the prune age by the server's clock. It keeps
+// the ping of a process that a lock document names. It deletes a document only if an earlier
+// pruning read the same state, at least one ping interval ago. So one wrong reading of the server's
+// clock, or one wrong date in a ping, deletes no ping of a living process.
+func (p *LockPinger) prune(ctx context.Context, serverTime time.Time, silent silentPings) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	if serverTime.IsZero() {
+		return nil
+	}
+	now := p.clock.Now().Mono
+	old, err := p.cfg.Store.OldPings(ctx, serverTime.Add(-p.cfg.PruneAge))
+	if err != nil {
+		return err
+	}
+	ripe := silent.note(old, now, p.cfg.Interval)
+	if len(ripe) == 0 {
+		return nil
+	}
+	n, err := p.cfg.Store.Prune(ctx, ripe)
+	p.stats.pruned.Add(int64(n))
+	if n > 0 {
+		p.log.Info().Int("pings", n).Msg("pruned")
+	}
+	return err
+}
+
+const (
+	pruneBatch   = 1000 // lock documents that one command reads
+	pruneBatches = 10   // commands of one prune
+)
+
+// pruneLocks deletes the documents of free locks that were not acquired for the prune age. Each
+// call handles a range of names in order, which begins behind the given name. The result is the
+// argument for the next call.
+func (p *LockPinger) pruneLocks(ctx context.Context, now time.Time, after string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Limit)
+	defer cancel()
+	for range pruneBatches {
+		n, next, err := p.cfg.Store.PruneLocks(ctx, now.Add(-p.cfg.PruneAge), after, pruneBatch)
+		if n > 0 {
+			p.log.Info().Int("locks", n).Msg("pruned")
+		}
+		if err != nil || next == "" {
+			return next, err
+		}
+		after = next
+	}
+	return after, nil
 }

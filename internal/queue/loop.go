@@ -23,7 +23,7 @@ import (
 //     polls is PollMax, or a quarter of the time without progress if that is longer.
 //   - Otherwise the loop polls: one command reads the grants. The pause is a small part of the time
 //     without progress, and a smaller part if a waiter is near the front of its queue. Once a grant
-//     is due, the pause is a small part of the pace, see pace.go. Every pause is at most PollMax,
+//     is due, the pause is a small part of the pace, see approach. Every pause is at most PollMax,
 //     and at least two round trips. For the first waiter in a queue it is at least one round trip.
 //   - Once per ping interval one command reads the locks with the pings of holders and waiters. The
 //     read starts or continues the watch of silent processes, and finds grants that were not

@@ -1,6 +1,11 @@
+// Package queue waits for locks on behalf of a process. The sessions of the process's callers are
+// queued in the lock documents. One loop serves all sessions. It receives their grants by one
+// change stream, or polls for them. The loop also reads the holders, and the waiters ahead of the
+// process's sessions. A [watch.Judge] evicts the dead processes among these holders and waiters.
 package queue
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -19,7 +24,7 @@ import (
 
 // Config configures a Queue. All fields are required.
 type Config struct {
-	Store  Store
+	Store  catalog.Catalog
 	Judge  *watch.Judge
 	Pinger *pinger.LockPinger
 	Clock  clock.Clock
@@ -34,14 +39,6 @@ type Config struct {
 	// soon after Closed is closed.
 	Closed <-chan struct{}
 	Go     func(func())
-}
-
-// Store has the methods of [catalog.Catalog] that a Queue calls.
-type Store interface {
-	Snapshots(ctx context.Context, names []string) (map[string]catalog.Snapshot, error)
-	HeldOrFree(ctx context.Context, process string, names, queues []string) ([]catalog.Lock, error)
-	Apply(ctx context.Context, t catalog.Transition) (catalog.Lock, []catalog.Grant, error)
-	GrantStream(ctx context.Context, process string) (catalog.GrantStream, error)
 }
 
 // A Queue holds the waiters of one process. It is safe for concurrent use.
@@ -246,4 +243,140 @@ func end(ws []*Waiter, reason End) {
 		default:
 		}
 	}
+}
+
+// A FailureLog logs the first of several failures of one action, and the next success.
+type FailureLog struct {
+	Log    zerolog.Logger
+	Action string
+
+	mu       sync.Mutex // guards failures
+	failures int        // in a row
+}
+
+// Failing reports whether the last attempt failed.
+func (f *FailureLog) Failing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failures > 0
+}
+
+// Record records one attempt. A nil err means success, or an error that is reported elsewhere. If
+// ctx has ended, Record ignores the attempt.
+func (f *FailureLog) Record(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	before := f.failures
+	if f.failures++; err == nil {
+		f.failures = 0
+	}
+	now := f.failures
+	f.mu.Unlock()
+	switch {
+	case before == 0 && now > 0:
+		f.Log.Warn().Err(err).Msg(f.Action + " failed")
+	case before > 0 && now == 0:
+		f.Log.Info().Int("failures", before).Msg(f.Action + " succeeds again")
+	}
+}
+
+// The pace of a lock is the time from one grant to the next. If all waiters polled as often as the
+// first waiter in the queue, the polls would delay the grant of that waiter. So a later waiter
+// polls less often until its grant is near.
+//
+// A later waiter pauses for up to a third (approach) of the time until it is expected to be first.
+// Each poll returns the waiter's place, and so shows a change of the pace.
+//
+// The first waiter pauses for up to a third of the time until its expected grant. A poll cannot
+// predict that this grant will come early. So the pause is also at most an eighth (unexpected) of
+// the time without progress.
+//
+// Once a grant is due, the pause is at most an eighth (whenDue) of the pace. If the grant is late
+// by more than the pace, the pause is at most an eighth of the delay.
+const (
+	approach   = 3
+	unexpected = 8
+	whenDue    = 8
+)
+
+// The recorded pace of a lock grows by at most the factor maxGrowth with each grant. So after a
+// slow grant, waiters poll for a while as if grants still followed quickly. A waiter also measures
+// the pace since it was queued. If the measured pace is more than minSpeedup times as quick as the
+// recorded pace, the waiter uses the measured pace.
+const (
+	maxGrowth  = 2
+	minSpeedup = 4
+)
+
+// maxQueues limits the queues that one poll reads.
+const maxQueues = 16
+
+// maxPaces limits the locks whose pace is recorded. At the limit all paces are dropped.
+const maxPaces = 1000
+
+type expectation struct {
+	left time.Duration // time until the grant; negative if the grant is late
+	pace time.Duration // 0 if unknown
+}
+
+// expecting returns the locks whose queues the next poll reads. These are the locks with the
+// soonest grants, at most maxQueues. A lock is left out if its pace is unknown or longer than
+// approach*PollMax. Two kinds of waiters do not count: the first waiter in a queue, and a waiter
+// whose grant is late by PollMax.
+func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	left := map[string]time.Duration{}
+	for name, ws := range by {
+		pace, soonest := q.paces[name], forever
+		if pace == 0 || pace > approach*q.PollMax {
+			continue
+		}
+		for _, w := range ws {
+			if l := w.timeLeft(pace, now); w.place > 0 && l > -q.PollMax {
+				soonest = min(soonest, l)
+			}
+		}
+		if soonest < forever {
+			left[name] = soonest
+		}
+	}
+	sooner := func(a, b string) int { return cmp.Compare(left[a], left[b]) }
+	names := slices.SortedFunc(maps.Keys(left), sooner)
+	return names[:min(len(names), maxQueues)]
+}
+
+// recordPace records the pace of a lock when a waiter gets its grant. A quicker pace replaces the
+// last one. A slower pace counts only in part, because the next hold may be short again. The caller
+// holds mu.
+func (q *Queue) recordPace(w *Waiter, now time.Duration) {
+	if !w.queued {
+		return
+	}
+	name, pace := w.Name, (now-w.since)/time.Duration(w.behind+1)
+	if last, known := q.paces[name]; known && pace > last {
+		pace = min(last+(pace-last)/4, maxGrowth*last)
+	}
+	if len(q.paces) >= maxPaces {
+		clear(q.paces)
+	}
+	q.paces[name] = pace
+}
+
+// timeLeft returns the time until the grant of a waiter, at the given pace of the lock. The time is
+// negative if the grant is late. If the waiter has waited for more than twice the expected time,
+// timeLeft ignores its place.
+func (w *Waiter) timeLeft(pace, now time.Duration) time.Duration {
+	expected := time.Duration(w.behind+1) * pace
+	if late := now - w.since - expected; late > expected {
+		return -late
+	}
+	if grants := w.behind - w.place; grants > 0 {
+		if mean := (w.placeSince - w.since) / time.Duration(grants); minSpeedup*mean < pace {
+			pace = mean
+		}
+	}
+	return w.placeSince + time.Duration(w.place+1)*pace - now
 }

@@ -32,7 +32,7 @@ func newPinger(t *testing.T) *pinger.LockPinger {
 }
 
 type server struct {
-	watch.Store
+	catalog.Catalog
 	events []string
 }
 

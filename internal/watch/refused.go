@@ -51,17 +51,6 @@ type progress struct {
 	renewal int64
 }
 
-func progressOf(v *View, one *Suspect) progress {
-	p := progress{known: one.Decision.Verdict != 0}
-	if ping := one.PingState.Ping; ping != nil {
-		p.seq, p.at = ping.Seq, ping.At
-	}
-	if lease, ok := v.Lock.LeaseOf(one.TS); ok && !one.Waits {
-		p.seq, p.at, p.renewal = 0, time.Time{}, lease.Number // pings do not show a hanging holder
-	}
-	return p
-}
-
 // progressOfOthers returns the progress of the suspects of other processes. It includes holders of
 // this process if they have a lease.
 func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
@@ -70,7 +59,14 @@ func (j *Judge) progressOfOthers(v *View) map[bson.ObjectID]progress {
 		return found
 	}
 	for _, one := range v.Suspects {
-		if p := progressOf(v, &one); one.Process != j.Pinger.Process() || p.renewal != 0 {
+		p := progress{known: one.Decision.Verdict != 0}
+		if ping := one.PingState.Ping; ping != nil {
+			p.seq, p.at = ping.Seq, ping.At
+		}
+		if lease, ok := v.Lock.LeaseOf(one.TS); ok && !one.Waits {
+			p.seq, p.at, p.renewal = 0, time.Time{}, lease.Number // pings do not show a hanging holder
+		}
+		if one.Process != j.Pinger.Process() || p.renewal != 0 {
 			found[one.TS] = p
 		}
 	}

@@ -100,7 +100,7 @@ var all = []Mistake{
 	{Name: "a successful Verify makes a lost guard trusted again", File: "distlock/guard.go",
 		Old: "	switch {\n	case errors.Is(err, catalog.ErrNotFound):\n		h.lose(errDocumentGone)\n",
 		New: `	switch {
-	case err == nil && lock.Held && lock.HeldAs(h.session.TS, h.process):
+	case err == nil && lock.Held && lock.HeldAs(h.request.TS, h.request.Process):
 		h.term = h.m.pinger.Term()
 		h.ended.Store(nil)
 		return nil
@@ -157,7 +157,7 @@ var all = []Mistake{
 	{Name: "a late ping overwrites a newer one", File: "catalog/memcatalog/pings.go",
 		Old: ` || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):`, New: `:`,
 		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "pings.go"},
-	{Name: "a call does not return when its context is done", File: "distlock/call.go",
+	{Name: "a call does not return when its context is done", File: "distlock/lock.go",
 		Old: `	case <-ctx.Done():
 		cause = context.Cause(ctx)
 	case <-up:`,
@@ -195,7 +195,7 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestClose_ContextHasEnded_StillGivesBack",
 		Rule: "could not be released"},
 	{Name: "Release reports success after Close", File: "distlock/release.go",
-		Old: `		return failedTo("release", h.session.Name,
+		Old: `		return failedTo("release", h.request.Name,
 			fmt.Errorf("%w before the guard was released", ErrClosed))`,
 		New:     `		return nil`,
 		Package: "distlock", Test: "TestRelease_LostOrClosedBefore_OutcomeStays",
