@@ -312,6 +312,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 		c.m.giveBack(s)
 		return nil, acquiring(c.name, err)
 	}
+	s.want = c.o.want // of another call if that call gave up, see agent.serve
 	var life *lease
 	if c.o.life > 0 {
 		ctx, done := c.m.whileOpen(ctx)

@@ -45,8 +45,9 @@ const maxAgents = 256
 // document. An agent has at most maxEntries entries, or more for calls that can hold the lock
 // together (see run).
 //
-// A session that is granted the lock serves the first call with equal options. If no call has these
-// options, the session is removed from the lock. A call that times out does not cancel a command.
+// A session that is granted the lock serves the first call with equal options. If there is none, it
+// serves the first similar call that has no entry of its own. If no call can use the session, it is
+// removed from the lock. A call that times out does not cancel a command.
 type agent struct {
 	in      *agents
 	m       *Manager
@@ -63,7 +64,8 @@ type agent struct {
 }
 
 // A want holds the options of a call that the lock document records, and the field standby. A
-// session can serve every call with an equal want.
+// session can serve every call with an equal want. If the call of a session has given up, the
+// session can also serve a call with a similar want.
 type want struct {
 	mode  catalog.Mode
 	limit int32
@@ -71,6 +73,11 @@ type want struct {
 	label string
 	// standby is set for a call of [internals.Standby]. Its entry is not kept for later calls.
 	standby bool
+}
+
+// similar reports whether w and o differ at most in the reason and the label.
+func (w want) similar(o want) bool {
+	return w.mode == o.mode && w.limit == o.limit && w.standby == o.standby
 }
 
 func (in *agents) join(c *call) {
@@ -150,11 +157,15 @@ func (a *agent) adjust(granted *session) {
 		if n := served[c.o.limit]; n > 0 && n >= maxEntries && i >= run {
 			continue // earlier calls use up the entries
 		}
-		fits := func(e *entry) bool { return e.want == c.o.want }
-		if at := slices.IndexFunc(spare, fits); at >= 0 {
+		served[c.o.limit]++
+		room := a.hasRoom(c.o.limit, i < run)
+		at := slices.IndexFunc(spare, func(e *entry) bool { return e.want == c.o.want })
+		if at < 0 && !room {
+			at = slices.IndexFunc(spare, func(e *entry) bool { return e.want.similar(c.o.want) })
+		}
+		if at >= 0 {
 			spare = slices.Delete(spare, at, at+1)
-			served[c.o.limit]++
-		} else if served[c.o.limit]++; a.hasRoom(c.o.limit, i < run) {
+		} else if room {
 			e := &entry{
 				a: a, m: a.m, want: c.o.want, after: granted, changed: make(chan struct{}, 1),
 			}
@@ -219,14 +230,14 @@ func (a *agent) releasesSoon() (limit time.Duration, ok bool) {
 	return 2 * trip, a.hold <= trip && a.queued+len(a.entries) < crowded
 }
 
-// granted ends an entry or a try whose session holds the lock. The session goes to the preferred
-// call if possible, else to the first call with equal options. If no call can use the session, it
-// is removed from the lock.
+// granted ends an entry or a try whose session holds the lock, and gives the session to a call. If
+// no call can use the session, it is removed from the lock.
 func (a *agent) granted(s *session, e *entry, prefer *call) {
+	exclusive := s.mode == catalog.Exclusive // before a call has the session
 	a.in.mu.Lock()
 	a.ended(e, prefer)
 	served := a.serve(s, prefer)
-	if served && s.mode == catalog.Exclusive {
+	if served && exclusive {
 		a.adjust(s)
 	} else {
 		a.adjust(nil)
@@ -237,13 +248,20 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to the preferred call, or else to the first call that can use the session.
-// If there is no such call, serve returns false. The caller holds mu.
+// serve gives a session to the preferred call, or else to the first call with equal options, or else
+// to the first similar call without an entry. If there is no such call, serve returns false. The
+// caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
 	if i < 0 || !fits(prefer) {
 		i = slices.IndexFunc(a.calls, fits)
+	}
+	if i < 0 {
+		i = slices.IndexFunc(a.calls, func(c *call) bool {
+			own := func(e *entry) bool { return e.want == c.o.want }
+			return !c.once && c.o.similar(s.want) && c.ctx.Err() == nil && !slices.ContainsFunc(a.entries, own)
+		})
 	}
 	if i < 0 || clock.Over(a.m.closed) {
 		return false

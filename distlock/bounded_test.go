@@ -50,3 +50,27 @@ func TestAcquire_ContextEndsAtAnyStep_ErrorMatchesTheCause(t *testing.T) {
 		})
 	}
 }
+
+// The time of WaitAtMost is up at the instant at which the lock is acquired, and the lock is broken
+// before the call returns. The call then ends, although it has used up its timer.
+func TestWaitAtMost_UpAtTheAnswer_LockIsLost_Ends(t *testing.T) {
+	for i := range 20 { // the runtime chooses between the two events at random
+		runInBubble(t, fmt.Sprint(i), func(t *testing.T, w *world) {
+			p, other := w.start(nil), w.start(nil)
+			p.Store.Set(fault.Slow(0, 3*time.Second, fault.Enter))
+			done := p.queue("a", distlock.WaitAtMost(3*time.Second))
+			time.Sleep(time.Second)
+			held := w.Lock("a")
+			assert.Must(t, p.Break(t.Context(), "a", held.Fence, "test", held.TS))
+			g := other.MustTry("a")
+			time.Sleep(time.Hour)
+			select {
+			case got := <-done:
+				assert.Err(got.guard, got.err)
+			default:
+				t.Error("the call still waits")
+			}
+			w.release(g)
+		})
+	}
+}

@@ -163,9 +163,16 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 		case err == nil || c.once || !worthWaiting(err):
 			return g, err
 		}
-		last = err
+		if last = err; c.timeUp() { // receive may have received from up already
+			return nil, c.stopped(ctx, errTimeUp, last)
+		}
 		c.m.agents.backOff(c.name, err)
 	}
+}
+
+// timeUp reports whether the time of WaitAtMost is up.
+func (c *call) timeUp() bool {
+	return c.o.bounded && c.m.cfg.Clock.Now().Mono-c.o.began >= c.o.wait
 }
 
 // receive queues the call until its agent answers, the call times out or the Manager is closed.

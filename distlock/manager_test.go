@@ -73,6 +73,67 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	})
 }
 
+// One release fails while Close runs. Close tries it once more, and leaves nothing in the lock.
+func TestClose_OneReleaseFails_IsTriedAgain(t *testing.T) {
+	for _, what := range []string{"held", "queued", "being acquired"} {
+		runInBubble(t, what, func(t *testing.T, w *world) {
+			p, other := w.start(nil), w.start(nil)
+			var g *distlock.TryGuard
+			switch what {
+			case "held":
+				p.MustTry("a")
+			case "queued":
+				g = other.MustTry("a")
+				p.queue("a")
+			case "being acquired":
+				p.Store.Set(fault.Slow(time.Second, time.Second, fault.Enter))
+				p.queue("a")
+			}
+			slow, sent := fault.Slow(time.Second, time.Second, fault.Enter), 0
+			p.Store.Set(func(ctx context.Context, c fault.Call, apply func() error) error {
+				if c.Op != fault.Release {
+					return slow(ctx, c, apply)
+				}
+				time.Sleep(10 * time.Millisecond)
+				if sent++; sent == 1 {
+					return fault.Refused(c.Op)
+				}
+				return apply()
+			})
+			assert.NoErr(t, p.Close(t.Context()))
+			if g != nil {
+				assert.Equal(t, len(w.Lock("a").Waiters), 0, "%d entries stay queued, want %d")
+				w.release(g)
+			}
+			w.wantFree("a")
+		})
+	}
+}
+
+// If Close cannot release a lock, it leaves the ping document. So the lock is taken over as after a
+// crash, even by processes that live for seconds.
+func TestClose_LockStaysHeld_PingStays(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.MustTry("a")
+		p.Store.Set(fault.Refusing(fault.Release))
+		assert.Err(0, p.Close(t.Context()))
+		for range 3 {
+			time.Sleep(24 * time.Hour)
+			job := w.start(nil)
+			g, err := job.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+			if err == nil {
+				w.release(g)
+			}
+			assert.Must(t, job.Close(t.Context()))
+			if err == nil {
+				return
+			}
+		}
+		t.Error("the lock was not taken over in three days")
+	})
+}
+
 // If Close runs while an acquisition waits for its reply, the acquisition returns ErrClosed, and
 // Close releases the lock.
 func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3

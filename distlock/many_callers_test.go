@@ -2,6 +2,7 @@ package distlock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -123,6 +124,46 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 				t.Errorf("held %t, %d queued, want a free lock", l.Held, len(l.Waiters))
 			}
 		}
+	})
+}
+
+// Callers with deadlines of little more than a round trip acquire the lock nearly as often as the
+// server can grant it, even if each call has another reason.
+func TestLock_ShortDeadlines_OtherReasons_MakeProgress(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		const trip, callers, most = 10 * time.Millisecond, 5, 300
+		p := w.start(nil)
+		p.Store.Set(fault.Slow(trip/2, trip/2, fault.Enter, fault.Release))
+		ctx, cancel := context.WithTimeout(t.Context(), most*trip)
+		defer cancel()
+		var turns, reasons, inside atomic.Int64
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					call, end := context.WithTimeout(ctx, trip+trip/5)
+					g, err := p.Lock("a").Lock(call, distlock.Why(fmt.Sprint(reasons.Add(1))))
+					end()
+					if err != nil {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					if inside.Add(1) > 1 {
+						t.Error("two callers hold the lock")
+					}
+					turns.Add(1)
+					time.Sleep(trip / 2)
+					inside.Add(-1)
+					w.release(g)
+				}
+			})
+		}
+		all.Wait()
+		if n := turns.Load(); n < most/2 {
+			t.Errorf("%d turns in %d round trips", n, most)
+		}
+		time.Sleep(time.Second)
+		w.wantFree("a")
 	})
 }
 

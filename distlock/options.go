@@ -36,7 +36,9 @@ type optionFunc func(*acquireOptions)
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
 // Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8 without
-// NUL. It corresponds to an argument of lock_try in mongos.
+// NUL. It corresponds to an argument of lock_try in mongos. If a waiting call gives up, its queue
+// entry can serve another call of the process. The document then keeps the reason and the [Label]
+// of the first call.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
 // Label sets the caller's name in the field who. The label is at most 128 bytes without a colon.

@@ -31,14 +31,17 @@ type enterReply struct {
 var released = &pendingEntry{}
 
 // send queues a session, by a release if possible, and otherwise by a command of its own. Errors:
-// errDismissed if no call needs the entry any more; [ErrClosed].
+// errDismissed if no call needs the entry any more; [ErrClosed]; [ErrNoHeartbeat].
 func (e *entry) send(s *session) (enterReply, error) {
 	reply, err := e.sendWithRelease(s)
 	if !errors.Is(err, errNoRelease) {
 		return reply, err
 	}
-	if clock.Over(e.m.closed) {
+	switch {
+	case clock.Over(e.m.closed):
 		return reply, acquiring(e.a.name, ErrClosed)
+	case s.term.Err() != nil: // a twin may use the process id by now
+		return reply, noHeartbeat(e.a.name, s.term)
 	}
 	sent := e.m.cfg.Clock.Now().Mono
 	lock, _, err := e.m.locks.Apply(e.m.life, transition.Enter{Request: s.request, How: s.how})

@@ -230,3 +230,18 @@ func TestClocks_OneIsWrong_LivingKeepAndDeadAreTakenByWatching(t *testing.T) { /
 		})
 	}
 }
+
+// A dead process holds a lock and waits for it, and its ping document is gone. The lock is taken
+// over, even if the contender's clock does not advance during a read.
+func TestLock_DeadWithoutPing_HoldsAndWaits_IsTakenOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p, other := w.start(nil), w.start(nil)
+		p.MustTry("a")
+		p.queue("a")
+		p.kill()
+		w.Mem.Remove(catalog.PingsCollection, p.Process())
+		g, err := other.Lock("a").Lock(t.Context(), distlock.WaitAtMost(5*takeoverTime))
+		assert.Must(t, err)
+		w.release(g)
+	})
+}

@@ -206,8 +206,9 @@ func (p *LockPinger) SetServer(s catalog.Server) {
 
 // Close stops the loops, tries the remaining releases once more, ends the term and removes the ping
 // document. The caller must first release the locks of the process. The context ctx bounds all
-// steps. The error names the locks that could not be released. A second call returns nil
-// immediately.
+// steps. The error names the locks that could not be released. Then the ping document stays, because
+// without it a contender would have to watch the locks for the whole takeover time. A second call
+// returns nil immediately.
 //
 // A twin is a copy of this process with the same process id. If the term is over, a twin may have
 // pinged. Close then sends a ping, which detects a twin. Close does not release the locks of a
@@ -230,10 +231,11 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin
 		proof = p.Ping(ctx)
 	}
+	p.queue.wait(false)   // the releases in progress may fail, too
 	if ctx.Err() == nil { // otherwise no time is left for a try
 		p.releaseAgain()
 	}
-	p.queue.drain()
+	p.queue.wait(true)
 	p.hangUp()
 	t, err := p.Last(), p.left()
 	alone := t.Err() == nil
@@ -242,13 +244,13 @@ func (p *LockPinger) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("pinger: a lock acquired with an unknown outcome stays held "+
 			"until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
-	if !alone { // the document may belong to a twin
+	if !alone || err != nil { // the document may belong to a twin, or stays with the locks
 		return errors.Join(err, proof)
 	}
 	if failed := p.removePing(ctx, t.Process()); failed != nil {
-		err = errors.Join(err, fmt.Errorf("pinger: %w", failed))
+		return fmt.Errorf("pinger: %w", failed)
 	}
-	return err
+	return nil
 }
 
 // removePing removes the ping document of this process. If the outcome is unknown, it tries once

@@ -62,14 +62,14 @@ func (q *releaseQueue) sessions() (all, resting []catalog.Session) {
 	return all, resting
 }
 
-// drain waits for the releases in progress, and prevents new ones.
-func (q *releaseQueue) drain() {
+// wait waits for the releases in progress. If the argument last is set, no release begins afterwards.
+func (q *releaseQueue) wait(last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.trying > 0 {
 		q.idle.Wait()
 	}
-	q.closed = true
+	q.closed = last
 }
 
 // ReleaseSoon removes the session of an abandoned call from its lock, in the background. The

@@ -301,7 +301,7 @@ func (o *observations) add(e *takeover.Evidence, p takeover.Policy) takeover.Dec
 		before = &observed{}
 		o.seen[subject] = before
 	}
-	if first, begun := before.First(); begun && e.Sent < before.last {
+	if first, begun := before.First(); begun && e.Sent <= before.last {
 		// Reads of several goroutines may overlap, and one read may contain a process several times. If
 		// this read overlaps the previous read, the decision uses it, but the observation is not updated.
 		e.LongestGap = 0
