@@ -215,8 +215,9 @@ func (m *Manager) Err() error {
 // Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
 // under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
 // ends. If ctx has already expired, Close takes at most one CommandTimeout. The error names the
-// locks that may stay held until a takeover. A second Close waits for the first and returns nil, or
-// an error if its own ctx ends first.
+// locks that may stay held until a takeover. The ping document then stays, so that the takeover
+// comes as early as after a crash. A second Close waits for the first and returns nil, or an error
+// if its own ctx ends first.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
 // Close ends the function's context, and releases the lock when the function has returned. It waits

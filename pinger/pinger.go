@@ -238,19 +238,19 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	p.queue.wait(true)
 	p.hangUp()
 	t, err := p.Last(), p.left()
-	alone := t.Err() == nil
+	remove := t.Err() == nil && err == nil // else the document may belong to a twin, or a lock is held
 	t.end(ErrStopped)
 	if !settled {
 		err = errors.Join(err, fmt.Errorf("pinger: a lock acquired with an unknown outcome stays held "+
 			"until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
-	if !alone || err != nil { // the document may belong to a twin, or stays with the locks
+	if !remove {
 		return errors.Join(err, proof)
 	}
 	if failed := p.removePing(ctx, t.Process()); failed != nil {
-		return fmt.Errorf("pinger: %w", failed)
+		err = errors.Join(err, fmt.Errorf("pinger: %w", failed))
 	}
-	return nil
+	return err
 }
 
 // removePing removes the ping document of this process. If the outcome is unknown, it tries once

@@ -179,7 +179,7 @@ func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Durati
 		}
 		owner := o.owner(p)
 		switch {
-		case owner != nil && o.continues(owner, l.Name, p):
+		case owner != nil && o.continues(owner, l.Name):
 		case owner != nil && owner.closing == nil:
 			found[pendingState{l.Name, ghostWaits, p.TS}] = tick
 		case owner == nil && i < alive:
@@ -241,6 +241,8 @@ func (o *oracle) problem(holder catalog.Participant, open []*Held) string {
 		return unnotified
 	case a != nil, owner != nil && owner.closing != nil:
 		return ""
+	case owner != nil && o.attempt(func(a *attempt) bool { return a.p == owner && a.several }) != nil:
+		return "" // LockAll may hold it by the queue entry of a call that has given up
 	case owner != nil:
 		return ghost
 	}
@@ -291,11 +293,10 @@ func (o *oracle) underWay(ts bson.ObjectID) *attempt {
 	return o.attempt(func(a *attempt) bool { return slices.Contains(a.sessions, ts) && !a.p.over() })
 }
 
-// continues reports whether the user of a queue entry has begun its next call for the lock. That
-// call will use the entry, but has not sent a command yet.
-func (o *oracle) continues(p *process, name string, place catalog.Participant) bool {
+// continues reports whether a call of the process waits for the lock without a session of its own.
+// That call uses the entry of a call that has given up.
+func (o *oracle) continues(p *process, name string) bool {
 	return o.attempt(func(a *attempt) bool {
-		return a.p == p && a.label == labelOf(place.Who) && a.name == name && a.waits &&
-			len(a.sessions) == 0
+		return a.p == p && a.name == name && a.waits && len(a.sessions) == 0
 	}) != nil
 }
