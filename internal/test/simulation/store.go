@@ -66,17 +66,16 @@ func (s *store) document(collection, id string) bson.D {
 func (s *store) asOf(old oldState) *memcatalog.Catalog {
 	then := memcatalog.New(memcatalog.Options{Now: s.w.ServerNow, Primary: old.primary})
 	for d, versions := range s.past {
+		later := slices.IndexFunc(versions, func(v version) bool { return v.at > old.at })
+		if later < 0 {
+			later = len(versions)
+		}
+		if later == 0 || versions[later-1].raw == nil {
+			continue
+		}
 		var doc bson.D
-		for _, v := range versions {
-			if v.at > old.at {
-				break
-			}
-			doc = nil
-			_ = bson.Unmarshal(v.raw, &doc) // a deleted document is empty
-		}
-		if doc != nil {
-			_ = then.Put(d.collection, doc) // it was in the store
-		}
+		_ = bson.Unmarshal(versions[later-1].raw, &doc) // the store has marshaled it
+		_ = then.Put(d.collection, doc)
 	}
 	return then
 }
