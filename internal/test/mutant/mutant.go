@@ -6,21 +6,31 @@
 // many mistakes, and each run of the program makes one of them.
 package mutant
 
-import "slices"
+import (
+	"cmp"
+	"path"
+	"slices"
+)
 
 // A Mistake is a deliberate error in the code.
 type Mistake struct {
 	Name string
 
 	File string // path from the root of the module
-	Old  string // a string that occurs exactly once in the file
+	Old  string // a string that occurs exactly once in the file, in the body of a function
 	New  string // replaces Old
 
-	// Test is the test function that must fail, and Package is its folder.
+	// Test is the test function that must fail. Package is its folder, by default that of File.
 	Package, Test string
-	// Rule is a string in the message of the failing test.
+	// Rule is a string in a message of the failing test.
 	Rule string
 }
 
 // All returns all mistakes. The number of a mistake is its index plus 1.
-func All() []Mistake { return slices.Concat(all, ofClaim, ofMetrics, ofSimulation()) }
+func All() []Mistake {
+	found := slices.Concat(all, ofSimulation())
+	for i, m := range found {
+		found[i].Package = cmp.Or(m.Package, path.Dir(m.File))
+	}
+	return found
+}

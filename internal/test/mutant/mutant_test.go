@@ -5,8 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,13 +25,16 @@ import (
 
 const root = "../../.."
 
+// mistakeEnv is the environment variable that selects a mistake by its name.
+const mistakeEnv = "MONGODLM_MISTAKE"
+
 var every = flag.Int("mutant.every", 18/effort.Share(3),
 	"of the mistakes make every n-th, 1 for all")
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// Each mistake replaces a string that occurs once in its file, and names an existing test. With -v
-// the test lists the mistakes.
+// Each mistake replaces a string that occurs once in its file, in the body of a function, and names
+// an existing test. With -v the test lists the mistakes.
 func TestMistakes_CanBeMade(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
@@ -36,9 +44,9 @@ func TestMistakes_CanBeMade(t *testing.T) {
 			t.Errorf("%q: the name is empty or used twice", m.Name)
 		}
 		names[m.Name] = true
-		changed(t, m)
 		testExists(t, m)
 	}
+	switched(t, mutant.All())
 }
 
 func testExists(t *testing.T, m mutant.Mistake) {
@@ -60,52 +68,98 @@ func TestMistakes_AreNoticed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out by -short: it compiles and links the packages")
 	}
-	all := mutant.All()
-	made := 0
-	programs := map[string][]mutant.Mistake{}
-	for i, m := range all {
-		if (i+1)%*every != 0 {
-			continue
+	var made []mutant.Mistake
+	of := map[string][]mutant.Mistake{} // by package
+	for i, m := range mutant.All() {
+		if (i+1)%*every == 0 {
+			made = append(made, m)
+			of[m.Package] = append(of[m.Package], m)
 		}
-		of := m.Package
-		if !switchable(t, m) {
-			of = m.Name // its own program
-		}
-		programs[of] = append(programs[of], m)
-		made++
 	}
-	for of, mistakes := range programs {
-		t.Run(of, func(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"test", "-c", "-overlay", overlay(t, dir, made), "-ldflags=-s -w",
+		"-o", dir + string(filepath.Separator)}
+	for pkg := range of {
+		args = append(args, "mongodlm/"+pkg)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	for pkg, mistakes := range of {
+		binary := filepath.Join(dir, path.Base(pkg)+".test")
+		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()
-			binary := builtWith(t, mistakes)
 			for _, m := range mistakes {
 				t.Run(m.Name, func(t *testing.T) { fails(t, m, binary) })
 			}
 		})
 	}
-	t.Logf("%d of %d in %d programs, all with -mutant.every=1", made, len(all), len(programs))
+	t.Logf("%d of %d in %d programs, all with -mutant.every=1", len(made), len(mutant.All()), len(of))
 }
 
-// builtWith compiles a test program with the mistakes, and returns its path.
-func builtWith(t *testing.T, mistakes []mutant.Mistake) (binary string) {
+// overlay writes the files with the mistakes into a folder, and returns the file for the option
+// -overlay.
+func overlay(t *testing.T, dir string, mistakes []mutant.Mistake) string {
 	t.Helper()
-	dir := t.TempDir()
-	binary = filepath.Join(dir, "mutant.test")
 	replace := map[string]string{}
-	for path, text := range switched(t, mistakes) {
-		at := assert.Value(filepath.Abs(filepath.Join(root, filepath.FromSlash(path))))(t)
+	for file, text := range switched(t, mistakes) {
+		at := assert.Value(filepath.Abs(filepath.Join(root, filepath.FromSlash(file))))(t)
 		replace[at] = filepath.Join(dir, fmt.Sprint(len(replace), ".go"))
 		assert.Must(t, os.WriteFile(replace[at], []byte(text), 0o600))
 	}
 	text := assert.Value(json.Marshal(map[string]any{"Replace": replace}))(t)
-	overlay := filepath.Join(dir, "overlay.json")
-	assert.Must(t, os.WriteFile(overlay, text, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", overlay,
-		"-ldflags=-s -w", "-o", binary, "mongodlm/"+mistakes[0].Package)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	list := filepath.Join(dir, "overlay.json")
+	assert.Must(t, os.WriteFile(list, text, 0o600))
+	return list
+}
+
+// switched returns the content of the files with mistakes, by path. A function with a mistake gets
+// a second body, which runs if mistakeEnv selects the mistake.
+func switched(t *testing.T, mistakes []mutant.Mistake) map[string]string {
+	t.Helper()
+	files, insert := map[string]string{}, map[string]map[int]string{}
+	for _, m := range mistakes {
+		source := assert.Value(os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File))))(t)
+		text := string(source)
+		if n := strings.Count(text, m.Old); n != 1 || m.Old == m.New {
+			t.Errorf("%q: the text occurs %d times in %s, want once:\n%s", m.Name, n, m.File, m.Old)
+			continue
+		}
+		set := token.NewFileSet()
+		file := assert.Value(parser.ParseFile(set, m.File, text, parser.SkipObjectResolution))(t)
+		at := strings.Index(text, m.Old)
+		from, to, end := 0, 0, ""
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Body == nil || set.Position(f.Body.Lbrace).Offset >= at ||
+				set.Position(f.Body.Rbrace).Offset < at+len(m.Old) {
+				continue
+			}
+			from, to = set.Position(f.Body.Lbrace).Offset+1, set.Position(f.Body.Rbrace).Offset
+			if f.Type.Results == nil {
+				end = "return\n"
+			}
+		}
+		if to == 0 {
+			t.Errorf("%q: the text is not in the body of a function", m.Name)
+			continue
+		}
+		files[m.File] = text
+		files[path.Join(path.Dir(m.File), "mistake_made.go")] = fmt.Sprintf(
+			"package %s\n\nimport \"os\"\n\nvar mistakeMade = os.Getenv(%q)\n", file.Name, mistakeEnv)
+		if insert[m.File] == nil {
+			insert[m.File] = map[int]string{}
+		}
+		insert[m.File][from] += fmt.Sprintf("\nif mistakeMade == %q {%s%s%s\n%s}\n", m.Name,
+			text[from:at], m.New, text[at+len(m.Old):to], end)
 	}
-	return binary
+	for file, bodies := range insert {
+		for _, at := range slices.Backward(slices.Sorted(maps.Keys(bodies))) {
+			files[file] = files[file][:at] + bodies[at] + files[file][at:]
+		}
+	}
+	return files
 }
 
 // line matches a message of a failing test.
@@ -115,11 +169,11 @@ var line = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*$`)
 // message that contains the rule.
 func fails(t *testing.T, m mutant.Mistake, binary string) {
 	t.Helper()
-	more := "-test.short"
+	args := []string{"-test.run=^" + m.Test + "$", "-test.short", "-test.timeout=2m"}
 	if m.Test == mutant.Walks {
-		more = "-simulation.walks=50"
+		args = append(args, "-simulation.walks=50")
 	}
-	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^"+m.Test+"$", more, "-test.timeout=2m")
+	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Dir = t.TempDir() // a failing test may write files
 	cmd.Env = append(os.Environ(), mistakeEnv+"="+m.Name)
 	out, err := cmd.CombinedOutput()
@@ -132,19 +186,4 @@ func fails(t *testing.T, m mutant.Mistake, binary string) {
 		t.Fatalf("%q: want %q by %s, it ended with %v:\n%s", m.Name, m.Rule, m.Test, err, out)
 	}
 	t.Logf("noticed %s: %s", m.Test, strings.TrimSpace(lines[with]))
-}
-
-func changed(t *testing.T, m mutant.Mistake) string {
-	t.Helper()
-	text := source(t, m.File)
-	if n := strings.Count(text, m.Old); n != 1 || m.Old == m.New {
-		t.Errorf("%q: the text occurs %d times in %s, want once:\n%s", m.Name, n, m.File, m.Old)
-	}
-	return strings.Replace(text, m.Old, m.New, 1)
-}
-
-func source(t *testing.T, file string) string {
-	t.Helper()
-	text := assert.Value(os.ReadFile(filepath.Join(root, filepath.FromSlash(file))))(t)
-	return string(text)
 }

@@ -14,7 +14,7 @@ import (
 var (
 	seedFlag = flag.Uint64("simulation.seed", 0, "run only this random walk and print its timeline")
 	timeFlag = flag.Duration("simulation.time", 0, "run random walks for this time")
-	walks    = flag.Int("simulation.walks", 25, "number of random walks")
+	walks    = flag.Int("simulation.walks", 0, "number of random walks; 0 means 25, or 6 with -short")
 	fromSeed = flag.Uint64("simulation.from", 1, "seed of the first random walk")
 )
 
@@ -68,10 +68,13 @@ func TestRun_SameSeed_SameTimeline(t *testing.T) {
 }
 
 func walked() int {
-	if (testing.Short() || effort.Race) && *timeFlag == 0 {
-		return min(*walks, 6)
+	switch {
+	case *walks > 0:
+		return *walks
+	case (testing.Short() || effort.Race) && *timeFlag == 0:
+		return 6
 	}
-	return *walks
+	return 25
 }
 
 // Random walks violate no rule, and every kind of fault happens in them.
