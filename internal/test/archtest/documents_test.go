@@ -231,7 +231,6 @@ func documents(t *testing.T) (names []string) {
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := readNames(t)
-	h.tryOut(t)
 	for _, name := range documents(t) {
 		text := assert.Value(os.ReadFile(name))(t)
 		said, _ := filepath.Rel(root, name)
@@ -268,38 +267,6 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
 				t.Errorf("%s: the link to %s leads nowhere", said, m[1])
 			}
-		}
-	}
-}
-
-func (h *knownNames) tryOut(t *testing.T) {
-	t.Helper()
-	for there, gone := range map[string]string{
-		"TestReadme_ExampleIsTheTest":                          "TestReadme_IsGone",
-		"archtest.TestReadme_ExampleIsTheTest":                 "takeover.TestReadme_ExampleIsTheTest",
-		"TestReadme_*":                                         "TestGone_*",
-		"takeover.TestDecide_WatchRule/server_stepped_forward": "takeover.TestDecide_WatchRule/gone_for_ever",
-		"catalogtest Odd/State":                                "catalogtest Odd/Gone",
-		"takeover/decide.go":                                   "takeover/gone.go",
-		"decide.go":                                            "gone_away.go",
-		"takeover/observation.go watchedFor":                   "takeover/observation.go goneAway",
-		"takeover watchedFor":                                  "takeover goneAway",
-		"takeover.Decide":                                      "takeover.GoneAway",
-		"Term.Err":                                             "Term.GoneAway",
-		"guard.Context()":                                      "guard.GoneAway()",
-		"distlock.WaitAtMost(d)":                               "distlock.GoneAway(d)",
-		"TakeoverRule: takeover.WatchOnly":                     "GoneAway: takeover.WatchOnly",
-		"ErrHeld":                                              "ErrGoneAway",
-		"internal/test/archtest":                               "internal/goneaway",
-		"--database":                                           "--gone-away",
-		"go test ./internal/test/mutant -mutant.every=1":       "go test ./internal/test/mutant -gone.away=1",
-		"ping loop is late":                                    "ping loop is goneaway",
-	} {
-		if what := h.missing(there); what != "" {
-			t.Errorf("%s is there, and missed: %s", there, what)
-		}
-		if h.missing(gone) == "" {
-			t.Errorf("%s is not there, and not missed", gone)
 		}
 	}
 }
