@@ -94,4 +94,4 @@ func (o *Outside) Revive() {
 }
 
 // Say adds a line to the timeline. It is safe for concurrent use.
-func (o *Outside) Say(format string, args ...any) { o.w.log.addUser(format, args...) }
+func (o *Outside) Say(format string, args ...any) { o.w.log.add(format, args...) }

@@ -1,7 +1,6 @@
 package simulation_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,7 +225,7 @@ func sent[T any](ctx context.Context, u *simulation.User, op fault.Op, writes bo
 
 // walkAbove returns the schedule of a random walk for users of one kind. The faults are those of
 // [simulation.Walk].
-func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
+func walkAbove(kind string, seed uint64) simulation.Schedule {
 	s := simulation.Walk(seed)
 	r := rand.New(rand.NewPCG(seed, 22))
 	s.Name, s.Foreign = fmt.Sprintf("walk %d of %s", seed, kind), nil
@@ -261,7 +260,7 @@ func walkAbove(kind string, seed uint64) (simulation.Schedule, *runState) {
 			}
 		})
 	}
-	return s, g
+	return s
 }
 
 // Under all faults, at most one term, round or slot trusts its lock, and each attempt of a slot
@@ -271,24 +270,7 @@ func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			n, begun, start := 0, 0, time.Now()
-			for seed := *fromSeed; n < walked()/2 || time.Since(start) < *timeFlag; seed++ {
-				s, g := walkAbove(kind, cmp.Or(*seedFlag, seed))
-				s.Trace = *seedFlag != 0
-				r := simulation.Run(t, s)
-				if s.Trace || r.Failed() {
-					t.Logf("%s\n%s\n%+v", s.Name, strings.Join(r.Timeline, "\n"), s.Faults)
-				}
-				if r.Failed() {
-					t.Errorf("%v\nreplay: -run Walk_OfWhat -v -simulation.seed=%d", r.Violations, s.Seed)
-				}
-				if s.Trace {
-					return
-				}
-				n++
-				begun += g.begun
-			}
-			t.Logf("%d walks in %v, %d works", n, time.Since(start).Round(time.Millisecond), begun)
+			walk(t, walked()/2, func(seed uint64) simulation.Schedule { return walkAbove(kind, seed) })
 		})
 	}
 }

@@ -156,9 +156,9 @@ func labelOf(who string) string {
 func (o *oracle) end(a *attempt, h *Held, err error) {
 	o.forget(a)
 	if h != nil {
-		o.w.log.addUser("%s holds %q with fence %d", a.p, h.name, h.guard.Fence())
+		o.w.log.add("%s holds %q with fence %d", a.p, h.name, h.guard.Fence())
 	} else if !errors.Is(err, distlock.ErrHeld) {
-		o.w.log.addUser("%s does not get %q: %v", a.p, a.name, err)
+		o.w.log.add("%s does not get %q: %v", a.p, a.name, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,7 +170,7 @@ func (o *oracle) end(a *attempt, h *Held, err error) {
 
 // released records that a call of Release has returned.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
-	o.w.log.addUser("%s has released %q: %v", h.p, h.name, err)
+	o.w.log.add("%s has released %q: %v", h.p, h.name, err)
 	o.report(report{p: h.p, released: h, err: err, called: called})
 }
 

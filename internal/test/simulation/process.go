@@ -121,7 +121,7 @@ func (p *process) run() {
 	if closed != nil { // a fault or the end of a job has called Close
 		<-closed
 	}
-	p.w.log.addUser("%s closes: %v", p, m.Close(background))
+	p.w.log.add("%s closes: %v", p, m.Close(background))
 }
 
 // id returns the latest process id, or "" before the first ping.
@@ -219,7 +219,7 @@ func (p *process) close(limit time.Duration) {
 		ctx, cancel := context.WithTimeout(background, limit)
 		defer cancel()
 		err := m.Close(ctx)
-		p.w.log.addUser("%s has closed: %v", p, err)
+		p.w.log.add("%s has closed: %v", p, err)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		c.done, c.err = true, err

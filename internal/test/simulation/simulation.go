@@ -125,7 +125,6 @@ func (w *world) finish() {
 		w.oracle.checkClosed()
 	}
 	w.done.Stats["minutes"] = int(w.Now().Minutes())
-	w.log.end()
 	for _, p := range w.processes {
 		p.bury()
 	}

@@ -1,8 +1,8 @@
 package simulation_test
 
 import (
+	"cmp"
 	"flag"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,12 +23,13 @@ func TestMain(m *testing.M) {
 	effort.Main(m)
 }
 
-// report fails the test. Without -short it first shrinks the schedule, then prints its faults, its
-// timeline and the flags that repeat the run.
+// report fails the test. Without -short it first shrinks a schedule of the lock, and prints its
+// faults, its timeline and the flags that repeat the run.
 func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	t.Helper()
-	if testing.Short() {
-		t.Errorf("%s: %v", s.Name, r.Violations)
+	if testing.Short() || s.World != nil {
+		t.Errorf("%s: %v\nreplay a walk: -run %s -v -simulation.seed=%d", s.Name, r.Violations, t.Name(),
+			s.Seed)
 		return
 	}
 	rule := r.Violations[0].Rule
@@ -38,33 +39,9 @@ func report(t *testing.T, s simulation.Schedule, r simulation.Result) {
 	})
 	short.Trace = true
 	r = simulation.Run(t, short)
-	t.Errorf("%s: %v\nreplay a walk: -run Walk -v -simulation.seed=%d\nfaults: %+v\n%s", s.Name,
+	t.Errorf("%s: %v\nreplay a walk: -run Walk_Finds -v -simulation.seed=%d\nfaults: %+v\n%s", s.Name,
 		r.Violations, s.Seed, short.Faults,
 		strings.Join(r.Timeline[max(0, len(r.Timeline)-400):], "\n"))
-}
-
-// Among twelve runs with the same seed, two have the same timeline. The timelines differ only in
-// the order of goroutines that become ready at one instant.
-func TestRun_SameSeed_SameTimeline(t *testing.T) {
-	t.Parallel()
-	const plays = 12
-	for seed := uint64(1); seed <= 3; seed++ {
-		s := simulation.Walk(seed)
-		s.Length, s.Trace = 3*time.Minute, true
-		var before [][]string
-		again := false
-		for range plays {
-			now := simulation.Run(t, s).Timeline
-			same := func(lines []string) bool { return slices.Equal(lines, now) }
-			if again = slices.ContainsFunc(before, same); again {
-				break
-			}
-			before = append(before, now)
-		}
-		if !again {
-			t.Errorf("seed %d has %d timelines in %d plays", seed, len(before), plays)
-		}
-	}
 }
 
 func walked() int {
@@ -77,35 +54,39 @@ func walked() int {
 	return 25
 }
 
+// walk runs at least n random walks, and returns the sum of their counts. It ends at the first
+// violation. With -simulation.seed it runs only that walk, and prints its timeline.
+func walk(t *testing.T, n int, of func(seed uint64) simulation.Schedule) simulation.Stats {
+	t.Helper()
+	sum := simulation.Stats{}
+	played, start := 0, time.Now()
+	for seed := cmp.Or(*seedFlag, *fromSeed); played < n || time.Since(start) < *timeFlag; seed++ {
+		s := of(seed)
+		s.Trace = *seedFlag != 0
+		r := simulation.Run(t, s)
+		if s.Trace {
+			t.Logf("%s\n%s", s.Name, strings.Join(r.Timeline, "\n"))
+		}
+		if r.Failed() {
+			report(t, s, r)
+		}
+		if s.Trace || r.Failed() {
+			return sum
+		}
+		played++
+		sum.Add(r.Stats)
+	}
+	t.Logf("%d walks in %v: %v", played, time.Since(start).Round(time.Millisecond), sum)
+	return sum
+}
+
 // Random walks violate no rule, and every kind of fault happens in them.
 func TestWalk_FindsNothing(t *testing.T) {
 	t.Parallel()
-	if *seedFlag != 0 {
-		s := simulation.Walk(*seedFlag)
-		s.Trace = true
-		r := simulation.Run(t, s)
-		t.Logf("%s", strings.Join(r.Timeline, "\n"))
-		if r.Failed() {
-			report(t, s, r)
-		}
-		return
-	}
-	sum := simulation.Stats{}
-	n, start := 0, time.Now()
-	for seed := *fromSeed; n < walked() || time.Since(start) < *timeFlag; seed++ {
-		s := simulation.Walk(seed)
-		r := simulation.Run(t, s)
-		sum.Add(r.Stats)
-		n++
-		if r.Failed() {
-			report(t, s, r)
-			return
-		}
-	}
+	sum := walk(t, walked(), simulation.Walk)
 	for k := range simulation.Walked() {
-		if walked() >= 25 && sum[string(k)] == 0 {
+		if *seedFlag == 0 && walked() >= 25 && !t.Failed() && sum[string(k)] == 0 {
 			t.Errorf("no %s has happened", k)
 		}
 	}
-	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
 }

@@ -201,7 +201,7 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
-	u.p.w.log.addUser("%s has ended a transaction under %q: %v", u.p, h.name, err)
+	u.p.w.log.add("%s has ended a transaction under %q: %v", u.p, h.name, err)
 }
 
 // LockInTransaction acquires a lock in a transaction and works for d. The call must return within
@@ -216,7 +216,7 @@ func (u *User) LockInTransaction(name string, d, limit time.Duration) {
 		clock.Sleep(u.p.Clock, d, ctx.Done())
 		return nil
 	})
-	u.p.w.log.addUser("%s has ended a transaction with %q: %v", u.p, name, err)
+	u.p.w.log.add("%s has ended a transaction with %q: %v", u.p, name, err)
 }
 
 // bounded returns a context that ends after limit. It also returns a function to call when the work
