@@ -15,18 +15,6 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// secondaryFrozen checks that a process pings and acquires locks while one secondary is frozen.
-func (c *cluster) secondaryFrozen(t *testing.T) {
-	c.whole(t)
-	frozen := (c.primary(t) + 1) % 3
-	_, m := c.process(t, nil, nil)
-	assert.Must(t, c.set.Pause(frozen))
-	defer func() { assert.NoErr(t, c.set.Continue(frozen)) }()
-	pings, name := m.Stats().Pings, c.name()
-	c.w.wantGuard(t, m, c.w.mustTry(t, m, name), nil)
-	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+2 })
-}
-
 // oldPrimary checks that an old ping on a former primary causes no takeover. The primary is frozen
 // until another primary is elected and the takeover time has passed. Then the former primary
 // continues. For a short time it returns the old ping to a contender that is connected only to it.

@@ -43,7 +43,6 @@ func TestFaults_ReplicaSet(t *testing.T) {
 		elected += 2
 	}
 	t.Run("killed before replication", c.rolledBack)  // E2
-	t.Run("secondary frozen", c.secondaryFrozen)      // E4
 	t.Run("old primary still believes", c.oldPrimary) // E3
 	t.Run("all members restarted", c.allRestarted)    // C10
 	if n := c.term(t) - terms; n < int64(elected) {
