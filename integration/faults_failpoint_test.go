@@ -1,17 +1,12 @@
 package integration_test
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -67,14 +62,11 @@ func TestFaults_ServerFailsOneCommand(t *testing.T) {
 
 // failing is a process and the fail point for its commands.
 type failing struct {
-	w    *world
-	m    *distlock.Manager
-	app  string
-	next int // the number of lock names so far
-
-	mu    sync.Mutex // guards the fields below
-	op    fault.Op   // the operation to fail; empty for none
-	point bson.D
+	w     *world
+	store *fault.Catalog
+	m     *distlock.Manager
+	app   string
+	next  int // the number of lock names so far
 }
 
 func (w *world) failing(t *testing.T) *failing {
@@ -85,16 +77,9 @@ func (w *world) failing(t *testing.T) *failing {
 	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(p.app).
 		SetMaxAdaptiveRetries(0).
 		SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
-	open := func(client *mongo.Client) catalog.Catalog {
-		return assert.Value(mongocatalog.New(client, mongocatalog.Options{
-			Database: w.db.Name(), CommandTimeout: commandLimit}))(t)
-	}
-	store := fault.Wrap(split{open(client), open(w.d.beat)})
-	store.Set(p.before)
-	p.m = w.start(t, func(cfg *distlock.Config) {
-		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
-		cfg.CommandTimeout, cfg.Takeover = commandLimit, 40*time.Second
-	})
+	store, open := w.faulty(t, client, w.d.beat)
+	p.store = store
+	p.m = w.start(t, func(cfg *distlock.Config) { open(cfg); cfg.Takeover = 40 * time.Second })
 	return p
 }
 
@@ -105,11 +90,11 @@ func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	data := append(bson.D{field("failCommands", bson.A{commandOf(op)}), field("appName", p.app)},
 		f.data...)
 	before := p.entered(t) // must come first, because it switches the fail point off
-	p.mu.Lock()
-	p.op = op
-	p.point = bson.D{field("configureFailPoint", "failCommand"),
-		field("mode", bson.D{field("times", 1)}), field("data", data)}
-	p.mu.Unlock()
+	strikeAt(p.store, op, func() {
+		point := bson.D{field("configureFailPoint", "failCommand"),
+			field("mode", bson.D{field("times", 1)}), field("data", data)}
+		assert.NoErr(t, p.w.d.app.Database("admin").RunCommand(t.Context(), point).Err())
+	})
 	return func() {
 		t.Helper()
 		assert.Equal(t, p.entered(t)-before, 1, "the server failed %d commands, want %d")
@@ -122,23 +107,6 @@ func commandOf(op fault.Op) string {
 		return "update" // for a lock without waiters
 	}
 	return "findAndModify"
-}
-
-// This hook of the store sets the fail point before the operation that must fail.
-func (p *failing) before(ctx context.Context, call fault.Call, apply func() error) error {
-	p.mu.Lock()
-	strikes := call.Op == p.op
-	point := p.point
-	if strikes {
-		p.op = ""
-	}
-	p.mu.Unlock()
-	if strikes {
-		if err := p.w.d.app.Database("admin").RunCommand(ctx, point).Err(); err != nil {
-			return err
-		}
-	}
-	return apply()
 }
 
 // entered switches the fail point off and returns the number of commands that failed.

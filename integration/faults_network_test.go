@@ -3,11 +3,13 @@ package integration_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
@@ -82,24 +84,48 @@ func (w *world) through(t *testing.T, op fault.Op, state linkState) *badLink {
 	}}
 	client := privateClient(t, options.Client().ApplyURI(b.uri()).
 		SetServerSelectionTimeout(time.Second).SetMonitor(monitor))
-	inner, err := mongocatalog.New(client,
-		mongocatalog.Options{Database: w.db.Name(), CommandTimeout: commandLimit})
-	assert.Must(t, err)
-	store := fault.Wrap(inner)
-	b.arm = func() {
-		store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-			if call.Op == op {
-				begun.Store(true)
-			}
-			return apply()
-		})
-	}
-	b.m = w.start(t, func(cfg *distlock.Config) {
-		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
-		cfg.CommandTimeout, cfg.ReleaseTries = commandLimit, 2
-	})
+	store, open := w.faulty(t, client, client)
+	b.arm = func() { strikeAt(store, op, func() { begun.Store(true) }) }
+	b.m = w.start(t, func(cfg *distlock.Config) { open(cfg); cfg.ReleaseTries = 2 })
 	t.Cleanup(func() { b.set(passing) }) // runs before the process is closed
 	return b
+}
+
+// faulty returns a store that sends pings with the client beat and all other commands with the other
+// client. So a fail point can select the pings or the other commands. The returned function makes a
+// process use this store.
+func (w *world) faulty(t testing.TB, client, beat *mongo.Client) (*fault.Catalog,
+	func(*distlock.Config)) {
+	t.Helper()
+	open := func(client *mongo.Client) catalog.Catalog {
+		return assert.Value(mongocatalog.New(client, mongocatalog.Options{
+			Database: w.db.Name(), CommandTimeout: commandLimit}))(t)
+	}
+	store := fault.Wrap(split{open(client), open(beat)})
+	return store, func(cfg *distlock.Config) {
+		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
+		cfg.CommandTimeout = commandLimit
+	}
+}
+
+type split struct {
+	catalog.Catalog
+	beat catalog.Catalog
+}
+
+func (s split) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
+	return s.beat.Ping(ctx, b)
+}
+
+// strikeAt makes a store call the given function once, before its next operation op.
+func strikeAt(store *fault.Catalog, op fault.Op, strike func()) {
+	var once sync.Once
+	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+		if call.Op == op {
+			once.Do(strike)
+		}
+		return apply()
+	})
 }
 
 func badLinkAtAcquire(t *testing.T, w *world, b *badLink) {

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/catalog/mongocatalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -139,12 +138,9 @@ func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distl
 	if client == nil {
 		client = privateClient(t, options.Client().ApplyURI(c.w.d.uri).SetAppName("process-of-"+t.Name()))
 	}
-	open := func(client *mongo.Client) catalog.Catalog {
-		return assert.Value(mongocatalog.New(client, mongocatalog.Options{Database: c.w.db.Name()}))(t)
-	}
-	store := fault.Wrap(split{open(client), open(c.w.d.beat)})
+	store, open := c.w.faulty(t, client, c.w.d.beat)
 	m := c.w.startUnclosed(t, func(cfg *distlock.Config) {
-		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
+		open(cfg)
 		cfg.CommandTimeout = 5 * time.Second
 		if change != nil {
 			change(cfg)
@@ -158,17 +154,6 @@ func (c *cluster) process(t *testing.T, client *mongo.Client, change func(*distl
 		}
 	})
 	return store, m
-}
-
-// split sends pings with a second client, so that a fail point can select the pings or all other
-// commands.
-type split struct {
-	catalog.Catalog
-	beat catalog.Catalog
-}
-
-func (s split) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged, error) {
-	return s.beat.Ping(ctx, b)
 }
 
 func (c *cluster) name() string {
@@ -195,14 +180,9 @@ func (c *cluster) primaryGoes(t *testing.T, op fault.Op, how func(*testing.T, in
 	}
 	command := commandOf(op)
 	back := make(chan func(), 1)
-	gone := false
-	store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-		if call.Op == op && !gone {
-			gone = true
-			c.block(t, node, command, app)
-			go func() { c.entered(t, node); back <- how(t, node) }() // ends after the removal; awaited below
-		}
-		return apply()
+	strikeAt(store, op, func() {
+		c.block(t, node, command, app)
+		go func() { c.entered(t, node); back <- how(t, node) }() // ends after the removal; awaited below
 	})
 	switch op {
 	case fault.Acquire:
@@ -265,12 +245,7 @@ func (c *cluster) rolledBack(t *testing.T) {
 	local := c.at(t, old).Database(w.db.Name()).Collection(catalog.LocksCollection,
 		options.Collection().SetReadConcern(readconcern.Local()))
 	done := make(chan struct{})
-	gone := false
-	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op != fault.Acquire || gone {
-			return apply()
-		}
-		gone = true
+	strikeAt(store, fault.Acquire, func() {
 		c.others(t, old, c.set.Pause)
 		go func() { // waited for below
 			defer close(done)
@@ -280,7 +255,6 @@ func (c *cluster) rolledBack(t *testing.T) {
 			c.set.Kill(old)
 			c.others(t, old, c.set.Continue)
 		}()
-		return apply()
 	})
 	g, err := w.try(t, m, name)
 	<-done

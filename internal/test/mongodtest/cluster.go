@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -45,7 +42,7 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	if c.router, err = startRouter(ctx, p, c.config.seeds()); err != nil {
+	if c.router, err = Start(ctx, p, Options{configDB: c.config.seeds()}); err != nil {
 		return c, err
 	}
 	for _, s := range c.Shards {
@@ -54,27 +51,6 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 		}
 	}
 	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
-}
-
-// startRouter starts a mongos with the given value of its option --configdb.
-func startRouter(ctx context.Context, p Program, config string) (*Deployment, error) {
-	dir, err := os.MkdirTemp("", "mongodtest")
-	if err != nil {
-		return nil, err
-	}
-	d := &Deployment{dir: dir}
-	addrs, err := freeAddrs(1)
-	if err != nil {
-		return d, err
-	}
-	_, port, _ := net.SplitHostPort(addrs[0]) // freeAddrs made the address
-	folder := filepath.Join(dir, "0")
-	d.nodes = []*node{{addr: addrs[0], dir: folder, path: p.Mongos, args: []string{
-		"--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket", "--configdb", config,
-		"--logpath", filepath.Join(folder, "log"), "--setParameter", "enableTestCommands=1",
-		"--setParameter", "diagnosticDataCollectionEnabled=false",
-	}}}
-	return d, d.startNodes(ctx)
 }
 
 // URI returns the connection string of the mongos.

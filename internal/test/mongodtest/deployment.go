@@ -28,6 +28,8 @@ type Options struct {
 	Auth bool
 	// TLS makes the members accept connections with TLS, and also without TLS.
 	TLS *TLS
+
+	configDB string // option --configdb of a mongos; a mongod has none
 }
 
 // TLS names two PEM files. Authority contains the certificate of the authority. Server contains the
@@ -67,10 +69,14 @@ func Start(ctx context.Context, p Program, opts Options) (_ *Deployment, err err
 			return nil, err
 		}
 	}
+	path := p.Path
+	if opts.configDB != "" {
+		path = p.Mongos
+	}
 	for i, addr := range addrs {
 		folder := filepath.Join(dir, fmt.Sprint(i))
 		d.nodes = append(d.nodes, &node{
-			addr: addr, dir: folder, path: p.Path, args: d.args(addr, folder, opts),
+			addr: addr, dir: folder, path: path, args: d.args(addr, folder, opts),
 		})
 	}
 	if err := d.startNodes(ctx); err != nil {
@@ -86,10 +92,13 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	_, port, _ := net.SplitHostPort(addr) // freeAddrs made the address
 	args := []string{
 		"--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket",
-		"--dbpath", filepath.Join(folder, "data"), "--logpath", filepath.Join(folder, "log"),
-		"--wiredTigerCacheSizeGB", "0.25", "--setParameter", "enableTestCommands=1",
+		"--logpath", filepath.Join(folder, "log"), "--setParameter", "enableTestCommands=1",
 		"--setParameter", "diagnosticDataCollectionEnabled=false",
 	}
+	if opts.configDB != "" {
+		return append(args, "--configdb", opts.configDB)
+	}
+	args = append(args, "--dbpath", filepath.Join(folder, "data"), "--wiredTigerCacheSizeGB", "0.25")
 	if d.name != "" {
 		args = append(args, "--replSet", d.name, "--oplogSize", "128")
 	}
