@@ -3,11 +3,9 @@ package integration_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"strings"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +24,7 @@ type deployment struct {
 	name  string
 	setUp func(context.Context, *deployment) error
 
-	absent error       // the reason if the deployment is not available
-	used   atomic.Bool // a test ran on it
+	absent error // the reason if the deployment is not available
 
 	uri  string
 	own  string                 // the database of all tests; empty if each test has a separate one
@@ -217,15 +214,8 @@ func forThese(t *testing.T, these []*deployment, test func(t *testing.T, w *worl
 }
 
 func named(names ...string) []*deployment {
-	var found []*deployment
-	for _, d := range deployments {
-		for _, name := range names {
-			if d.name == name {
-				found = append(found, d)
-			}
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(deployments),
+		func(d *deployment) bool { return !slices.Contains(names, d.name) })
 }
 
 // need starts all deployments. If this one is not available, need fails or skips the test.
@@ -239,21 +229,4 @@ func (d *deployment) need(t testing.TB) {
 	if d.absent != nil {
 		t.Skipf("%s: %v", d.name, d.absent)
 	}
-	d.used.Store(true)
-}
-
-// summary returns one line with the state of each deployment.
-func summary() string {
-	var parts []string
-	for _, d := range deployments {
-		state := "not asked for"
-		switch {
-		case d.used.Load():
-			state = "ran"
-		case d.absent != nil:
-			state = "skipped (" + d.absent.Error() + ")"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s", d.name, state))
-	}
-	return "integration: " + strings.Join(parts, "; ")
 }

@@ -14,7 +14,7 @@
 //
 // MONGOD names the mongod program, version 4.4 or newer. MONGOS names a mongos of the same version.
 // Both default to the program on PATH. If a deployment is missing, its tests are skipped with the
-// reason. The last line of the output lists the state of each deployment.
+// reason.
 //
 // A test waits for a condition, up to a time limit. Its assertions also hold on a slow machine.
 package integration

@@ -33,7 +33,6 @@ func run(m *testing.M) int {
 			code = max(code, 1)
 		}
 	}
-	fmt.Println(summary())
 	if code != 0 {
 		return code
 	}

@@ -1,7 +1,7 @@
 package virtual
 
 import (
-	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -9,7 +9,6 @@ import (
 type Event struct {
 	At    time.Duration
 	Owner int // index of a process; -1 for the world
-	seq   int
 	run   func()
 	timer *timer // nil for an event without a timer
 	round int
@@ -18,63 +17,33 @@ type Event struct {
 // void reports whether the event belongs to a timer that was stopped or reset.
 func (e *Event) void() bool { return e.timer != nil && e.timer.void(e.round) }
 
-// An agenda contains the pending events, the earliest first. World.mu guards it.
-type agenda struct {
-	events eventHeap
-	seq    int
-}
-
-type eventHeap []*Event
-
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	return h[i].At < h[j].At || h[i].At == h[j].At && h[i].seq < h[j].seq
-}
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)   { *h = append(*h, x.(*Event)) }
-func (h *eventHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return e
-}
+// An agenda contains the pending events, the earliest first. Simultaneous events are in the order in
+// which they were added. World.mu guards it.
+type agenda []*Event
 
 func (a *agenda) add(e *Event) {
-	a.seq++
-	e.seq = a.seq
-	heap.Push(&a.events, e)
+	i, _ := slices.BinarySearchFunc(*a, e.At, func(other *Event, at time.Duration) int {
+		if other.At > at {
+			return 1
+		}
+		return -1
+	})
+	*a = slices.Insert(*a, i, e)
 }
 
-// next returns the time of the earliest event, and false if there is no event.
-func (a *agenda) next() (time.Duration, bool) {
-	for len(a.events) > 0 && a.events[0].void() {
-		heap.Pop(&a.events)
-	}
-	if len(a.events) == 0 {
-		return 0, false
-	}
-	return a.events[0].At, true
-}
-
-// take removes one event of the earliest instant and returns it. If several events have this
-// instant, choose selects one. The agenda must not be empty.
-func (a *agenda) take(choose func([]*Event) int) *Event {
-	first := heap.Pop(&a.events).(*Event)
-	if choose == nil || len(a.events) == 0 || a.events[0].At != first.At {
-		return first
-	}
-	due := []*Event{first}
-	for len(a.events) > 0 && a.events[0].At == first.At {
-		if e := heap.Pop(&a.events).(*Event); !e.void() {
-			due = append(due, e)
+// next returns the events of the earliest instant. It removes void events from the agenda.
+func (a *agenda) next() []*Event {
+	for len(*a) > 0 {
+		at := (*a)[0].At
+		n := slices.IndexFunc(*a, func(e *Event) bool { return e.At > at })
+		if n < 0 {
+			n = len(*a)
 		}
-	}
-	i := choose(due)
-	for j, e := range due {
-		if j != i {
-			heap.Push(&a.events, e)
+		void := slices.IndexFunc((*a)[:n], (*Event).void)
+		if void < 0 {
+			return (*a)[:n]
 		}
+		*a = slices.Delete(*a, void, void+1)
 	}
-	return due[i]
+	return nil
 }

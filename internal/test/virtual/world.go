@@ -144,22 +144,26 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 	look()
 	w.mu.Lock()
 	w.enterTimers()
-	at, some := w.agenda.next()
-	now := w.Now()
-	if some && at <= now {
-		e := w.agenda.take(w.Choose)
+	due, now := w.agenda.next(), w.Now()
+	if len(due) > 0 && due[0].At <= now {
+		i := 0
+		if len(due) > 1 && w.Choose != nil {
+			i = w.Choose(due)
+		}
+		e := due[i]
+		w.agenda = slices.Delete(w.agenda, i, i+1)
 		w.mu.Unlock()
 		e.run()
 		return true
 	}
-	w.mu.Unlock()
-	if !some || at > limit {
-		at = limit
+	if len(due) > 0 {
+		limit = min(limit, due[0].At)
 	}
+	w.mu.Unlock()
 	if w.pause == nil {
-		w.pause = w.base.NewTimer(at - now)
+		w.pause = w.base.NewTimer(limit - now)
 	} else {
-		w.pause.Reset(at - now)
+		w.pause.Reset(limit - now)
 	}
 	defer w.pause.Stop()
 	select {
