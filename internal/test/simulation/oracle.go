@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,31 +64,11 @@ type oracle struct {
 	names    []string   // names of the locks that users asked for
 	open     []*Held    // held by users; Release has not returned
 	attempts []*attempt
-	reports  []report
 }
 
 // fences contains two fences of a lock: the largest of all its guards, and the largest of its
 // exclusive guards.
 type fences struct{ all, exclusive int64 }
-
-// A report is a message of a user's goroutine to the oracle.
-type report struct {
-	p        *process
-	a        *attempt
-	got      *Held
-	err      error
-	released *Held
-	called   time.Duration // time of the call of Release
-	wrong    string        // violation that the user has found
-}
-
-// fence returns the fence of a new guard. It returns 0 for other reports.
-func (r report) fence() int64 {
-	if r.got == nil {
-		return 0
-	}
-	return r.got.guard.Fence()
-}
 
 func newOracle(w *world) *oracle {
 	return &oracle{
@@ -152,53 +131,43 @@ func labelOf(who string) string {
 	return parts[max(0, len(parts)-2)]
 }
 
-// end records the result of an attempt.
+// end records the result of an attempt, and checks it before the next event.
 func (o *oracle) end(a *attempt, h *Held, err error) {
 	o.forget(a)
+	key := ""
 	if h != nil {
 		o.w.log.add("%s holds %q with fence %d", a.p, h.name, h.guard.Fence())
+		key = fmt.Sprintf("%20d", h.guard.Fence())
+		o.mu.Lock()
+		o.open = append(o.open, h)
+		o.mu.Unlock()
 	} else if !errors.Is(err, distlock.ErrHeld) {
 		o.w.log.add("%s does not get %q: %v", a.p, a.name, err)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if h != nil {
-		o.open = append(o.open, h)
-	}
-	o.reports = append(o.reports, report{p: a.p, a: a, got: h, err: err})
+	o.w.Post(a.p.Index, key, func() {
+		if h != nil {
+			o.checkGuard(a, h)
+		} else if !a.p.Dead {
+			o.checkFailed(a, err)
+		}
+	})
 }
 
-// released records that a call of Release has returned.
+// released records that a call of Release has returned, and checks it before the next event.
 func (o *oracle) released(h *Held, err error, called time.Duration) {
 	o.w.log.add("%s has released %q: %v", h.p, h.name, err)
-	o.report(report{p: h.p, released: h, err: err, called: called})
-}
-
-func (o *oracle) report(r report) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reports = append(o.reports, r)
+	o.w.Post(h.p.Index, "", func() {
+		o.mu.Lock()
+		o.open = slices.DeleteFunc(o.open, func(other *Held) bool { return other == h })
+		o.mu.Unlock()
+		if err == nil && !h.p.Dead {
+			o.checkRelease(h, called)
+		}
+	})
 }
 
 func (o *oracle) check() {
-	o.mu.Lock()
-	all := o.reports
-	o.reports = nil
-	for _, r := range all {
-		if r.released != nil {
-			r.released.over = true
-			o.open = slices.DeleteFunc(o.open, func(h *Held) bool { return h.over })
-		}
-	}
-	o.mu.Unlock()
-	open := o.guards()
-	slices.SortStableFunc(all, func(a, b report) int {
-		return cmp.Or(a.p.Index-b.p.Index, cmp.Compare(a.fence(), b.fence()))
-	})
-	for _, r := range all {
-		o.checkReport(r)
-	}
-	if len(open) > 0 {
+	if open := o.guards(); len(open) > 0 {
 		o.checkTrusted(open)
 		o.checkStaysLost(open)
 		o.checkLeases(open)
@@ -206,46 +175,33 @@ func (o *oracle) check() {
 	o.checkReturns()
 	if now := o.w.Now(); now >= o.nextCheck {
 		o.nextCheck = now + o.w.s.Timing.Ping/4
-		o.checkPending(open)
+		o.checkPending(o.guards())
 	}
 }
 
-// checkReport checks the result of a call: a guard, a failed attempt, or a release.
-func (o *oracle) checkReport(r report) {
-	switch {
-	case r.wrong != "":
-		o.violated("truth", "%s: %s", r.p, r.wrong)
-		return
-	case r.released != nil:
-		if r.err == nil && !r.p.Dead {
-			o.checkRelease(r.released, r.called)
-		}
-		return
-	case r.got != nil:
-		o.w.done.Stats["guards"]++
-		if r.a.queued {
-			o.w.done.Stats["granted in the queue"]++
-		}
-		o.checkFence(r)
-		if err := r.got.guard.Err(); errors.Is(err, distlock.ErrLockLost) {
-			o.violated("lost", "%s acquired a guard of %q that was already lost", r.p, r.got.name)
-		}
-		return
-	case r.p.Dead:
-		return
+func (o *oracle) checkGuard(a *attempt, h *Held) {
+	o.w.done.Stats["guards"]++
+	if a.queued {
+		o.w.done.Stats["granted in the queue"]++
 	}
-	o.checkError(r)
-	if r.p.faults-r.a.faults != 1 || r.p.closing != nil || // Close also ends commands
-		!errors.Is(r.err, distlock.ErrOutcomeUnknown) || !o.terms[r.p.id()].lasts() {
+	o.checkFence(h)
+	if err := h.guard.Err(); errors.Is(err, distlock.ErrLockLost) {
+		o.violated("lost", "%s acquired a guard of %q that was already lost", h.p, h.name)
+	}
+}
+
+func (o *oracle) checkFailed(a *attempt, err error) {
+	o.checkError(a, err)
+	if a.p.faults-a.faults != 1 || a.p.closing != nil || // Close also ends commands
+		!errors.Is(err, distlock.ErrOutcomeUnknown) || !o.terms[a.p.id()].lasts() {
 		return
 	}
 	// After a single fault, the process can ask the store for the outcome. So the session of the
 	// failed attempt must not hold the lock, unless a release of the session is in transit.
-	l, _ := o.w.store.lock(r.a.name)
+	l, _ := o.w.store.lock(a.name)
 	for _, holder := range l.Holders() {
-		if slices.Contains(r.a.sessions, holder.TS) && !r.p.releasing(holder.TS) {
-			o.violated("I6", "a call of %s for %q has failed, and its session holds the lock",
-				r.p, r.a.name)
+		if slices.Contains(a.sessions, holder.TS) && !a.p.releasing(holder.TS) {
+			o.violated("I6", "a call of %s for %q has failed, and its session holds the lock", a.p, a.name)
 		}
 	}
 }
@@ -254,16 +210,16 @@ func (o *oracle) checkReport(r report) {
 // earlier guards. The fence of another guard must be larger than the fences of all earlier
 // exclusive guards. It may be below the fence of an earlier sharer, because two sharers can report
 // their guards in any order.
-func (o *oracle) checkFence(r report) {
-	fence, was := r.got.guard.Fence(), o.guardFences[r.got.name]
+func (o *oracle) checkFence(h *Held) {
+	fence, was := h.guard.Fence(), o.guardFences[h.name]
 	now, last := fences{max(was.all, fence), was.exclusive}, was.exclusive
-	if r.got.how.mode() == catalog.Exclusive {
+	if h.how.mode() == catalog.Exclusive {
 		now.exclusive, last = now.all, was.all
 	}
 	if fence <= last {
-		o.violated("I2", "%s holds %q with fence %d after fence %d", r.p, r.got.name, fence, last)
+		o.violated("I2", "%s holds %q with fence %d after fence %d", h.p, h.name, fence, last)
 	}
-	o.guardFences[r.got.name] = now
+	o.guardFences[h.name] = now
 }
 
 // trusted reports whether a guard is trusted. It records a loss of the guard.

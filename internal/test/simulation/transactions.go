@@ -194,8 +194,10 @@ func (u *User) InTransaction(h *Held, d, limit time.Duration, nested bool) {
 			since, faults := u.p.w.Now(), u.p.faults
 			err := h.guard.InTransaction(ctx, func(context.Context) error { return nil })
 			if err == nil || u.p.w.Now() > since && u.p.faults == faults {
-				u.p.w.oracle.report(report{p: u.p, wrong: "a transaction under " + h.name +
-					" waits for the outer transaction"})
+				u.p.w.Post(u.p.Index, "", func() {
+					u.p.w.oracle.violated("truth", "%s: a transaction under %q waits for the outer transaction",
+						u.p, h.name)
+				})
 			}
 		}
 		clock.Sleep(u.p.Clock, d, ctx.Done())

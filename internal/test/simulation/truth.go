@@ -14,37 +14,36 @@ import (
 
 // checkError checks the error of a failed attempt. A holder, limit or deadlock in the error must
 // have existed during the call.
-func (o *oracle) checkError(r report) {
-	a := r.a
-	if r.p.lastOldRead >= a.since && r.p.lastOldRead > 0 {
+func (o *oracle) checkError(a *attempt, err error) {
+	if a.p.lastOldRead >= a.since && a.p.lastOldRead > 0 {
 		return // the process has read an old state
 	}
 	var held *distlock.HeldError
 	var limit *distlock.PermitMismatchError
 	var circle *distlock.DeadlockError
 	switch {
-	case errors.As(r.err, &circle):
+	case errors.As(err, &circle):
 		if !o.holdsItself(a, circle.Name) {
-			o.violated("truth", "%s gets a deadlock error for %q, which it does not hold", r.p,
+			o.violated("truth", "%s gets a deadlock error for %q, which it does not hold", a.p,
 				circle.Name)
 		}
-	case errors.As(r.err, &limit):
+	case errors.As(err, &limit):
 		used := func(l catalog.Lock) bool {
 			return l.Limit == limit.Recorded && (l.Held || len(l.Waiters) > 0)
 		}
 		if !o.existed(a, limit.Name, used) {
 			o.violated("truth", "%s gets an error that %q has the limit %d, which it did not have",
-				r.p, limit.Name, limit.Recorded)
+				a.p, limit.Name, limit.Recorded)
 		}
-	case errors.As(r.err, &held):
+	case errors.As(err, &held):
 		party := func(p catalog.Participant) bool { return p.Process == held.Process && p.Who == held.Who }
 		in := func(l catalog.Lock) bool { return slices.ContainsFunc(partiesOf(l), party) }
 		if held.Process != "" && !o.existed(a, held.Name, in) {
-			o.violated("truth", "%s gets an error that %q is held by %s, which was not in it", r.p, held.Name,
+			o.violated("truth", "%s gets an error that %q is held by %s, which was not in it", a.p, held.Name,
 				held.Process)
 		}
 	}
-	o.checkNoFaultReported(r)
+	o.checkNoFaultReported(a, err)
 }
 
 // holdsItself reports whether the caller of an attempt holds a lock.
@@ -91,19 +90,19 @@ func (o *oracle) checkNoGhosts() {
 
 // checkNoFaultReported checks the error of an attempt in a run without faults. Errors like ErrHeld
 // are allowed. A command that a transaction blocks until its time limit counts as a fault.
-func (o *oracle) checkNoFaultReported(r report) {
-	if !o.withoutFaults(r.p) || o.w.faultsOver {
+func (o *oracle) checkNoFaultReported(a *attempt, err error) {
+	if !o.withoutFaults(a.p) || o.w.faultsOver {
 		return
 	}
 	for _, is := range []error{
 		distlock.ErrHeld, distlock.ErrPermitMismatch, distlock.ErrDeadlock, context.Canceled,
 		distlock.ErrClosed,
 	} {
-		if errors.Is(r.err, is) {
+		if errors.Is(err, is) {
 			return
 		}
 	}
-	o.violated("truth", "%s fails to acquire %q without a fault: %v", r.p, r.a.name, r.err)
+	o.violated("truth", "%s fails to acquire %q without a fault: %v", a.p, a.name, err)
 }
 
 // checkRelease checks a Release that returned nil: the session held the lock until the call of

@@ -48,9 +48,7 @@ type Held struct {
 	how   How
 	guard *distlock.TryGuard
 
-	// Only the event loop uses these fields.
-	over bool // Release has returned
-	lost bool // the oracle has noticed the loss
+	lost bool // the oracle has noticed the loss; only the event loop uses this field
 }
 
 func (h *Held) session() bson.ObjectID { return h.guard.Session() }
