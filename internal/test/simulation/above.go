@@ -28,7 +28,7 @@ func (u *User) Context() context.Context { return clock.With(u.p.ctx, u.p.Clock)
 func (u *User) Shut() bool {
 	u.p.mu.Lock()
 	defer u.p.mu.Unlock()
-	return u.p.shut || u.p.ctx.Err() != nil
+	return u.p.closing != nil || u.p.ctx.Err() != nil
 }
 
 // Dead reports whether the process has died. Only the event loop may call it.

@@ -4,16 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"mongodlm/internal/test/fault"
 )
-
-// A plannedFault is a fault that strikes at most once.
-type plannedFault struct {
-	Fault
-	used bool
-}
 
 // planFaults schedules the faults that strike at a fixed time, and stores the faults that strike a
 // command.
@@ -27,27 +22,25 @@ func (w *world) planFaults(faults []Fault) {
 			})
 			continue
 		}
-		w.faults = append(w.faults, &plannedFault{Fault: f})
+		w.faults = append(w.faults, f)
 	}
 }
 
-// faultsFor returns the unused faults that strike a command, and marks them as used.
-func (w *world) faultsFor(c *call) []Fault {
-	var found []Fault
-	for _, f := range w.faults {
-		hit := !f.used && !w.faultsOver && f.Process == c.p.Index && c.p.generation == 1
-		switch {
-		case !hit:
-		case f.Call > 0:
-			hit = f.Call == c.n
-		default:
-			hit = (f.Op == "" || f.Op == c.op) && w.Now() >= f.At
+// faultsFor returns the faults that strike a command, and removes them from the stored faults.
+func (w *world) faultsFor(c *call) (found []Fault) {
+	if w.faultsOver || c.p.generation > 1 {
+		return nil
+	}
+	w.faults = slices.DeleteFunc(w.faults, func(f Fault) bool {
+		hit := f.Process == c.p.Index && f.Call == c.n
+		if f.Call == 0 {
+			hit = f.Process == c.p.Index && (f.Op == "" || f.Op == c.op) && w.Now() >= f.At
 		}
 		if hit {
-			f.used = true
-			found = append(found, f.Fault)
+			found = append(found, f)
 		}
-	}
+		return hit
+	})
 	return found
 }
 

@@ -31,7 +31,7 @@ type process struct {
 	ctx  context.Context // context of its users
 	stop context.CancelFunc
 
-	closing     *closing      // the call of Close before the end of the run, or nil
+	closing     *closing      // the call of Close before the end of the run, or nil; set under mu
 	lastOldRead time.Duration // time of its last read of an old state
 	calls       int
 	faults      int // number of faults that struck its commands
@@ -41,9 +41,7 @@ type process struct {
 	oldUntil    time.Duration // until this time its reads return oldPrimary
 	oldPrimary  oldState
 
-	mu      sync.Mutex    // guards the rest
-	shut    bool          // Close was called; the users stop
-	closed  chan struct{} // closed when that call of Close has returned
+	mu      sync.Mutex // guards the rest
 	manager *distlock.Manager
 	ids     []string // process ids that it has used
 	open    []*call  // unanswered commands
@@ -116,10 +114,10 @@ func (p *process) run() {
 	}
 	<-p.ctx.Done()
 	p.mu.Lock()
-	closed := p.closed
+	c := p.closing
 	p.mu.Unlock()
-	if closed != nil { // a fault or the end of a job has called Close
-		<-closed
+	if c != nil { // a fault or the end of a job has called Close
+		<-c.returned
 	}
 	p.w.log.add("%s closes: %v", p, m.Close(background))
 }
@@ -193,36 +191,30 @@ type closing struct {
 	since   time.Duration
 	mono    time.Duration // start by the monotonic clock of the process
 	limit   time.Duration // time limit of its context; 0 if the context is already done
-	done    bool          // done and err are guarded by the process's mu
-	err     error
-	seen    bool // the oracle has checked it
-	excused bool // a fault may have prevented the release of a lock
+	seen    bool          // the oracle has checked it
+	excused bool          // a fault may have prevented the release of a lock
+
+	returned chan struct{} // closed when the call has returned
+	err      error         // set before returned is closed
 }
 
 // close calls Manager.Close with a context that ends after limit. Users may still be in calls.
 func (p *process) close(limit time.Duration) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	m := p.manager
-	p.shut = m != nil
-	p.mu.Unlock()
 	if m == nil || p.closing != nil {
 		return
 	}
-	c := &closing{since: p.w.Now(), mono: p.Clock.Now().Mono, limit: limit}
+	c := &closing{since: p.w.Now(), mono: p.Clock.Now().Mono, limit: limit,
+		returned: make(chan struct{})}
 	p.closing = c
-	closed := make(chan struct{})
-	p.mu.Lock()
-	p.closed = closed
-	p.mu.Unlock()
 	go func() { // ends with Close
-		defer close(closed)
+		defer close(c.returned)
 		ctx, cancel := context.WithTimeout(background, limit)
 		defer cancel()
-		err := m.Close(ctx)
-		p.w.log.add("%s has closed: %v", p, err)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		c.done, c.err = true, err
+		c.err = m.Close(ctx)
+		p.w.log.add("%s has closed: %v", p, c.err)
 	}()
 }
 
@@ -231,9 +223,12 @@ func (p *process) over() bool {
 	if p.Dead || p.closing == nil {
 		return p.Dead
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closing.done
+	select {
+	case <-p.closing.returned:
+		return true
+	default:
+		return false
+	}
 }
 
 // bury ends the goroutines of the process. Its open and later commands fail immediately.

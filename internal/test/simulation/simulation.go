@@ -21,7 +21,7 @@ type world struct {
 	oracle    *oracle
 	done      Result
 
-	faults     []*plannedFault
+	faults     []Fault  // that will strike a command
 	foreign    *foreign // nil if the schedule has none
 	faultsOver bool
 	over       bool // the quiet time is over
