@@ -1,8 +1,6 @@
 package simulation
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -19,12 +17,10 @@ type pendingState struct {
 	ts   bson.ObjectID
 }
 
-// A pendingTime contains the start and the time limit of a pendingState. Its map contains the time
-// at which each contender began to contend.
-type pendingTime struct {
-	since time.Duration
-	by    map[*process]time.Duration
-	limit time.Duration
+// A contention is a process that waits for a lock or polls it.
+type contention struct {
+	name string
+	p    *process
 }
 
 // recordFault records a fault of a process, or of the whole world if p is nil. All time limits of
@@ -48,38 +44,34 @@ func (o *oracle) checkPending(open []*Held) {
 		}
 	}
 	now := o.w.Now()
-	found := map[pendingState]*pendingTime{}
+	found, contending := map[pendingState]time.Duration{}, map[contention]time.Duration{}
+	begun := func(since time.Duration, before bool) time.Duration {
+		if !before {
+			return now
+		}
+		return since
+	}
 	for _, name := range o.lockNames() {
-		contenders := o.contenders(name)
-		for what, limit := range o.expectedStates(name, open, contenders) {
-			w := o.pending[what]
-			if w == nil {
-				w = &pendingTime{since: now}
+		contenders, earliest := o.contenders(name), now
+		for _, p := range contenders {
+			since, before := o.contending[contention{name, p}]
+			contending[contention{name, p}] = begun(since, before)
+			earliest = min(earliest, begun(since, before))
+		}
+		for state, limit := range o.expectedStates(name, open, contenders) {
+			since, before := o.pending[state]
+			found[state] = begun(since, before)
+			from := max(found[state], o.lastFault)
+			if state.needsContender() {
+				from = max(from, earliest)
 			}
-			w.limit = limit
-			by := map[*process]time.Duration{} // only the present contenders
-			for _, p := range contenders {
-				by[p] = now
-				if since, there := w.by[p]; there {
-					by[p] = since
-				}
+			if waited := now - from; waited > limit {
+				o.violated(state.rule(), "%q has been %s for %v without a fault, at most %v are allowed",
+					state.name, state.what, waited, limit)
 			}
-			w.by = by
-			found[what] = w
 		}
 	}
-	o.pending = found
-	for _, state := range slices.SortedFunc(maps.Keys(found), comparePending) {
-		w := found[state]
-		since := max(w.since, o.lastFault)
-		if state.needsContender() {
-			since = max(since, slices.Min(append(slices.Collect(maps.Values(w.by)), now)))
-		}
-		if waited := now - since; waited > w.limit {
-			o.violated(state.rule(), "%q has been %s for %v without a fault, at most %v are allowed",
-				state.name, state.what, waited, w.limit)
-		}
-	}
+	o.pending, o.contending = found, contending
 }
 
 // These states of a lock must end in time. The texts are parts of a message.
@@ -103,11 +95,6 @@ func (t pendingState) rule() string {
 
 func (t pendingState) needsContender() bool {
 	return t.what == deadHeld || t.what == deadWaits || t.what == hungHeld
-}
-
-func comparePending(a, b pendingState) int {
-	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.what, b.what),
-		slices.Compare(a.ts[:], b.ts[:]))
 }
 
 // expectedStates returns the temporary states that a lock is in, each with its time limit.

@@ -49,10 +49,11 @@ type oracle struct {
 	faulty       bool            // there was a fault
 	lastFault    time.Duration   // time of the last fault
 	lastFaultOf  map[*process]time.Duration
-	terms        map[string]*term              // by process id
-	guardLeases  map[bson.ObjectID]*guardLease // leases by session
-	nextCheck    time.Duration                 // time of the next call of checkPending
-	pending      map[pendingState]*pendingTime
+	terms        map[string]*term                // by process id
+	guardLeases  map[bson.ObjectID]*guardLease   // leases by session
+	nextCheck    time.Duration                   // time of the next call of checkPending
+	pending      map[pendingState]time.Duration  // start of each state
+	contending   map[contention]time.Duration    // start of each contention
 	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
 	// tooLate contains the sessions of commands that the store applied too late: after their process
@@ -74,8 +75,8 @@ func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, guardFences: map[string]fences{}, commitFences: map[string]int64{},
 		snapshots: map[*process][]snapshot{}, latePings: map[string]bool{},
-		lastFaultOf: map[*process]time.Duration{}, pending: map[pendingState]*pendingTime{},
-		left: map[bson.ObjectID]time.Duration{}, tooLate: map[bson.ObjectID]bool{},
+		lastFaultOf: map[*process]time.Duration{},
+		left:        map[bson.ObjectID]time.Duration{}, tooLate: map[bson.ObjectID]bool{},
 		terms: map[string]*term{}, guardLeases: map[bson.ObjectID]*guardLease{},
 	}
 }

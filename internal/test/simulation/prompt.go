@@ -44,10 +44,11 @@ func (o *oracle) checkReturns() {
 // overdue returns the time for which an open attempt is late. The time is negative if the attempt
 // is not late.
 func (o *oracle) overdue(a *attempt) time.Duration {
-	now, by := o.w.Now(), time.Duration(math.MinInt64)
-	if a.p.Dead || a.p.Paused > 0 {
+	by := time.Duration(math.MinInt64)
+	if a.p.Dead || a.p.Paused > 0 || a.ended == 0 && a.limit == 0 {
 		return by
 	}
+	now := o.w.Now()
 	if a.ended > 0 {
 		by = now - a.ended
 	}

@@ -95,36 +95,35 @@ func (c *Clock) suspend(on bool) {
 // NewTimer returns a timer that runs by the monotonic clock. The timer fires only while the process
 // runs.
 func (c *Clock) NewTimer(d time.Duration) clock.Timer {
-	t := &timer{c: c, ch: make(chan time.Time, 1), site: site()}
+	t := &timer{c: c, ch: make(chan time.Time, 1)}
+	runtime.Callers(2, t.makers[:])
 	t.Reset(d)
 	return t
 }
 
-// site returns the names and lines of the functions that create a timer. Simultaneous timers are
+// site returns the names and lines of the functions that made the timer. Simultaneous timers are
 // sorted by this text, because program counters differ between builds.
-func site() string {
-	var pcs [6]uintptr
-	n := runtime.Callers(3, pcs[:])
-	if known, ok := sites.Load(pcs); ok {
+func (t *timer) site() string {
+	if known, ok := sites.Load(t.makers); ok {
 		return known.(string)
 	}
-	frames := runtime.CallersFrames(pcs[:n])
+	frames := runtime.CallersFrames(t.makers[:])
 	var names strings.Builder
 	for more := true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
 		fmt.Fprintf(&names, "%s:%d ", f.Function, f.Line)
 	}
-	sites.Store(pcs, names.String())
+	sites.Store(t.makers, names.String())
 	return names.String()
 }
 
 var sites sync.Map
 
 type timer struct {
-	c    *Clock
-	ch   chan time.Time
-	site string // functions that made the timer
+	c      *Clock
+	ch     chan time.Time
+	makers [6]uintptr // functions that made the timer
 
 	mu    sync.Mutex // guards the fields below
 	due   time.Duration

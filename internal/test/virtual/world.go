@@ -177,7 +177,7 @@ func (w *World) Step(limit time.Duration, look func()) bool {
 // The caller holds mu.
 func (w *World) enterTimers() {
 	slices.SortStableFunc(w.timers, func(a, b *Event) int {
-		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site, b.timer.site), cmp.Compare(a.At, b.At))
+		return cmp.Or(a.Owner-b.Owner, cmp.Compare(a.timer.site(), b.timer.site()), cmp.Compare(a.At, b.At))
 	})
 	for _, e := range w.timers {
 		w.agenda.add(e)
