@@ -25,7 +25,6 @@ type play struct {
 	refused  map[int]bool // rows that the server refuses to change for a while
 	from, to time.Duration
 	keys     []string // the keys of the rows; nil: no chains
-	trace    bool
 
 	out   *simulation.Outside
 	store *memrows.Memory
@@ -102,7 +101,7 @@ func (p *play) look() {
 			p.try(number(row), row.Mark.Fence)
 		}
 	}
-	if p.trace {
+	if p.out.Traced() {
 		p.tell()
 	}
 	at, of := map[int]*Row[item]{}, map[string]*Row[item]{}

@@ -1,24 +1,12 @@
 package claim
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
-	"mongodlm/internal/test/effort"
 	"mongodlm/internal/test/simulation"
-)
-
-// The flags of the simulation. Package simulation has flags with the same names.
-var (
-	walkSeed  = flag.Uint64("simulation.seed", 0, "play this one random walk and print its timeline")
-	walkTime  = flag.Duration("simulation.time", 0, "walk at random for that long")
-	walkCount = flag.Int("simulation.walks", 25, "number of random walks")
-	walkFrom  = flag.Uint64("simulation.from", 1, "seed of the first random walk")
-	walkOn    = flag.Bool("simulation.on", false, "go on after a violation")
 )
 
 // rowOps are the commands on rows that can have faults. A command that occurs several times in this
@@ -67,43 +55,23 @@ func walk(seed uint64) (simulation.Schedule, *play) {
 	return s, p
 }
 
-func walks() int {
-	if (testing.Short() || effort.Race) && *walkTime == 0 {
-		return min(*walkCount, 10)
-	}
-	return *walkCount
-}
-
 // In a walk with random faults:
 //   - A row has at most one handler at a time.
 //   - Every row that can be done is done in time, and marked done once.
 //   - A row is dead only after MaxAttempts attempts.
 func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 	t.Parallel()
-	if *walkSeed != 0 {
-		s, p := walk(*walkSeed)
-		s.Trace, p.trace = true, true
-		r := simulation.Run(t, s)
-		t.Logf("%s\n%v", strings.Join(r.Timeline, "\n"), s.Faults)
-		if r.Failed() {
-			t.Error(r.Violations)
-		}
-		return
-	}
-	sum, n, start := map[string]int64{}, 0, time.Now()
-	for seed := *walkFrom; n < walks() || time.Since(start) < *walkTime; seed++ {
-		n++
-		s, p := walk(seed)
-		if r := simulation.Run(t, s); r.Failed() {
-			t.Errorf("%s: %v\nreplay: go test ./claim -run Walk_OfAQueue -v -simulation.seed=%d",
-				s.Name, r.Violations, seed)
-			if !*walkOn {
-				return
-			}
-		}
-		for what, times := range p.counts {
+	sum, last := map[string]int64{}, &play{}
+	add := func() {
+		for what, times := range last.counts {
 			sum[what] += times
 		}
 	}
-	t.Logf("%d walks in %v: %v", n, time.Since(start).Round(time.Millisecond), sum)
+	simulation.Walks(t, 25, 10, func(seed uint64) (s simulation.Schedule) {
+		add()
+		s, last = walk(seed)
+		return s
+	})
+	add()
+	t.Log(sum)
 }

@@ -105,8 +105,8 @@ func (d *Deployment) args(addr, folder string, opts Options) []string {
 	if opts.ConfigServer {
 		args = append(args, "--configsvr")
 	}
-	if opts.ShardServer { // lets a chunk return soon after it moved away
-		args = append(args, "--shardsvr", "--setParameter", "orphanCleanupDelaySecs=1")
+	if opts.ShardServer {
+		args = append(args, "--shardsvr")
 	}
 	if opts.Auth {
 		args = append(args, "--auth")

@@ -93,5 +93,8 @@ func (o *Outside) Revive() {
 	}
 }
 
+// Traced reports whether the run records its timeline.
+func (o *Outside) Traced() bool { return o.w.s.Trace }
+
 // Say adds a line to the timeline. It is safe for concurrent use.
 func (o *Outside) Say(format string, args ...any) { o.w.log.add(format, args...) }

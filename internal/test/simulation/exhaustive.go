@@ -52,21 +52,3 @@ func Singles(base Schedule, calls []int) iter.Seq[Schedule] {
 		}
 	}
 }
-
-// Shrink removes faults from a failing schedule, and returns a shorter schedule that still fails.
-// It first tries to remove many faults at a time, then fewer. The given function runs a schedule
-// and reports whether the run fails.
-func Shrink(s Schedule, fails func(Schedule) bool) Schedule {
-	for size := len(s.Faults); size > 0; size /= 2 {
-		for from := 0; from < len(s.Faults); {
-			t := s
-			t.Faults = slices.Delete(slices.Clone(s.Faults), from, min(from+size, len(s.Faults)))
-			if fails(t) {
-				s = t
-			} else {
-				from += size
-			}
-		}
-	}
-	return s
-}

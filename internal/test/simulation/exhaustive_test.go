@@ -33,7 +33,7 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 	for _, small := range simulation.Scenes() {
 		r := simulation.Run(t, small)
 		if r.Failed() {
-			report(t, small, r)
+			simulation.Report(t, small, r)
 			return
 		}
 		t.Logf("%s: %d commands", small.Name, r.CallsOf)
@@ -45,7 +45,7 @@ func TestSingles_EveryCommand_FindsNothing(t *testing.T) {
 			r := simulation.Run(t, s)
 			sum.Add(r.Stats)
 			if r.Failed() {
-				report(t, s, r)
+				simulation.Report(t, s, r)
 				return
 			}
 		}
