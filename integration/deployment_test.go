@@ -39,15 +39,8 @@ type deployment struct {
 	slots chan struct{} // limits the parallel tests
 }
 
-func embeddedAtOnce() int {
-	if effort.Race {
-		return 4
-	}
-	return 12
-}
-
 var deployments = []*deployment{
-	{name: "embedded", most: embeddedAtOnce(), setUp: startEmbedded},
+	{name: "embedded", most: effort.Share(12), setUp: startEmbedded},
 	{name: "standalone", most: 3, setUp: mongod(mongodtest.Options{})},
 	{name: "replicaset", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 3})},
 	{name: "configsvr", most: 3, setUp: mongod(mongodtest.Options{ReplicaSet: 1, ConfigServer: true})},

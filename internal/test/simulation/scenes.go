@@ -8,8 +8,9 @@ const (
 )
 
 // Scenes returns the small schedules for the exhaustive tests. In some schedules, two contenders
-// poll a lock. In the others, they wait in the queue. In the last one, four of them are in one process. All clocks run at the same rate,
-// so many events are simultaneous. The intervals are long, so a takeover takes few commands.
+// poll a lock. In the others, they wait in the queue. In the last one, four of them are in one
+// process. All clocks run at the same rate, so many events are simultaneous. The intervals are long,
+// so a takeover takes few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
 	wait := lockFor("a", time.Hour, 20*sec)
