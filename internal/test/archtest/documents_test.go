@@ -113,10 +113,8 @@ var (
 	links     = regexp.MustCompile(`\]\(([^):#]+)[^)]*\)`)
 	folders   = regexp.MustCompile(`(?:^|\s)\./([\w/-]+)`)
 
-	flagName = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
-	command  = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
-	// symbol matches a Go name, a setting, a file or a folder; a Go name may follow a file or package.
-	symbol     = regexp.MustCompile(`^([A-Z]\w+: )?\*?([\w.]+(\(.*\))?|[\w.-]+(/[\w.-]+)+/?)( [\w.]+)?$`)
+	flagName   = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
+	command    = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
 	word       = regexp.MustCompile(`\w+`)
 	fileOrWord = regexp.MustCompile(`[\w./-]+\.(?:go|md|mod|pml|work|yml)\b|\w+`)
 	event      = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
@@ -124,6 +122,10 @@ var (
 	item       = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
 	phrase     = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
+
+// symbol matches a Go name, a setting, a file or a folder. A Go name may follow a file or package.
+var symbol = regexp.MustCompile(
+	`^([A-Z]\w+: )?\*?([\w.]+(\(.*\))?|[\w.-]+(/[\w.-]+)+/?)( [\w.]+)?$`)
 
 // missing explains why a name does not exist. It returns an empty text if the name exists or is a
 // foreign name.
