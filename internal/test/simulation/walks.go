@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/internal/clock"
 	"mongodlm/internal/test/effort"
 )
 
@@ -29,8 +30,9 @@ func Walks(t *testing.T, n, short int, of func(seed uint64) Schedule) Stats {
 	}
 	n = cmp.Or(*walksFlag, n)
 	sum := Stats{}
-	start := time.Now()
-	for seed := cmp.Or(*seedFlag, *fromFlag); sum["walks"] < n || time.Since(start) < *timeFlag; seed++ {
+	start := clock.System().Now().Mono
+	took := func() time.Duration { return clock.System().Now().Mono - start }
+	for seed := cmp.Or(*seedFlag, *fromFlag); sum["walks"] < n || took() < *timeFlag; seed++ {
 		s := of(seed)
 		s.Trace = *seedFlag != 0
 		r := Run(t, s)
@@ -46,7 +48,7 @@ func Walks(t *testing.T, n, short int, of func(seed uint64) Schedule) Stats {
 		sum.Add(r.Stats)
 		sum["walks"]++
 	}
-	t.Logf("%v: %v", time.Since(start).Round(time.Millisecond), sum)
+	t.Logf("%v: %v", took().Round(time.Millisecond), sum)
 	return sum
 }
 
