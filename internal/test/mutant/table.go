@@ -169,7 +169,7 @@ var all = []Mistake{
 		Old: `m.within(context.WithoutCancel(ctx), `, New: `m.within(ctx, `,
 		Test: "TestClose_ContextHasEnded_StillGivesBack", Rule: "could not be released"},
 	{Name: "Release reports success after Close", File: "distlock/release.go",
-		Old: `		return failedTo("release", h.session.Name,
+		Old: `		return failedTo("release", h.request.Name,
 			fmt.Errorf("%w before the guard was released", ErrClosed))`, New: `		return nil`,
 		Test: "TestRelease_LostOrClosedBefore_OutcomeStays", Rule: "distlock: closed"},
 	{Name: "a nested transaction waits for the outer one", File: "distlock/fencing.go",
