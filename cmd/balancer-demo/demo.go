@@ -11,15 +11,12 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
-	"mongodlm/cmd/balancer-demo/internal/referee"
 	"mongodlm/configserver"
 	"mongodlm/internal/clock"
 )
 
-const (
-	tick       = 200 * time.Millisecond // between two checks of the processes and the faults
-	mostDeaths = 3                      // bounds the deaths of balancers that the demo did not kill
-)
+// tick is the time between two checks of the processes and the faults.
+const tick = 200 * time.Millisecond
 
 // A demo runs the balancers as child processes.
 type demo struct {
@@ -30,11 +27,11 @@ type demo struct {
 	clock     clock.Clock // its monotonic time is 0 at the start of the demo
 	before    cluster.Cluster
 	processes []*process // the index is the number minus 1
-	ledger    ledger
+	takeovers []balancer.Event
+	rounds    int // of all balancers
 	faults    *faults
 	events    chan balancer.Event
 	failed    map[int]string // by number: the last error since the latest round
-	deaths    int
 	balanced  bool
 }
 
@@ -91,13 +88,7 @@ func (d *demo) play(ctx context.Context) (ok bool, err error) {
 	if unread != nil {
 		return false, errors.Join(err, unread)
 	}
-	var signal interrupted
-	if errors.As(err, &signal) {
-		r.interrupted = signal.String()
-	} else if err != nil {
-		r.violations = append(r.violations, referee.Violation{
-			Breach: "unfinished", Subject: "demo", Evidence: err.Error()})
-	}
+	r.ended = err
 	_, err = io.WriteString(d.out, r.text())
 	return r.ok(), err
 }
@@ -132,7 +123,6 @@ func (d *demo) work(ctx context.Context, handle func(context.Context, balancer.E
 }
 
 func (d *demo) handle(ctx context.Context, e balancer.Event) {
-	d.ledger.note(e)
 	d.tell(e)
 	if e.Kind == balancer.Balanced && !d.balanced {
 		if now, err := d.meta.Read(ctx); err == nil && len(cluster.Candidates(now)) == 0 {
@@ -148,17 +138,15 @@ func (d *demo) tell(e balancer.Event) {
 	case balancer.Started:
 		d.say(e.Number, "started", "ready process=%q", e.Process)
 	case balancer.Entered:
+		d.rounds++
 		delete(d.failed, e.Number)
 		d.say(e.Number, "round", "acquired the lock after %v fence=%d", short(e.Waited), e.Fence)
 	case balancer.TookOver:
+		d.takeovers = append(d.takeovers, e)
 		d.say(e.Number, "takeover", "took the lock of a dead holder after %v fence=%d evidence=%q",
 			short(e.Waited), e.Fence, e.Text)
 	case balancer.LostLock:
 		d.say(e.Number, "lost", "%s fence=%d", e.Text, e.Fence)
-	case balancer.Refused:
-		d.say(e.Number, "refused", "a write with its old fence was refused: %s fence=%d", e.Text, e.Fence)
-	case balancer.Breach:
-		d.say(e.Number, "violation", "a write with its old fence succeeded fence=%d", e.Fence)
 	case balancer.Failed:
 		if d.failed[e.Number] != e.Text { // do not log the same error again
 			d.failed[e.Number] = e.Text
@@ -188,8 +176,7 @@ func line(at time.Duration, number int, kind, text string) string {
 
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
-// revive restarts the balancers that have exited. It returns an error after more than mostDeaths
-// exits that the demo did not cause.
+// revive restarts the killed balancers. It returns an error if a balancer has exited by itself.
 func (d *demo) revive() error {
 	for _, p := range d.processes {
 		select {
@@ -198,10 +185,7 @@ func (d *demo) revive() error {
 			continue
 		}
 		if !p.killed {
-			d.say(p.number, "died", "the demo did not kill it: %v", p.cmd.ProcessState)
-			if d.deaths++; d.deaths > mostDeaths {
-				return fmt.Errorf("balancers exited unexpectedly %d times", d.deaths)
-			}
+			return fmt.Errorf("balancer %d exited unexpectedly: %v", p.number, p.cmd.ProcessState)
 		}
 		if err := d.spawn(p.number); err != nil {
 			return err
@@ -222,7 +206,6 @@ func (d *demo) endAll() {
 		ending.Wait()
 		close(d.events) // all events were delivered
 	}()
-	for e := range d.events { // without a reader the balancers would block
-		d.ledger.note(e)
+	for range d.events { // without a reader the balancers would block
 	}
 }

@@ -61,7 +61,7 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 	}
 	switch {
 	case one.process == "":
-		if e.Kind == balancer.Entered && f.d.ledger.rounds >= one.after {
+		if e.Kind == balancer.Entered && f.d.rounds >= one.after {
 			f.harm(ctx, one, e)
 		}
 	case e.Kind == balancer.TookOver && one.kind == "kill":

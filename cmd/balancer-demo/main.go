@@ -11,6 +11,8 @@
 // of the signal if a signal ended the demo (Ctrl-C: 130). Otherwise it is 1.
 //
 // On Windows the demo kills a process, but does not stop a process.
+//
+// If SIGKILL ends the demo, its balancers end within half a minute, except a stopped balancer.
 package main
 
 import (

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 
 	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/internal/scrape"
@@ -51,17 +50,11 @@ func (d *demo) spawn(number int) error {
 	if err != nil {
 		return err
 	}
-	started := make(chan error, 1)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start balancer %d: %w", number, err)
+	}
 	go func() { // ends with the process; end and kill wait for it
 		defer close(p.exited)
-		runtime.LockOSThread() // the process dies with the thread that started it, see dieWithUs
-		defer runtime.UnlockOSThread()
-		dieWithUs(cmd)
-		err := cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			var e balancer.Event
 			if json.Unmarshal(lines.Bytes(), &e) == nil {
@@ -70,9 +63,6 @@ func (d *demo) spawn(number int) error {
 		}
 		_ = cmd.Wait() // the events of the process show the result
 	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start balancer %d: %w", number, err)
-	}
 	d.processes[number-1] = p
 	return nil
 }

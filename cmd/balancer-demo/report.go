@@ -15,12 +15,12 @@ import (
 )
 
 type report struct {
-	interrupted   string // the signal that stopped the demo early
+	ended         error // the reason why the demo ended early
 	took          time.Duration
-	told          ledger
+	takeovers     []balancer.Event
 	faults        []fault
 	before, after cluster.Cluster
-	changes       []cluster.Change
+	rounds        []cluster.Round
 	violations    []referee.Violation
 }
 
@@ -30,23 +30,23 @@ func (d *demo) report(ctx context.Context) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	rounds, changes, err := d.meta.History(ctx)
+	rounds, err := d.meta.Rounds(ctx)
 	if err != nil {
 		return report{}, err
 	}
-	judged := referee.Judge(referee.History{
-		Before: d.before.Chunks, After: after.Chunks, Rounds: rounds, Changes: changes})
-	return report{took: d.since(), told: d.ledger, faults: d.faults.plan, before: d.before,
-		after: after, changes: changes, violations: slices.Concat(d.ledger.breaches, judged)}, nil
+	violations := referee.Judge(referee.History{Before: d.before.Chunks, After: after.Chunks,
+		Rounds: rounds})
+	return report{took: d.since(), takeovers: d.takeovers, faults: d.faults.plan, before: d.before,
+		after: after, rounds: rounds, violations: violations}, nil
 }
 
 func (r report) balanced() bool { return len(cluster.Candidates(r.after)) == 0 }
 
-// ok reports whether the demo succeeded. The demo succeeded if the cluster is balanced, every fault
-// was survived and there is no violation.
+// ok reports whether the demo succeeded. The demo succeeded if it did not end early, the cluster is
+// balanced, every fault was survived and there is no violation.
 func (r report) ok() bool {
 	open := slices.ContainsFunc(r.faults, func(f fault) bool { return !f.survived })
-	return r.balanced() && !open && len(r.violations) == 0
+	return r.ended == nil && r.balanced() && !open && len(r.violations) == 0
 }
 
 func (r report) text() string {
@@ -56,13 +56,13 @@ func (r report) text() string {
 	if !r.balanced() {
 		state = "the cluster is NOT balanced"
 	}
-	if r.interrupted != "" {
-		state = fmt.Sprintf("ended early (%s): %s", r.interrupted, state)
+	if r.ended != nil {
+		state = fmt.Sprintf("ended early (%s): %s", words.Shown(r.ended.Error(), 1000), state)
 	}
 	add("%s after %v\n", state, short(r.took))
 	r.addRounds(add)
-	add("\ntakeovers %d", len(r.told.takeovers))
-	for _, t := range r.told.takeovers {
+	add("\ntakeovers %d", len(r.takeovers))
+	for _, t := range r.takeovers {
 		add("  fence %d, after a wait of %v, by %s\n    %s", t.Fence, short(t.Waited),
 			words.Shown(t.Process, 80), words.Shown(t.Text, 1000))
 	}
@@ -88,84 +88,59 @@ func (r report) text() string {
 	return b.String()
 }
 
+// addRounds adds a line for each process that ran a round, in the order of the balancers' numbers.
 func (r report) addRounds(add func(string, ...any)) {
-	moves := map[string]int{}
-	for _, c := range r.changes {
-		moves[c.Process]++
-	}
 	add("          rounds   moves  waits for the lock: mean, longest")
-	row := func(who string, m member, moves int) {
+	row := func(who string, m member) {
 		mean := m.waited / time.Duration(max(1, m.rounds))
-		add("  %-6s%8d%8d%11v%11v  %s", who, m.rounds, moves, short(mean), short(m.longest), m.process)
+		add("  %-6s%8d%8d%11v%11v  %s", who, m.rounds, m.moves, short(mean), short(m.longest), m.process)
 	}
-	members := slices.Clone(r.told.members)
-	slices.SortStableFunc(members, func(a, b *member) int { return cmp.Compare(a.number, b.number) })
-	all := member{}
-	for _, m := range members {
-		row(fmt.Sprintf("#%d", m.number), *m, moves[m.process])
-		all.rounds, all.waited = all.rounds+m.rounds, all.waited+m.waited
-		all.longest = max(all.longest, m.longest)
-	}
-	row("all", all, len(r.changes))
-}
-
-func (r report) addFaults(add func(string, ...any)) {
-	survived, happened := 0, 0
-	var rest strings.Builder
-	for _, f := range r.faults {
-		state := "NOT survived"
-		switch {
-		case f.process == "":
-			fmt.Fprintf(&rest, "\n  not injected: %s", f.kind)
-			continue
-		case f.survived:
-			survived, happened = survived+1, happened+1
-			continue
-		case r.interrupted != "":
-			state = "outcome unknown"
+	var all member
+	var members []*member
+	for _, round := range r.rounds {
+		i := slices.IndexFunc(members, func(m *member) bool { return m.process == round.Process })
+		if i < 0 {
+			i = len(members)
+			members = append(members, &member{number: round.Number, process: round.Process})
 		}
-		happened++
-		fmt.Fprintf(&rest, "\n  %s: %s of %s at %v", state, f.kind, words.Shown(f.process, 80),
-			short(f.at))
+		members[i].add(round)
+		all.add(round)
 	}
-	add("\nfaults survived %d of %d, writes of a stale holder refused %d%s", survived, happened,
-		r.told.refused, rest.String())
-}
-
-// A ledger summarizes the events of the balancers.
-type ledger struct {
-	members   []*member // in the order of their first events
-	takeovers []balancer.Event
-	breaches  []referee.Violation
-	refused   int // writes of a stale holder that matched no document
-	rounds    int // rounds of all members
+	slices.SortStableFunc(members, func(a, b *member) int { return cmp.Compare(a.number, b.number) })
+	for _, m := range members {
+		row(fmt.Sprintf("#%d", m.number), *m)
+	}
+	row("all", all)
 }
 
 // A member is a process that has run a round.
 type member struct {
 	number          int
 	process         string // the process id
-	rounds          int
+	rounds, moves   int
 	waited, longest time.Duration // waits for the lock: the sum over its rounds, and the longest
 }
 
-func (l *ledger) note(e balancer.Event) {
-	switch e.Kind {
-	case balancer.Entered:
-		l.rounds++
-		i := slices.IndexFunc(l.members, func(m *member) bool { return m.process == e.Process })
-		if i < 0 {
-			i, l.members = len(l.members), append(l.members, &member{number: e.Number, process: e.Process})
+func (m *member) add(r cluster.Round) {
+	m.rounds++
+	m.moves += len(r.Moves)
+	m.waited += r.Waited
+	m.longest = max(m.longest, r.Waited)
+}
+
+func (r report) addFaults(add func(string, ...any)) {
+	survived := 0
+	var rest strings.Builder
+	for _, f := range r.faults {
+		switch {
+		case f.survived:
+			survived++
+		case f.process == "":
+			fmt.Fprintf(&rest, "\n  not injected: %s", f.kind)
+		default:
+			fmt.Fprintf(&rest, "\n  NOT survived: %s of %s at %v", f.kind, words.Shown(f.process, 80),
+				short(f.at))
 		}
-		m := l.members[i]
-		m.rounds, m.waited, m.longest = m.rounds+1, m.waited+e.Waited, max(m.longest, e.Waited)
-	case balancer.TookOver:
-		l.takeovers = append(l.takeovers, e)
-	case balancer.Refused:
-		l.refused++
-	case balancer.Breach:
-		l.breaches = append(l.breaches, referee.Violation{
-			Breach: referee.StaleWrite, Subject: e.Chunk,
-			Evidence: fmt.Sprintf("%s wrote with fence %d after it lost the lock", e.Process, e.Fence)})
 	}
+	add("\nfaults survived %d of %d%s", survived, len(r.faults), rest.String())
 }

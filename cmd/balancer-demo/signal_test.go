@@ -11,36 +11,12 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"mongodlm/internal/test/assert"
 )
 
 // started matches the log line of a ready balancer, and captures the number of its process.
 var started = regexp.MustCompile(`started: ready process="?[^:]*:(\d+):`)
-
-// startDemo starts a whole demo and returns when its three balancers are ready.
-func startDemo(t *testing.T, folder string) (cmd *exec.Cmd, out *os.File, lines *bufio.Scanner,
-	pids []int) {
-	t.Helper()
-	cmd = exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
-	cmd.Env = append(os.Environ(), "TMPDIR="+folder, "MONGODLM_URI=")
-	cmd.Stderr = os.Stderr
-	out, in, err := os.Pipe()
-	assert.Must(t, err)
-	cmd.Stdout = in
-	assert.Must(t, cmd.Start())
-	_ = in.Close()
-	lines = bufio.NewScanner(out)
-	for len(pids) < 3 && lines.Scan() {
-		if found := started.FindStringSubmatch(lines.Text()); found != nil {
-			pid, _ := strconv.Atoi(found[1]) // digits only
-			pids = append(pids, pid)
-		}
-	}
-	assert.MustEqual(t, len(pids), 3, "%d balancers reported that they are ready, want %d")
-	return cmd, out, lines, pids
-}
 
 // If a signal, a closed terminal or a closed pipe ends a demo, the demo leaves no process and no
 // folder behind.
@@ -59,7 +35,23 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			cmd, out, lines, pids := startDemo(t, folder)
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "whole-demo")
+			cmd.Env = append(os.Environ(), "TMPDIR="+folder, "MONGODLM_URI=")
+			cmd.Stderr = os.Stderr
+			out, in, err := os.Pipe()
+			assert.Must(t, err)
+			cmd.Stdout = in
+			assert.Must(t, cmd.Start())
+			_ = in.Close()
+			var pids []int
+			lines := bufio.NewScanner(out)
+			for len(pids) < 3 && lines.Scan() {
+				if found := started.FindStringSubmatch(lines.Text()); found != nil {
+					pid, _ := strconv.Atoi(found[1]) // digits only
+					pids = append(pids, pid)
+				}
+			}
+			assert.MustEqual(t, len(pids), 3, "%d balancers reported that they are ready, want %d")
 			how.end(cmd.Process, out)
 			if how.code != 141 {
 				for lines.Scan() { // otherwise the demo could not write its report
@@ -79,23 +71,5 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 				t.Errorf("left behind: %v, %v", left, err)
 			}
 		})
-	}
-}
-
-// If a demo is killed with SIGKILL, its balancers end too, even a stopped balancer.
-func TestDemo_Killed_TakesBalancersAlong(t *testing.T) {
-	t.Parallel()
-	cmd, _, _, pids := startDemo(t, t.TempDir())
-	assert.Must(t, syscall.Kill(pids[0], syscall.SIGSTOP))
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if err := syscall.Kill(pids[0], 0); errors.Is(err, syscall.ESRCH) {
-			return
-		}
-		if time.Now().After(limit) {
-			_ = syscall.Kill(pids[0], syscall.SIGKILL)
-			t.Fatalf("the stopped balancer %d is left", pids[0])
-		}
 	}
 }

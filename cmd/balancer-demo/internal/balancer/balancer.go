@@ -19,12 +19,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"mongodlm/catalog"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -47,10 +45,8 @@ const (
 	TookOver Kind = "tookover" // the lock of a dead holder was taken over; Text is the evidence
 	Entered  Kind = "entered"  // a round has started
 	LostLock Kind = "lost"     // the lock was lost; Text is the reason
-	Refused  Kind = "refused"  // after the loss, a write with the old fence matched no document
-	Breach   Kind = "breach"   // after the loss, a write with the old fence changed a document
 	Balanced Kind = "balanced" // no chunk needs a move
-	Failed   Kind = "failed"   // a round or a probe failed; Text is the error
+	Failed   Kind = "failed"   // a round failed; Text is the error
 )
 
 // An Event is a message from a balancer to its parent process. It is sent as one line of JSON.
@@ -60,7 +56,6 @@ type Event struct {
 	PID     int           `json:"pid"`
 	Process string        `json:"process"`
 	Fence   int64         `json:"fence,omitempty"`
-	Chunk   string        `json:"chunk,omitempty"` // the chunk of Breach and Refused
 	Text    string        `json:"text,omitempty"`
 	Waited  time.Duration `json:"waitedNanos,omitempty"` // for the lock; in Entered and TookOver
 }
@@ -82,7 +77,6 @@ type Balancer struct {
 	mu      sync.Mutex // serializes the writes of events
 	events  *json.Encoder
 	waited  atomic.Int64 // the latest wait for the lock, in nanoseconds
-	probes  sync.WaitGroup
 }
 
 // New returns the balancer with the given number. The balancer writes its events to out, one JSON
@@ -104,7 +98,6 @@ func (b *Balancer) Observe(e distlock.Event) {
 		}
 	case distlock.EventLost:
 		b.say(e.Process, Event{Kind: LostLock, Fence: e.Fence, Text: e.Err.Error()})
-		b.probes.Go(func() { b.probe(e.Process, e.Fence) })
 	}
 }
 
@@ -120,9 +113,7 @@ func (b *Balancer) Run(ctx context.Context, manager *distlock.Manager,
 		Every: roundPause, Turn: 1, Zone: time.Local, Do: b.round})
 	end, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	err = errors.Join(err, manager.Close(end))
-	b.probes.Wait() // the closed Manager reports no further loss
-	return err
+	return errors.Join(err, manager.Close(end))
 }
 
 func (b *Balancer) tell(e Event) { b.say(b.manager.Process(), e) }
@@ -145,21 +136,22 @@ func (b *Balancer) round(_ context.Context, guard *distlock.TryGuard) (err error
 	if err != nil {
 		return err
 	}
-	r := cluster.NewRound(guard.Process(), guard.Fence(), entered)
+	r := cluster.Round{ID: fmt.Sprintf("%s/%d", guard.Process(), guard.Fence()), Number: b.number,
+		Process: guard.Process(), Fence: guard.Fence(), Waited: time.Duration(b.waited.Load()),
+		Entered: entered}
 	if guard.Err() != nil { // check the guard after the stamp: see cluster.Round
 		return nil
 	}
 	if err := b.store.Save(ctx, r); err != nil {
 		return err
 	}
-	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: time.Duration(b.waited.Load())})
+	b.tell(Event{Kind: Entered, Fence: r.Fence, Waited: r.Waited})
 	if err := b.migrate(ctx, guard, &r); err != nil || guard.Err() != nil {
 		return err // the round stays unfinished in the records
 	}
 	if r.Left, err = b.store.Tick(ctx); err != nil || guard.Err() != nil {
 		return err
 	}
-	r.Outcome = cluster.Done
 	return b.store.Save(ctx, r)
 }
 
@@ -177,41 +169,14 @@ func (b *Balancer) migrate(ctx context.Context, guard *distlock.TryGuard, r *clu
 		if guard.Err() != nil {
 			return nil
 		}
-		at, err := b.store.Move(ctx, m, r.Fence, now.NextVersion(m.Chunk.NS))
+		at, err := b.store.Move(ctx, m, r.Fence)
 		if err != nil {
 			return err
 		}
-		host, wall := b.manager.Config().Host, clock.System().Now().Wall
-		if err := b.store.Record(ctx, m.Changed(*r, at, host, os.Getpid(), wall)); err != nil {
+		r.Moves = append(r.Moves, cluster.Move{Chunk: m.Chunk.Name(), To: m.To, At: at})
+		if err := b.store.Save(ctx, *r); err != nil {
 			return err
 		}
-		r.Moves++
 	}
 	return nil
-}
-
-// probe imitates a careless program that continues its work after it lost the lock. It writes with
-// the old fence to a chunk that a newer holder has moved. The write's filter must match no
-// document.
-func (b *Balancer) probe(process string, fence int64) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	e := Event{Kind: Breach, Fence: fence}
-	now, err := b.store.Read(ctx)
-	if err == nil {
-		i := slices.IndexFunc(now.Chunks, func(c cluster.Chunk) bool { return c.Fence > fence })
-		if i < 0 {
-			return
-		}
-		chunk := now.Chunks[i]
-		stale := cluster.Migration{Chunk: chunk, From: chunk.Shard, To: chunk.Shard}
-		_, err = b.store.Move(ctx, stale, fence, chunk.Lastmod)
-		e.Chunk, e.Text = chunk.Name(), fmt.Sprintf("the chunk has fence %d", chunk.Fence)
-	}
-	if errors.Is(err, ErrStale) {
-		e.Kind = Refused
-	} else if err != nil {
-		e.Kind, e.Text = Failed, catalog.Printable(err.Error(), 200)
-	}
-	b.say(process, e)
 }

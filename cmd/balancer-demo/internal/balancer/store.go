@@ -39,13 +39,14 @@ func NewStore(client *mongo.Client, database string, configServer bool) *Store {
 	return s
 }
 
+const chunks, rounds = "chunks", "rounds" // names of collections
+
 func (s *Store) rows(name string) *mongo.Collection { return s.db.Collection(s.prefix + name) }
 
 // Load writes a cluster into an empty database. If the database already has a cluster, Load changes
 // nothing and returns ErrNotEmpty.
 func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
-	parts := map[string]any{cluster.ShardsCollection: c.Shards,
-		cluster.CollectionsCollection: c.Collections, cluster.ChunksCollection: c.Chunks}
+	parts := map[string]any{"shards": c.Shards, "collections": c.Collections, chunks: c.Chunks}
 	for name := range parts {
 		n, err := s.rows(name).CountDocuments(ctx, bson.M{}, options.Count().SetLimit(1))
 		if err != nil {
@@ -61,22 +62,20 @@ func (s *Store) Load(ctx context.Context, c cluster.Cluster) error {
 			return wrap("load "+name, err)
 		}
 	}
-	_, err := s.Tick(ctx)
-	return err
+	return nil
 }
 
 // Read reads the whole cluster.
 func (s *Store) Read(ctx context.Context) (c cluster.Cluster, err error) {
-	err = errors.Join(
-		s.all(ctx, cluster.ShardsCollection, bson.M{}, &c.Shards),
-		s.all(ctx, cluster.CollectionsCollection, bson.M{}, &c.Collections),
-		s.all(ctx, cluster.ChunksCollection, bson.M{}, &c.Chunks))
+	err = errors.Join(s.all(ctx, "shards", &c.Shards), s.all(ctx, "collections", &c.Collections),
+		s.all(ctx, chunks, &c.Chunks))
 	return c, err
 }
 
-// all reads the documents of a collection that match a filter, in the order of _id.
-func (s *Store) all(ctx context.Context, collection string, filter bson.M, to any) error {
-	cursor, err := s.rows(collection).Find(ctx, filter, options.Find().SetSort(bson.M{"_id": 1}))
+// all reads the documents of a collection in the order of _id, without the document of Tick.
+func (s *Store) all(ctx context.Context, collection string, to any) error {
+	cursor, err := s.rows(collection).Find(ctx, bson.M{"_id": bson.M{"$ne": tickID}},
+		options.Find().SetSort(bson.M{"_id": 1}))
 	if err == nil {
 		err = cursor.All(ctx, to)
 	}
@@ -104,7 +103,7 @@ func stampOf(field string) bson.M { return bson.M{field: bson.M{"$type": "timest
 // Timestamp. It is larger than all earlier Timestamps.
 func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 	var tick struct{ At bson.Timestamp }
-	err := s.rows(cluster.RoundsCollection).FindOneAndUpdate(ctx, bson.M{"_id": tickID},
+	err := s.rows(rounds).FindOneAndUpdate(ctx, bson.M{"_id": tickID},
 		bson.M{"$currentDate": stampOf("at")}, after, options.FindOneAndUpdate().SetUpsert(true)).
 		Decode(&tick)
 	return tick.At, wrap("tick", err)
@@ -112,27 +111,25 @@ func (s *Store) Tick(ctx context.Context) (bson.Timestamp, error) {
 
 // Save stores the record of a round. It replaces an earlier record of the same round.
 func (s *Store) Save(ctx context.Context, r cluster.Round) error {
-	_, err := s.rows(cluster.RoundsCollection).ReplaceOne(ctx, bson.M{"_id": r.ID}, r,
-		options.Replace().SetUpsert(true))
+	_, err := s.rows(rounds).ReplaceOne(ctx, bson.M{"_id": r.ID}, r, options.Replace().SetUpsert(true))
 	return wrap("record the round", err)
 }
 
-// Move moves one chunk and returns the server's Timestamp of the move. If the chunk has left the
-// shard m.From, or if a holder with a higher fence has moved the chunk, Move returns ErrStale.
+// Move moves one chunk and returns the server's Timestamp of the move. If the chunk has left its
+// shard, or if a holder with a higher fence has moved the chunk, Move returns ErrStale.
 //
 // The fence protects only the chunks that a later holder has moved. The fence does not stop a
 // process that lost the lock from moving another chunk. The deadline of the lock stops the process.
 // Package referee reports such a move, because its Timestamp is later than the start of a round
 // with a higher fence.
-func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
-	version bson.Timestamp) (bson.Timestamp, error) {
+func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64) (bson.Timestamp, error) {
 	var moved struct {
 		At bson.Timestamp `bson:"movedAt"`
 	}
-	err := s.rows(cluster.ChunksCollection).FindOneAndUpdate(ctx,
-		bson.M{"_id": m.Chunk.ID, "shard": m.From, "$or": bson.A{
+	err := s.rows(chunks).FindOneAndUpdate(ctx,
+		bson.M{"_id": m.Chunk.ID, "shard": m.Chunk.Shard, "$or": bson.A{
 			bson.M{"fence": bson.M{"$exists": false}}, bson.M{"fence": bson.M{"$lte": fence}}}},
-		bson.M{"$set": bson.M{"shard": m.To, "fence": fence, "lastmod": version},
+		bson.M{"$set": bson.M{"shard": m.To, "fence": fence},
 			"$currentDate": stampOf("movedAt")}, after).Decode(&moved)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return bson.Timestamp{}, fmt.Errorf("%w: chunk %s", ErrStale, m.Chunk.Name())
@@ -140,19 +137,8 @@ func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64,
 	return moved.At, wrap("move chunk "+m.Chunk.Name(), err)
 }
 
-// Record inserts an entry into the changelog.
-func (s *Store) Record(ctx context.Context, c cluster.Change) error {
-	_, err := s.rows(cluster.ChangelogCollection).InsertOne(ctx, c)
-	return wrap("write the changelog", err)
-}
-
-// History returns the records of all rounds, and the changelog entries of all moves of the demo.
-func (s *Store) History(ctx context.Context) ([]cluster.Round, []cluster.Change, error) {
-	var rounds []cluster.Round
-	var changes []cluster.Change
-	err := errors.Join(
-		s.all(ctx, cluster.RoundsCollection, bson.M{"_id": bson.M{"$ne": tickID}}, &rounds),
-		s.all(ctx, cluster.ChangelogCollection, bson.M{"what": cluster.Moved,
-			"details.fence": bson.M{"$exists": true}}, &changes)) // skips the entries of mongos
-	return rounds, changes, err
+// Rounds returns the records of all rounds.
+func (s *Store) Rounds(ctx context.Context) (all []cluster.Round, err error) {
+	err = s.all(ctx, rounds, &all)
+	return all, err
 }

@@ -8,18 +8,9 @@
 package cluster
 
 import (
-	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-)
-
-// The names of the collections that the demo uses.
-const (
-	ShardsCollection      = "shards"
-	CollectionsCollection = "collections"
-	ChunksCollection      = "chunks"
-	ChangelogCollection   = "changelog"
-	RoundsCollection      = "rounds"
 )
 
 // A Cluster is the metadata of a sharded cluster. Each list is in the order of _id.
@@ -32,14 +23,12 @@ type Cluster struct {
 // A Shard is a document of config.shards.
 type Shard struct {
 	ID       string `bson:"_id"`
-	Host     string `bson:"host"`
 	Draining bool   `bson:"draining,omitempty"`
 }
 
 // A Collection is a document of config.collections.
 type Collection struct {
 	NS        string      `bson:"_id"` // "<database>.<collection>"
-	Key       Text        `bson:"key,omitempty"`
 	Dropped   bool        `bson:"dropped"`
 	NoBalance bool        `bson:"noBalance,omitempty"`
 	UUID      bson.Binary `bson:"uuid,omitempty"`
@@ -50,29 +39,9 @@ type Chunk struct {
 	ID    bson.RawValue `bson:"_id"`            // a string before MongoDB 4.4, an ObjectId since
 	NS    string        `bson:"ns,omitempty"`   // Load sets it from UUID
 	UUID  bson.Binary   `bson:"uuid,omitempty"` // in place of ns from MongoDB 5.0 on
-	Min   Text          `bson:"min"`            // inclusive
-	Max   Text          `bson:"max"`            // exclusive
 	Shard string        `bson:"shard"`
-	// Lastmod is the version of the chunk. Field T counts the migrations, and field I counts the
-	// splits.
-	Lastmod bson.Timestamp `bson:"lastmod"`
-	Jumbo   bool           `bson:"jumbo,omitempty"`
-	Fence   int64          `bson:"fence,omitempty"` // of the last move by the demo, or 0
-}
-
-// A Text is a document in canonical extended JSON. The demo stores a Text as a string, because the
-// embedded config server cannot store MinKey or field names with dots. A Text can be decoded from a
-// string or from a document.
-type Text string
-
-// UnmarshalBSONValue implements [bson.ValueUnmarshaler].
-func (t *Text) UnmarshalBSONValue(kind byte, data []byte) error {
-	v := bson.RawValue{Type: bson.Type(kind), Value: data}
-	if v.Type != bson.TypeEmbeddedDocument && v.Type != bson.TypeString {
-		return fmt.Errorf("it must be a document, not %v", v.Type)
-	}
-	*t = Text(text(v))
-	return nil
+	Jumbo bool          `bson:"jumbo,omitempty"`
+	Fence int64         `bson:"fence,omitempty"` // of the last move by the demo, or 0
 }
 
 // Name returns the _id of the chunk for display. A string is returned unchanged, and any other
@@ -93,4 +62,29 @@ func (c Cluster) Counts() map[string]int {
 		counts[chunk.Shard]++
 	}
 	return counts
+}
+
+// A Round is the record of one round of a balancer. Entered, Left and the times of the moves are
+// Timestamps of the server.
+//
+// Package referee assumes that the process held the lock at Entered and at Left. A process
+// therefore gets a Timestamp first, and then checks that it still holds the lock. In the reverse
+// order, the process could lose the lock between the check and the Timestamp, and package referee
+// would report a false violation.
+type Round struct {
+	ID      string         `bson:"_id"` // "<process>/<fence>", as a process runs one round per fence
+	Number  int            `bson:"number"`
+	Process string         `bson:"process"`
+	Fence   int64          `bson:"fence"`
+	Waited  time.Duration  `bson:"waitedNanos"` // for the lock
+	Entered bson.Timestamp `bson:"entered"`
+	Left    bson.Timestamp `bson:"left"` // zero if the process died, lost its lock or works
+	Moves   []Move         `bson:"moves"`
+}
+
+// A Move is a move of a chunk, as recorded in a round.
+type Move struct {
+	Chunk string         `bson:"chunk"` // the chunk's Name
+	To    string         `bson:"to"`
+	At    bson.Timestamp `bson:"at"`
 }

@@ -38,8 +38,7 @@ func metadata(t *testing.T, shards map[string]string, layouts ...layout) cluster
 		for _, s := range l.on {
 			for range s.chunks {
 				fmt.Fprintf(&text, `{"_id": "%s-%02d", "ns": "%s", "min": {"x": %d}, "max": {"x": %d}, `+
-					`"shard": "%s", "jumbo": %t, "lastmod": {"$timestamp": {"t": %d, "i": 0}}}`+"\n",
-					l.ns, n, l.ns, n, n+1, s.shard, s.jumbo, n+1)
+					`"shard": "%s", "jumbo": %t}`+"\n", l.ns, n, l.ns, n, n+1, s.shard, s.jumbo)
 				n++
 			}
 		}

@@ -33,16 +33,27 @@ func Sample() (Cluster, error) { return Load("sample/cluster.json", bytes.NewRea
 // Each error contains name. If a document cannot be read, the error also contains the number of the
 // document, counted from 1.
 func Load(name string, source io.Reader) (Cluster, error) {
-	name = catalog.Printable(name, 200)
 	var c Cluster
+	err := c.read(source)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return Cluster{}, fmt.Errorf("load %s: %s", catalog.Printable(name, 200),
+			catalog.Printable(err.Error(), 500))
+	}
+	return c, nil
+}
+
+func (c *Cluster) read(source io.Reader) error {
 	values, n := json.NewDecoder(source), 1
 	for {
 		var value json.RawMessage
 		if err := values.Decode(&value); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return Cluster{}, fmt.Errorf("load %s: document %d: not JSON, or cut off (%w); export it "+
-				"again with mongoexport", name, n, err)
+			return fmt.Errorf("document %d: not JSON, or cut off (%w); export it again with mongoexport", n,
+				err)
 		}
 		documents := []json.RawMessage{value}
 		if value[0] == '[' {
@@ -50,30 +61,26 @@ func Load(name string, source io.Reader) (Cluster, error) {
 		}
 		for _, document := range documents {
 			if err := c.add(document); err != nil {
-				return Cluster{}, fmt.Errorf("load %s: document %d: %s", name, n,
-					catalog.Printable(err.Error(), 500))
+				return fmt.Errorf("document %d: %w", n, err)
 			}
 			n++
 		}
 	}
-	if len(c.Shards) == 0 || len(c.Collections) == 0 || len(c.Chunks) == 0 {
-		return Cluster{}, fmt.Errorf("load %s: it must contain documents of config.shards, "+
-			"config.collections and config.chunks; export all three", name)
-	}
-	if err := c.check(); err != nil {
-		return Cluster{}, fmt.Errorf("load %s: %s", name, catalog.Printable(err.Error(), 500))
-	}
-	return c, nil
+	return nil
 }
 
-// check returns an error if an _id is not unique, or if a chunk names a missing shard or
-// collection. It also sorts the documents and sets the namespaces of the chunks.
+// check returns an error if documents are missing, or if a chunk names a missing shard or collection.
+// It also sorts the documents and sets the namespaces of the chunks. If an _id is not unique, the
+// server refuses the documents.
 func (c *Cluster) check() error {
-	shards, collections, chunks := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	if len(c.Shards) == 0 || len(c.Collections) == 0 || len(c.Chunks) == 0 {
+		return errors.New("it must contain documents of config.shards, config.collections and " +
+			"config.chunks; export all three")
+	}
+	shards, collections, byUUID := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for _, s := range c.Shards {
 		shards[s.ID] = true
 	}
-	byUUID := map[string]string{}
 	for _, n := range c.Collections {
 		collections[n.NS] = true
 		if !n.UUID.IsZero() {
@@ -83,15 +90,10 @@ func (c *Cluster) check() error {
 	for i := range c.Chunks {
 		chunk := &c.Chunks[i]
 		chunk.NS = cmp.Or(chunk.NS, byUUID[string(chunk.UUID.Data)])
-		chunks[chunk.Name()] = true
 		if !shards[chunk.Shard] || !collections[chunk.NS] {
 			return fmt.Errorf("chunk %q: its shard %q is not in config.shards, or its ns or uuid is not in "+
 				"config.collections", chunk.Name(), chunk.Shard)
 		}
-	}
-	if len(shards) < len(c.Shards) || len(collections) < len(c.Collections) ||
-		len(chunks) < len(c.Chunks) {
-		return errors.New("two shards, two collections or two chunks have the same _id")
 	}
 	slices.SortFunc(c.Shards, func(a, b Shard) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(c.Collections, func(a, b Collection) int { return cmp.Compare(a.NS, b.NS) })

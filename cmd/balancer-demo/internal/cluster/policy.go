@@ -1,25 +1,9 @@
 package cluster
 
-import "go.mongodb.org/mongo-driver/v2/bson"
-
-// A Migration is one move of a chunk to another shard.
+// A Migration is a chunk and the shard to which the chunk moves.
 type Migration struct {
-	Chunk    Chunk
-	From, To string
-}
-
-// NextVersion returns the version that the next moved chunk of a collection gets. Field T is one
-// more than the highest T of the collection's chunks, and field I is 0. In addition, mongos raised
-// the version of a chunk that stayed on the source shard. The demo does not, because it has no
-// routers.
-func (c Cluster) NextVersion(ns string) bson.Timestamp {
-	var highest uint32
-	for _, chunk := range c.Chunks {
-		if chunk.NS == ns {
-			highest = max(highest, chunk.Lastmod.T)
-		}
-	}
-	return bson.Timestamp{T: highest + 1}
+	Chunk Chunk
+	To    string
 }
 
 // Threshold returns the least imbalance at which a chunk of a collection moves. The imbalance is
@@ -102,5 +86,5 @@ func candidate(shards []Shard, chunks []Chunk) (Migration, bool) {
 	if from == "" && count[most]-count[least] >= Threshold(len(chunks)) {
 		from = most
 	}
-	return Migration{movable[from], from, least}, from != "" && least != ""
+	return Migration{movable[from], least}, from != "" && least != ""
 }
