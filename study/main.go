@@ -1,6 +1,7 @@
-// Command study simulates the failures of the lock of mongos, generation by generation, and plays
-// the same cases with the lock of this module. A generation is a range of mongos releases. The
-// command needs no server: the store is in memory, and time is virtual.
+// Command study simulates the failures of the lock of mongos, and plays the same cases with the lock
+// of this module. A generation is a version of the lock protocol: one for each range of mongos
+// releases with the same protocol, and one for this module. The command needs no server: the store is
+// in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
@@ -13,12 +14,35 @@
 // line of each outcome. The command "sweep" increases one knob of a case until a generation breaks.
 // A knob is a setting of a case, such as the error of a clock. The file docs/study.md is a course.
 //
-// "TWO for 10m" is the time during which two running processes believed that they were the holder.
-// "idle for 15m" is the longest time during which a process wanted the lock and no holder worked.
-// "stale written" counts the writes of a holder that the resource accepted after a write of a newer
-// holder.
-//
 // The exit code is 0 after success, 1 after a failure, and 2 after a usage error.
+//
+// # The generations
+//
+// The files gen18.go, gen20.go and gen32.go imitate the old generations. Each step names its original
+// in the server's source: the release, the file and the line. A release is a tag of the server's
+// repository. The file cases.txt contains the cases with their verdicts. A test compares the verdicts
+// with the plays.
+//
+// # Time
+//
+// A play is a simulation of one case by one generation. It uses virtual time: the next event
+// happens when every goroutine is blocked. The figures are therefore the same in every run. A
+// command takes 2 ms to the server, and its reply takes 2 ms back. All clocks run at the same rate.
+//
+// # The judge
+//
+// A process holds the lock from the reply to its acquisition until it releases the lock, dies, or
+// learns that it must not trust the lock. "TWO for 10m" is the time during which two running processes
+// were holders. The outcome does not count frozen processes, but the tests of this module's lock count
+// them. "idle for 15m" is the longest time during which a living process wanted the lock and no holder
+// worked. "stale written" counts the writes of a holder that the resource accepted after a write of a
+// newer holder.
+//
+// # Limits
+//
+// A lost reply is reported immediately, like a broken connection, and not after a time limit. If a
+// reply arrives and its time limit ends while the process is frozen, the case is played in both
+// orders.
 package main
 
 import (
@@ -32,8 +56,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-
-	"mongodlm/study/internal/study"
 )
 
 func main() {
@@ -44,12 +66,12 @@ func main() {
 
 // A call is a parsed command line.
 type call struct {
-	cases       []study.Case
+	cases       []Case
 	one         bool // the command line names a case
-	generations []study.Generation
+	generations []Generation
 	html        string // file of the page
 	verb        string // sweep or sources
-	sweeps      []study.Sweep
+	sweeps      []Sweep
 	settings    []string // knobs
 	timeline    bool
 	all         bool // the timeline includes pings and polls
@@ -73,13 +95,13 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 }
 
 func parse(args []string, errOut io.Writer) (*call, error) {
-	c := &call{cases: study.Cases(), generations: study.Generations(), sweeps: study.Sweeps()}
+	c := &call{cases: Cases(), generations: Generations(), sweeps: Sweeps()}
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Func("generation", "play only the generation `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release "+
 		"such as 1.6 or 2.4.14", func(name string) error {
-		g, err := study.FindGeneration(name)
-		c.generations = []study.Generation{g}
+		g, err := FindGeneration(name)
+		c.generations = []Generation{g}
 		return err
 	})
 	f.Func("set", "play the case with `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
@@ -117,7 +139,7 @@ func (c *call) fits(f *flag.FlagSet) (err error) {
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
 	switch {
-	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(study.Cases())):
+	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(Cases())):
 		return errors.New("--html plays all cases by all generations; it takes no case and " +
 			"no other flag")
 	case c.verb == "sweep" && more:
@@ -135,14 +157,14 @@ func (c *call) fits(f *flag.FlagSet) (err error) {
 func (c *call) word(name string) (err error) {
 	switch {
 	case c.verb == "sweep" && len(c.sweeps) > 1:
-		c.sweeps = make([]study.Sweep, 1)
-		c.sweeps[0], err = study.FindSweep(name)
-	case c.verb == "sweep", len(c.cases) < len(study.Cases()):
+		c.sweeps = make([]Sweep, 1)
+		c.sweeps[0], err = FindSweep(name)
+	case c.verb == "sweep", len(c.cases) < len(Cases()):
 		err = fmt.Errorf("unexpected argument %.60q", name)
 	case (name == "sweep" || name == "sources") && c.verb == "":
 		c.verb = name
 	default:
-		c.cases, err = study.FindCases(name)
+		c.cases, err = FindCases(name)
 		c.one = len(c.cases) == 1
 	}
 	return err
@@ -152,14 +174,14 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 	if c.verb == "sweep" {
 		return c.sweepAll(ctx, out)
 	}
-	plays, err := study.Run(ctx, c.cases, c.generations)
+	plays, err := Run(ctx, c.cases, c.generations)
 	if err != nil {
 		return err
 	}
 	var b bytes.Buffer
 	switch {
 	case c.html != "":
-		page := study.Page(c.cases, c.generations, plays)
+		page := Page(c.cases, c.generations, plays)
 		if err := os.WriteFile(c.html, []byte(page), 0o644); err != nil {
 			return fmt.Errorf("cannot write the page: %w", err)
 		}

@@ -3,13 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"mongodlm/study/internal/study"
 )
 
-func (c *call) table(w io.Writer, plays [][]study.Play) {
+func (c *call) table(w io.Writer, plays [][]Play) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "CASE\tHOLES")
 	for _, g := range c.generations {
@@ -28,7 +27,7 @@ func (c *call) table(w io.Writer, plays [][]study.Play) {
 // verdicts prints the result of each case for each generation: the outcome, the time when a holder
 // learned of its loss, the reason, and the deciding source line. For a single release it prints the
 // reason of its generation, for comparison.
-func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
+func (c *call) verdicts(w io.Writer, plays [][]Play) {
 	for i, one := range c.cases {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -42,7 +41,7 @@ func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 		}
 		for j, p := range plays[i] {
 			head := p.Generation
-			if head != study.Ours {
+			if head != Ours {
 				head += " (" + p.Title + ")"
 			}
 			fmt.Fprintf(w, "%s: %s\n", head, p.Outcome)
@@ -72,25 +71,77 @@ func (c *call) verdicts(w io.Writer, plays [][]study.Play) {
 }
 
 // events prints the events of a play in true time, which may differ from the clock of a process.
-func (c *call) events(w io.Writer, p study.Play, v study.Verdict) {
+func (c *call) events(w io.Writer, p Play, v Verdict) {
 	for _, q := range p.Processes {
 		if q.Clock != "" {
 			fmt.Fprintf(w, "    %s: clock %s\n", q.Name, q.Clock)
 		}
 	}
-	for _, r := range p.Rows(v) {
-		who := "lock"
+	decides := p.deciding(v)
+	for i, m := range p.Marks {
+		who, text := "lock", m.text()
 		switch {
-		case r.Quiet && !c.all:
+		case m.Quiet && !c.all && i != decides:
 			continue
-		case r.Process >= 0:
-			who = p.Processes[r.Process].Name
-		case r.Kind != "":
+		case m.Process >= 0:
+			who = p.Processes[m.Process].Name
+		case m.Kind != "":
 			who = "server"
 		}
-		if r.Decides {
-			r.Text += " [decides]"
+		if i == decides {
+			text += " [decides]"
 		}
-		fmt.Fprintf(w, "    %s %-6s %s\n", study.Time(r.At), who, r.Text)
+		fmt.Fprintf(w, "    %s %-6s %s\n", Time(m.At), who, text)
 	}
+}
+
+// deciding returns the index of the mark that decides the play, or -1. In this module the
+// candidates are acquisitions, takeovers and losses. In the other generations the candidates are
+// the marks that the verdict names. The last candidate of the first non-empty group decides:
+//
+//   - candidates before two processes hold the lock
+//   - candidates that an accident struck
+//   - candidates that changed a document
+//   - all candidates
+func (p Play) deciding(v Verdict) int {
+	found, most := -1, -1
+	who := slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == v.Who })
+	for i, m := range p.Marks {
+		of := m.Source == v.Source
+		if p.Generation == Ours {
+			of = slices.Contains([]string{"learns", "holds", string(Take)}, m.Kind)
+		}
+		weight := 0
+		switch {
+		case v.Source == "" || !of || who >= 0 && m.Process != who:
+			continue
+		case p.Outcome.Two > 0 && m.At <= p.Outcome.TwoFrom:
+			weight = 3
+		case m.Struck:
+			weight = 2
+		case m.Changed || strings.Contains(m.Text, "forces"):
+			weight = 1
+		}
+		if weight >= most {
+			found, most = i, weight
+		}
+	}
+	return found
+}
+
+// Cell returns the outcome in a few words. If a single release plays in place of generation 3.2,
+// Cell adds the name of the release.
+func (p Play) Cell() string {
+	words := map[string]string{"-": "one holder", "no": "not possible", "two": p.Outcome.Parts()[0],
+		"stale": "a stale write", "stuck": "stuck", "starved": "a waiter starves", "late": "late"}
+	first, other, both := strings.Cut(p.Outcome.Shape(), "/")
+	cell := words[first]
+	if both {
+		cell += " or " + words[other]
+	}
+	if release, of := strings.CutPrefix(p.Title, "release "); of && first != "no" &&
+		p.Generation == "3.2" {
+		cell = release + ": " + cell
+	}
+	return cell
 }

@@ -1,4 +1,4 @@
-package study_test
+package main
 
 import (
 	"context"
@@ -13,28 +13,25 @@ import (
 
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
-	"mongodlm/study/internal/study"
 )
 
-const root = "../../.."
-
-func TestMain(m *testing.M) { effort.Main(m) }
+const root = ".."
 
 // played plays the cases once. With the race detector it plays only some cases.
-var played = sync.OnceValues(func() (cases []study.Case, plays [][]study.Play) {
-	for i, c := range study.Cases() {
+var played = sync.OnceValues(func() (cases []Case, plays [][]Play) {
+	for i, c := range Cases() {
 		if !effort.Race || i%6 == 0 {
 			cases = append(cases, c)
 		}
 	}
-	plays, _ = study.Run(context.Background(), cases, study.Generations())
+	plays, _ = Run(context.Background(), cases, Generations())
 	return cases, plays
 })
 
-func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
+func outcomes(visit func(c Case, g Generation, p Play)) {
 	cases, plays := played()
 	for i, c := range cases {
-		for j, g := range study.Generations() {
+		for j, g := range Generations() {
 			visit(c, g, plays[i][j])
 		}
 	}
@@ -46,8 +43,8 @@ func outcomes(visit func(c study.Case, g study.Generation, p study.Play)) {
 // documents, two processes hold the lock until the next ping.
 func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 	t.Parallel()
-	outcomes(func(c study.Case, _ study.Generation, p study.Play) {
-		if p.Generation != study.Ours {
+	outcomes(func(c Case, _ Generation, p Play) {
+		if p.Generation != Ours {
 			return
 		}
 		two := time.Duration(0)
@@ -65,7 +62,7 @@ func TestOurs_OneHolder_NoStaleWrite(t *testing.T) {
 // Every accident that a case defines happens.
 func TestCases_EveryAccidentHappens(t *testing.T) {
 	t.Parallel()
-	outcomes(func(_ study.Case, _ study.Generation, p study.Play) {
+	outcomes(func(_ Case, _ Generation, p Play) {
 		if len(p.Missed) > 0 {
 			t.Errorf("%s by %s: no %s", p.Case, p.Generation, strings.Join(p.Missed, ", no "))
 		}
@@ -79,17 +76,17 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 	t.Parallel()
 	line := map[string]string{"1.8": `r1\.8\.5`, "2.0": `r2\.0\.9`, "2.6": `r2\.6\.12`,
 		"3.2": `(r3\.2\.22|r4\.0\.18|14e04b0a)`}
-	outcomes(func(c study.Case, g study.Generation, p study.Play) {
+	outcomes(func(c Case, g Generation, p Play) {
 		v, ok := c.Verdict(g)
 		if !ok || v.Why == "" || p.Outcome.Shape() != v.Shape {
 			t.Errorf("%s by %s: %s (%s), want %+v", c.Name, g.Name, p.Outcome.Shape(), p.Outcome, v)
 			return
 		}
-		decide := slices.IndexFunc(p.Rows(v), func(r study.Mark) bool { return r.Decides })
+		decide := slices.IndexFunc(p.Rows(v), func(r Mark) bool { return r.Decides })
 		if v.Shape != "no" && decide < 0 {
 			t.Errorf("%s by %s: no step follows %s", c.Name, g.Name, v.Source)
 		}
-		if g.Name == study.Ours {
+		if g.Name == Ours {
 			file, name, _ := strings.Cut(v.Source, " ")
 			text, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil || !regexp.MustCompile(`\nfunc (\(\w+ \*?\w+\) )?`+name+`\(`).Match(text) {
@@ -109,7 +106,7 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 // no write is stale.
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
-	for _, g := range study.Generations() {
+	for _, g := range Generations() {
 		p := set(t, "finalize-late", g.Name)
 		stale := make([]int, len(p.Processes))
 		for _, m := range p.Marks {
@@ -118,7 +115,7 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 			}
 		}
 		switch a, b := stale[0], stale[1]; p.Generation {
-		case study.Ours:
+		case Ours:
 			if a+b > 0 {
 				t.Errorf("ours: %v", stale)
 			}
@@ -168,14 +165,14 @@ func TestHoles_PlayedOrNamed(t *testing.T) {
 	rows := map[string]string{}
 	for _, row := range regexp.MustCompile(`(?m)^\| ([HG][\d-]+) .*$`).FindAllStringSubmatch(holes, -1) {
 		rows[row[1]] = row[0]
-		playing := slices.ContainsFunc(study.Cases(),
-			func(c study.Case) bool { return strings.Contains(row[0], "`"+c.Name+"`") })
+		playing := slices.ContainsFunc(Cases(),
+			func(c Case) bool { return strings.Contains(row[0], "`"+c.Name+"`") })
 		if named := regexp.MustCompile(`\b` + row[1] + `\b`).MatchString(unplayed); playing == named {
 			t.Errorf("played %t, named as not played %t: %s", playing, named, row[0])
 		}
 	}
 	hole := regexp.MustCompile(`^(H\d+|G\d-\d+)$`)
-	for _, c := range study.Cases() {
+	for _, c := range Cases() {
 		for name := range strings.FieldsSeq(c.Hole) {
 			if hole.MatchString(name) && !strings.Contains(rows[name], "`"+c.Name+"`") &&
 				!strings.Contains(holes, name+" ") {
@@ -216,7 +213,7 @@ func TestPage_InDocs_IsOfThesePlays(t *testing.T) {
 		t.Skip("with the race detector only some cases are played")
 	}
 	cases, plays := played()
-	page := study.Page(cases, study.Generations(), plays)
+	page := Page(cases, Generations(), plays)
 	docs := assert.Value(os.ReadFile(filepath.Join(root, "docs", "study.html")))(t)
 	if page != string(docs) {
 		at := 0
@@ -238,7 +235,7 @@ func TestFindGeneration_OfARelease(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{"1.4", "6.1", "7.0", "mongos", "", "3.9.9", "2.3.9", "1.6.99",
 		"1.5.4", "2", "2.4.14b", "2.4.14.3", "2.4.", "-1.8", "4.0.29", "5.0.35"} {
-		if _, err := study.FindGeneration(wrong); err == nil ||
+		if _, err := FindGeneration(wrong); err == nil ||
 			!strings.Contains(err.Error(), "2.4.0 to .14") {
 			t.Errorf("%q: %v", wrong, err)
 		}

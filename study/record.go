@@ -1,7 +1,8 @@
-package study
+package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -20,15 +21,11 @@ type Play struct {
 	Title      string // title of the generation, or of the release that plays in its place
 	Outcome    Outcome
 	Missed     []string // accidents of the case that did not happen
-	Record
-}
 
-// A Record is the log of one simulation.
-type Record struct {
 	Processes []Process
 	Bars      []Bar
-	Marks     []Mark
-	Versions  []Version
+	Marks     []Mark // sorted by time
+	Lock      []Version
 }
 
 // A Process is a simulated process. Clock is the error of its clock, if any.
@@ -48,76 +45,71 @@ type Mark struct {
 	At      time.Duration
 	Process int    // -1 for the server, an operator, or a document
 	Kind    string // empty for a document
-	Text    string // for a command, its name
+	Text    string
 	Sent    string // for a command that writes documents, its match and its change
-	Answer  string
 	Changed bool   // the command has changed a document
 	Struck  bool   // an accident of the case has struck the command
+	Quiet   bool   // a successful ping or poll, which does not affect the outcome
 	Source  string // line of the server's source; empty for this module
 	// Count is the number of equal pings or polls that this mark represents. Until is the time of the
 	// last ping or poll.
 	Count int
 	Until time.Duration
-
-	// [Play.Rows] sets these fields. Quiet marks a successful ping or poll, which does not affect the
-	// outcome. Decides marks the step that the verdict names.
-	Quiet, Decides bool
 }
 
-// A Version is the content of a document from an instant on. If Fields is empty, the document was
-// deleted.
+// text returns the text of a mark with the number of pings or polls that it represents.
+func (m Mark) text() string {
+	if m.Count <= 1 {
+		return m.Text
+	}
+	return fmt.Sprintf("%s (%d times, until %s)", m.Text, m.Count,
+		noon.Add(m.Until).Format(time.TimeOnly))
+}
+
+// A Version is the content of the lock document from an instant on. If Fields is empty, the document
+// was deleted.
 type Version struct {
-	At         time.Duration
-	Collection string
-	ID         string
-	By         int // process that changed it; -1 for the operator
-	Fields     []Field
+	At     time.Duration
+	Fields []string // as NAME: VALUE
 }
-
-// A Field is a field of a document, formatted as text.
-type Field struct{ Name, Value string }
 
 // record collects the events of a play. Only the event loop of the world uses it, except for the
-// method mark.
+// methods mark and count.
 type record struct {
 	w        *world
 	versions map[string]map[string]bson.Raw // last documents, by collection and _id
 	words    map[string]string              // replacements of ObjectIDs
+	bars     []Bar
+	lock     []Version
 
-	changed []Mark // changes of documents
-
-	mu   sync.Mutex // guards the rest
-	out  Record
-	same map[string]int // index of the mark for commands of one kind and answer
-}
-
-func (r *record) index(p *process) int {
-	if p == nil {
-		return -1
-	}
-	return p.Index
+	mu    sync.Mutex // guards the rest
+	marks []Mark
+	same  map[string]int // index of the mark for commands of one kind and answer
 }
 
 // A mark is added to the record. The event loop of the world may call this method, and so may a
-// goroutine that an event has woken.
+// goroutine that an event has woken. The process is nil for the server and for an operator.
 func (r *record) mark(p *process, kind, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.same = nil
-	r.out.Marks = append(r.out.Marks,
-		Mark{At: r.w.Now(), Process: r.index(p), Kind: kind, Text: r.plain(text)})
+	m := Mark{At: r.w.Now(), Process: -1, Kind: kind, Text: text}
+	if p != nil {
+		m.Process = p.Index
+	}
+	r.count("", m)
 }
 
-// span adds a bar to a process. If an earlier bar of the same kind ends where the new bar begins,
-// span extends the earlier bar instead.
+// span adds a bar to a process. If an earlier bar of the same kind reaches the beginning of the new
+// bar, span extends the earlier bar instead.
 func (r *record) span(p *process, kind string, from, until time.Duration) {
-	for i, b := range r.out.Bars {
-		if b.Process == p.Index && b.Kind == kind && b.Until == from {
-			r.out.Bars[i].Until = until
-			return
+	for i, b := range slices.Backward(r.bars) {
+		if b.Process == p.Index && b.Kind == kind {
+			if b.Until >= from {
+				r.bars[i].Until = max(b.Until, until)
+				return
+			}
+			break
 		}
 	}
-	r.out.Bars = append(r.out.Bars, Bar{Process: p.Index, Kind: kind, From: from, Until: until})
+	r.bars = append(r.bars, Bar{Process: p.Index, Kind: kind, From: from, Until: until})
 }
 
 // note records the figures of a decision, as mongos logged them in an old generation. The first
@@ -125,7 +117,8 @@ func (r *record) span(p *process, kind string, from, until time.Duration) {
 func (p line) note(format string, args ...any) {
 	kind, _, _ := strings.Cut(format, " ")
 	p.w.record.count(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
-		Text: fmt.Sprintf(format, args...), Source: p.source})
+		Text: fmt.Sprintf(format, args...), Source: p.source,
+		Quiet: kind == "remembers" || kind == "asks:"})
 }
 
 // The call records a decision of a contender that compares two times of one clock: the present
@@ -149,43 +142,47 @@ func (r *record) exchange(c *command, err error) {
 	if c.struck.what != "" {
 		struck = " [" + string(c.struck.what) + "]"
 	}
-	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op,
-		Answer: answer + struck, Changed: c.changed, Struck: struck != "", Source: c.source}
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op + ": " + answer + struck,
+		Changed: c.changed, Struck: struck != "", Source: c.source}
 	if c.kind.writes() && c.kind != Ping {
 		m.Sent = c.text
 	}
 	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
-		m.Answer, m.Changed = "sent"+struck, false
+		m.Text, m.Changed = c.op+": sent"+struck, false
 		r.count(fmt.Sprint(now, c.p.name), m)
-		m.At, m.Answer, m.Changed = now, "answered: "+answer, c.changed
+		m.At, m.Text, m.Changed = now, c.op+": answered: "+answer, c.changed
+	} else {
+		m.Quiet = err == nil && !m.Struck && slices.Contains(
+			[]Kind{Ping, Read, Reread, Clean, Clock, Ask, Sight}, c.kind)
 	}
 	// The key has no digits, because times and sessions differ between polls.
-	r.count(c.p.name+string(c.kind)+digits.ReplaceAllString(c.op+m.Answer, ""), m)
+	r.count(c.p.name+digits.ReplaceAllString(m.Text, ""), m)
 }
 
 // count adds a mark. If the key is known, count only increments the counter of the mark with this
-// key, because there are thousands of polls. A call of the method mark, or a change of a lock
+// key, because there are thousands of polls. A mark with an empty key, or a change of a lock
 // document, clears all keys.
 func (r *record) count(key string, m Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i, known := r.same[key]; known {
-		r.out.Marks[i].Count++
-		r.out.Marks[i].Until = m.At
+		r.marks[i].Count++
+		r.marks[i].Until = m.At
 		return
 	}
-	if r.same == nil {
+	if key == "" || r.same == nil {
 		r.same = map[string]int{}
 	}
-	r.same[key] = len(r.out.Marks)
-	m.Count, m.Text, m.Sent, m.Answer = 1, r.plain(m.Text), r.plain(m.Sent), r.plain(m.Answer)
-	r.out.Marks = append(r.out.Marks, m)
+	if key != "" {
+		r.same[key] = len(r.marks)
+	}
+	m.Count, m.Text, m.Sent = 1, r.plain(m.Text), r.plain(m.Sent)
+	r.marks = append(r.marks, m)
 }
 
 // changes records all changes of documents since the previous call. The given process made the
 // changes, or an operator if it is nil. The result reports whether any document has changed.
-func (r *record) changes(by *process) bool {
-	before := len(r.out.Versions)
+func (r *record) changes(by *process) (changed bool) {
 	for _, collection := range []string{locks, pings} {
 		there := map[string]bson.Raw{}
 		for _, raw := range r.w.Server.Documents(collection) {
@@ -198,39 +195,66 @@ func (r *record) changes(by *process) bool {
 		for _, id := range slices.Sorted(maps.Keys(all)) {
 			if !bytes.Equal(was[id], there[id]) {
 				r.version(by, collection, id, was[id], there[id])
+				changed = true
 			}
 		}
 		r.versions[collection] = there
 	}
-	return len(r.out.Versions) > before
+	return changed
 }
 
+// version records a change of a document. A document is nil if it does not exist.
 func (r *record) version(by *process, collection, id string, was, raw bson.Raw) {
-	v := Version{At: r.w.Now(), Collection: collection, ID: r.plain(id), By: r.index(by),
-		Fields: r.fields(raw)}
-	r.out.Versions = append(r.out.Versions, v)
-	text := changes(r.fields(was), v.Fields)
-	switch {
-	case collection == locks:
-		r.same = nil
-		if id == r.w.lock {
-			r.w.judge.reads(parse(raw))
+	if collection == pings {
+		_, err := raw.LookupErr("condemned")
+		switch {
+		case raw == nil:
+			r.mark(nil, "", "ping of "+owner(id)+" is removed")
+		case err == nil:
+			r.mark(nil, "", "ping of "+owner(id)+": condemned")
+		case by != nil: // a ping counts until the next one
+			r.span(by, "pings", r.w.Now(), r.w.Now()+31*s)
 		}
-	case raw == nil:
-		text = "ping of " + owner(v.ID) + " is removed"
-	case was != nil && strings.Contains(text, "condemned"):
-		text = "ping of " + owner(v.ID) + ": condemned"
-	default:
 		return
 	}
-	r.changed = append(r.changed, Mark{At: v.At, Process: -1, Text: text})
+	now := r.fields(raw)
+	if id == r.w.lock {
+		r.lock = append(r.lock, Version{At: r.w.Now(), Fields: now})
+		r.w.judge.reads(decode(raw))
+	}
+	r.mark(nil, "", changes(r.fields(was), now))
 }
 
-func (r *record) fields(raw bson.Raw) (all []Field) {
-	for _, e := range parse(raw) {
-		all = append(all, Field{e.Key, r.plain(value(e.Value))})
+func (r *record) fields(raw bson.Raw) (all []string) {
+	for _, e := range decode(raw) {
+		all = append(all, e.Key+": "+r.plain(value(e.Value)))
 	}
 	return all
+}
+
+// changes lists the fields that differ between two versions of a document. It omits fields such as
+// who and why, which only describe the holder.
+func changes(before, now []string) string {
+	if len(now) == 0 {
+		return "document is removed"
+	}
+	var parts []string
+	for _, f := range now {
+		name, text, _ := strings.Cut(f, ": ")
+		switch {
+		case slices.Contains(before, f) || strings.Contains(
+			" _id who why when rev grants takeoverMS evidence ", " "+name+" "):
+		case name == "process":
+			parts = append(parts, "process "+owner(text))
+		case name == "condemned":
+			parts = append(parts, "condemned")
+		case name == "waiters":
+			parts = append(parts, fmt.Sprintf("waiters %d", strings.Count(text, "{ts: ")))
+		default:
+			parts = append(parts, name+" "+text)
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "no change of the displayed fields")
 }
 
 func value(v any) string {
@@ -257,7 +281,8 @@ func value(v any) string {
 	return fmt.Sprint(v)
 }
 
-func (r *record) brief(d document) string {
+// brief formats a document that a command has read or written.
+func (d document) brief() string {
 	switch {
 	case d == nil:
 		return "none"
@@ -278,13 +303,6 @@ func owner(id string) string {
 	return host
 }
 
-func (r *record) state(kind Kind) string {
-	if kind == Ping || kind == Clean || kind == Clock {
-		return "done"
-	}
-	return r.brief(append(r.w.read(locks, byID(r.w.lock)), nil)[0])
-}
-
 var (
 	objectIDs  = regexp.MustCompile(`\b[0-9a-f]{24}\b`)
 	ourProcess = regexp.MustCompile(`\b([a-z]+):\d+:(\d+):[0-9a-f]{8}-[0-9a-f-]{27}`)
@@ -297,9 +315,6 @@ var (
 func (r *record) plain(s string) string {
 	s = ourProcess.ReplaceAllString(s, "$1:pid:$2:uuid")
 	s = objectIDs.ReplaceAllStringFunc(s, func(id string) string {
-		if id == strings.Repeat("0", len(id)) {
-			return "zeros"
-		}
 		if r.words[id] == "" {
 			r.words[id] = fmt.Sprintf("ts-%d", len(r.words)+1)
 		}
@@ -308,17 +323,16 @@ func (r *record) plain(s string) string {
 	return ourLabel.ReplaceAllString(s, ":random")
 }
 
-// result returns all events, sorted by time.
-func (r *record) result() Record {
-	for _, p := range r.w.processes {
-		r.out.Processes = append(r.out.Processes, Process{p.name, p.wrongClock()})
+// result adds all events to the play.
+func (r *record) result(p *Play) {
+	for _, q := range r.w.processes {
+		p.Processes = append(p.Processes, Process{q.name, q.wrongClock()})
 	}
-	slices.SortStableFunc(r.out.Bars, func(a, b Bar) int {
+	slices.SortStableFunc(r.bars, func(a, b Bar) int {
 		return slices.Index(barKinds, a.Kind) - slices.Index(barKinds, b.Kind)
 	})
-	r.out.Marks = append(r.out.Marks, r.changed...)
-	slices.SortStableFunc(r.out.Marks, func(a, b Mark) int { return int(a.At - b.At) })
-	return r.out
+	slices.SortStableFunc(r.marks, func(a, b Mark) int { return int(a.At - b.At) })
+	p.Bars, p.Marks, p.Lock = r.bars, r.marks, r.lock
 }
 
 func (p *process) wrongClock() string {
@@ -332,6 +346,9 @@ func (p *process) wrongClock() string {
 	}
 	return ""
 }
+
+// Time formats an instant of a play as true time of day.
+func Time(at time.Duration) string { return noon.Add(at).Format("15:04:05.0") }
 
 // Span formats a duration, rounded to a precision that depends on its length.
 func Span(d time.Duration) string {

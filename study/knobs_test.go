@@ -1,4 +1,4 @@
-package study_test
+package main
 
 import (
 	"strings"
@@ -7,15 +7,14 @@ import (
 
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/effort"
-	"mongodlm/study/internal/study"
 )
 
-func set(t *testing.T, name, generation string, settings ...string) study.Play {
+func set(t *testing.T, name, generation string, settings ...string) Play {
 	t.Helper()
-	c := assert.Value(study.FindCases(name))(t)[0]
-	g := assert.Value(study.FindGeneration(generation))(t)
+	c := assert.Value(FindCases(name))(t)[0]
+	g := assert.Value(FindGeneration(generation))(t)
 	c = assert.Value(c.With(settings...))(t)
-	plays := assert.Value(study.Run(t.Context(), []study.Case{c}, []study.Generation{g}))(t)
+	plays := assert.Value(Run(t.Context(), []Case{c}, []Generation{g}))(t)
 	return plays[0][0]
 }
 
@@ -67,7 +66,7 @@ func TestKnobs_TurnOutcomes(t *testing.T) {
 // The error of a wrong setting names the problem and the valid settings.
 func TestWith_WrongSettings_SayWhatThereIs(t *testing.T) {
 	t.Parallel()
-	c := assert.Value(study.FindCases("two-force"))(t)[0]
+	c := assert.Value(FindCases("two-force"))(t)[0]
 	for setting, wants := range map[string]string{
 		"A.paws=1m":          `"A.paws"|A.pause|C.late|takeover|latency`,
 		"D.pause=1m":         `"D.pause"|two-force`,

@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"context"
@@ -46,7 +46,7 @@ var fileOf = map[string]string{
 	"3.2": "r3.2.22 src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp",
 }
 
-const catalog32 = "r3.2.22 src/mongo/s/catalog/replset/dist_lock_catalog_impl.cpp:"
+const catalog32 = "r3.2.22 src/mongo/s/catalog/replset/dist_lock_catalog_impl.cpp"
 
 const (
 	ms = time.Millisecond
@@ -82,7 +82,7 @@ func (c *Case) reads(key, value string) {
 		if source[0] == ':' {
 			source = fileOf[key] + source
 		}
-		source = strings.Replace(source, "catalog:", catalog32, 1)
+		source = strings.Replace(source, "catalog:", catalog32+":", 1)
 		c.Verdicts[key] = Verdict{Shape: parts[0], Source: source, Who: who, Why: parts[2]}
 		return
 	}

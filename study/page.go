@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	_ "embed"
@@ -45,7 +45,6 @@ type pagePlay struct {
 	Processes  []string   `json:"p,omitempty"`
 	Clocks     []string   `json:"k,omitempty"`
 	Bars       [][4]int64 `json:"b,omitempty"` // process, kind, from, until
-	Pings      [][]int64  `json:"i,omitempty"` // for each process: from, every, count, from, ...
 	// A step consists of its time, process, text, source, command and kind. The last number is 1 for
 	// the deciding step.
 	Steps [][7]int64 `json:"r,omitempty"`
@@ -74,7 +73,7 @@ func Page(cases []Case, generations []Generation, plays [][]Play) string {
 }
 
 // barKinds lists the kinds of bars in drawing order.
-var barKinds = []string{"waits", "holds", "hangs", "paused", "cut", "two"}
+var barKinds = []string{"waits", "holds", "hangs", "paused", "cut", "two", "pings"}
 
 func (p Play) page(c Case, g Generation, texts *pool) pagePlay {
 	v, _ := c.Verdict(g)
@@ -93,46 +92,24 @@ func (p Play) page(c Case, g Generation, texts *pool) pagePlay {
 		one.Bars = append(one.Bars, [4]int64{int64(b.Process), int64(slices.Index(barKinds, b.Kind)),
 			b.From.Milliseconds(), min(b.Until, c.Length).Milliseconds()})
 	}
-	for _, r := range p.Rows(v) {
-		if r.Quiet {
+	decides := p.deciding(v)
+	for i, m := range p.Marks {
+		if m.Quiet && i != decides {
 			continue
 		}
-		step := [7]int64{r.At.Milliseconds(), int64(r.Process), texts.of(r.Text), texts.of(r.Source),
-			texts.of(r.Sent), texts.of(r.Kind)}
-		if r.Decides {
+		step := [7]int64{m.At.Milliseconds(), int64(m.Process), texts.of(m.text()), texts.of(m.Source),
+			texts.of(m.Sent), texts.of(m.Kind)}
+		if i == decides {
 			step[6] = 1
 		}
 		one.Steps = append(one.Steps, step)
 	}
-	for _, v := range p.Versions {
-		if v.Collection == locks {
-			version := []int64{v.At.Milliseconds()}
-			for _, f := range v.Fields {
-				version = append(version, texts.of(f.Name+": "+f.Value))
-			}
-			one.Lock = append(one.Lock, version)
+	for _, v := range p.Lock {
+		version := []int64{v.At.Milliseconds()}
+		for _, f := range v.Fields {
+			version = append(version, texts.of(f))
 		}
+		one.Lock = append(one.Lock, version)
 	}
-	one.Pings = p.pingRuns()
 	return one
-}
-
-// pingRuns returns the times of the acknowledged pings of each process. Pings at equal intervals
-// form one run.
-func (p Play) pingRuns() [][]int64 {
-	runs, last := make([][]int64, len(p.Processes)), make([]int64, len(p.Processes))
-	for _, v := range p.Versions {
-		if v.Collection != pings || v.By < 0 || len(v.Fields) == 0 {
-			continue
-		}
-		run, at := runs[v.By], v.At.Milliseconds()
-		n, every := len(run), (at-last[v.By]+50)/100*100
-		if n > 0 && (run[n-1] == 1 || run[n-2] == every) {
-			run[n-2], run[n-1] = every, run[n-1]+1
-		} else {
-			run = append(run, at, 0, 1)
-		}
-		runs[v.By], last[v.By] = run, at
-	}
-	return runs
 }

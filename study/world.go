@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"cmp"
@@ -56,7 +56,8 @@ func play(c Case, g Generation) (p Play) {
 		for w.Now() < c.Length {
 			w.Step(c.Length, w.judge.look)
 		}
-		p.Outcome, p.Record, p.Missed = w.judge.outcome(), w.record.result(), w.missed
+		p.Outcome, p.Missed = w.judge.outcome(), w.missed
+		w.record.result(&p)
 		raced = w.raced
 		for _, s := range w.stops {
 			if !s.used {

@@ -1,11 +1,10 @@
-package study_test
+package main
 
 import (
 	"testing"
 	"time"
 
 	"mongodlm/internal/test/effort"
-	"mongodlm/study/internal/study"
 )
 
 // A generation works with a value two seconds below the constant in its source, and breaks with a
@@ -14,11 +13,11 @@ import (
 func TestSweeps_BreakAtTheConstantsOfTheSources(t *testing.T) {
 	t.Parallel()
 	const slack = 2 * time.Second
-	for _, sw := range study.Sweeps() {
+	for _, sw := range Sweeps() {
 		if effort.Race && sw.Name != "skew" {
 			continue
 		}
-		for _, g := range study.Generations() {
+		for _, g := range Generations() {
 			edge, breaks := sw.Edges[g.Name]
 			at := func(far time.Duration, want bool) {
 				broken, not := sw.At(g, far)

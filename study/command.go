@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"context"
@@ -59,8 +59,8 @@ const (
 // A command is sent to the server, and the call waits for its reply. If the process is buried
 // meanwhile, the calling goroutine ends.
 func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
-	c := &command{p: p.process, source: p.source, kind: kind, op: op, text: text, apply: apply,
-		answer: answer, limit: p.limit}
+	c := &command{p: p.process, source: p.source, kind: kind, op: fmt.Sprintf("%s (%s)", kind, op),
+		text: text, apply: apply, answer: answer, limit: p.limit}
 	if kind == Ping && p.beat > 0 {
 		c.limit = p.beat
 	}

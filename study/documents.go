@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"encoding/binary"
@@ -37,8 +37,12 @@ func (d document) state() int32 { n, _ := d.value("state").(int32); return n }
 // ping returns the date of a ping in milliseconds, or 0 for a missing document.
 func (d document) ping() bson.DateTime { t, _ := d.value("ping").(bson.DateTime); return t }
 
-func (d document) matches(want bson.D) bool {
-	return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
+// matches reports whether all fields of one of the queries have the same values in d. Without a query
+// every document matches.
+func (d document) matches(queries []bson.D) bool {
+	return len(queries) == 0 || slices.ContainsFunc(queries, func(want bson.D) bool {
+		return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
+	})
 }
 
 // The result is a copy of d with the values in set. All other fields keep their values.
@@ -56,25 +60,23 @@ func (d document) with(set bson.D) document {
 
 func date(t time.Time) bson.DateTime { return bson.NewDateTimeFromTime(t) }
 
-// objectID returns a new ObjectID with the time of the process's clock.
-func (w *world) objectID(p *process) bson.ObjectID {
-	var id bson.ObjectID
+// objectID returns a new ObjectID.
+func (w *world) objectID() (id bson.ObjectID) {
 	w.ids++
-	binary.BigEndian.PutUint32(id[:], uint32(p.now().Unix()))
-	binary.BigEndian.PutUint32(id[8:], uint32(w.ids)<<8|uint32(p.Index))
+	binary.BigEndian.PutUint64(id[:], w.ids)
 	return id
 }
 
-func (w *world) read(collection string, match bson.D) (found []document) {
+func (w *world) read(collection string, queries ...bson.D) (found []document) {
 	for _, raw := range w.Server.Documents(collection) {
-		if d := parse(raw); d.matches(match) {
+		if d := decode(raw); d.matches(queries) {
 			found = append(found, d)
 		}
 	}
 	return found
 }
 
-func parse(raw bson.Raw) (d document) {
+func decode(raw bson.Raw) (d document) {
 	_ = bson.Unmarshal(raw, (*bson.D)(&d)) // the store has marshaled it
 	return d
 }
@@ -104,11 +106,11 @@ type line struct {
 	source string
 }
 
-func (p line) find(kind Kind, collection string, match bson.D) (found []document, err error) {
+func (p line) find(kind Kind, collection string, query ...bson.D) (found []document, err error) {
 	err = p.send(kind, "find "+collection, "", func() error {
-		found = p.w.read(collection, match)
+		found = p.w.read(collection, query...)
 		return nil
-	}, func() string { return p.w.record.brief(append(found, nil)[0]) })
+	}, func() string { return append(found, nil)[0].brief() })
 	return found, err
 }
 
@@ -118,32 +120,49 @@ func (p line) findOne(kind Kind, collection, id string) (document, error) {
 	return append(found, nil)[0], err
 }
 
-// update sets fields of the matching documents and returns their number. An upsert inserts the
-// document if no document matches.
-func (p line) update(kind Kind, collection string, match, set bson.D, upsert bool) (n int,
-	err error) {
-	text := value(match) + " set " + value(set)
-	err = p.send(kind, "update "+collection, text, func() error {
-		changed, err := p.w.change(collection, match, set, upsert)
-		n = len(changed)
+// update sets fields of the lock documents that match a query, and returns their number.
+func (p line) update(kind Kind, query, set bson.D) (n int, err error) {
+	return p.modify(kind, "update", locks, set, false, query)
+}
+
+// findAndModify is like update, but takes alternative queries. At most one document matches. Without
+// a match, an upsert inserts a document.
+func (p line) findAndModify(kind Kind, set bson.D, upsert bool, queries ...bson.D) (int, error) {
+	return p.modify(kind, "findAndModify", locks, set, upsert, queries...)
+}
+
+// ping writes the ping of a process, with the time of its own clock.
+func (p line) ping(id string) error {
+	_, err := p.modify(Ping, "update", pings, pairs("ping", date(p.now())), true, byID(id))
+	return err
+}
+
+func (p line) modify(kind Kind, op, collection string, set bson.D, upsert bool,
+	queries ...bson.D) (n int, err error) {
+	var asked []string
+	for _, q := range queries {
+		asked = append(asked, value(q))
+	}
+	text := strings.Join(asked, " or ") + " set " + value(set)
+	err = p.send(kind, op+" "+collection, text, func() (err error) {
+		n, err = p.w.change(collection, set, upsert, queries...)
 		return err
 	}, func() string { return fmt.Sprintf("n: %d", n) })
 	return n, err
 }
 
-// change sets fields of the matching documents. Without a match, an upsert inserts a document with
-// the _id of the query. If that _id exists, it returns errDuplicate.
-func (w *world) change(collection string, match, set bson.D, upsert bool) (changed []document,
-	err error) {
-	for _, d := range w.read(collection, match) {
-		changed = append(changed, d.with(set))
+// change sets fields of the documents that match one of the queries, and returns their number.
+// Without a match, an upsert inserts a document with the _id of the first query. If that _id exists,
+// it returns errDuplicate.
+func (w *world) change(collection string, set bson.D, upsert bool, queries ...bson.D) (int, error) {
+	found := w.read(collection, queries...)
+	for _, d := range found {
 		w.put(collection, d.with(set))
 	}
-	if len(changed) == 0 && upsert {
-		changed = append(changed, document(match[:1]).with(set))
-		err = w.insert(collection, changed[0])
+	if len(found) == 0 && upsert {
+		return 1, w.insert(collection, document(queries[0][:1]).with(set))
 	}
-	return changed, err
+	return len(found), nil
 }
 
 // insert adds a lock document. It returns errDuplicate if the _id exists.
@@ -161,41 +180,13 @@ func (w *world) insert(collection string, d document) error {
 	return nil
 }
 
-// findAndModify is like update, but takes alternative queries and returns the document that it has
-// changed, or nil. At most one document matches.
-func (p line) findAndModify(kind Kind, collection string, queries []bson.D, set bson.D,
-	upsert bool) (d document, err error) {
-	var asked []string
-	for _, q := range queries {
-		asked = append(asked, value(q))
-	}
-	text := strings.Join(asked, " or ") + " set " + value(set)
-	err = p.send(kind, "findAndModify "+collection, text, func() (err error) {
-		for _, q := range queries {
-			var changed []document
-			if changed, err = p.w.change(collection, q, set, upsert); len(changed) > 0 {
-				d = changed[0]
-				break
-			}
-		}
-		return err
-	}, func() string { return p.w.record.brief(d) })
-	return d, err
-}
-
-// ping writes the ping of a process, with the time of its own clock.
-func (p line) ping(id string) error {
-	_, err := p.update(Ping, pings, byID(id), pairs("ping", date(p.now())), true)
-	return err
-}
-
 // prune deletes pings that are four days old by the process's clock. It keeps the ping of each
 // process that one of the given lock documents names.
 func (p line) prune(locks []document) error {
 	n, before := 0, date(p.now().Add(-4*24*time.Hour))
 	text := "{_id: in no lock, ping: before " + value(before) + "}"
 	return p.send(Clean, "remove "+pings, text, func() error {
-		for _, d := range p.w.read(pings, nil) {
+		for _, d := range p.w.read(pings) {
 			named := slices.ContainsFunc(locks,
 				func(l document) bool { return l.text("process") == d.text("_id") })
 			if !named && d.ping() < before {

@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/catalog"
 	"mongodlm/distlock"
@@ -102,31 +100,6 @@ type held struct {
 	renew   func() error // renews the lease; does nothing without a lease
 	ask     func() error // asks the server whether the lock is held, if the generation can do this
 	release func() error
-}
-
-// heldOld returns a lock of an old generation. The old generations have no fence (hole G2-11), no
-// signal of a loss (hole H8) and no lease.
-func heldOld(id string, ts bson.ObjectID, ask, release func() error) *held {
-	return &held{session: id + " " + ts.Hex(), trusted: nothing, renew: nothing, ask: ask,
-		release: release}
-}
-
-func nothing() error { return nil }
-
-// The call repeats an attempt to lock, with pauses, until it succeeds or the patience ends (r2.4.14
-// src/mongo/client/distlock.cpp:1139).
-func again(p *process, patience, pause time.Duration, try func() (*held, error)) (h *held,
-	err error) {
-	for end := p.w.Now() + patience; ; {
-		h, err = try()
-		left := end - p.w.Now()
-		if err == nil || patience == 0 {
-			return h, err
-		}
-		if p.sleep(min(pause, left)); left <= pause {
-			return nil, err
-		}
-	}
 }
 
 // A job is a use of the lock by a process.

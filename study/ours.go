@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"context"
@@ -47,8 +47,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 		return apply()
 	}
 	c := &command{p: o.p, kind: kind, op: string(call.Op), limit: 5 * time.Second, apply: apply,
-		text:   call.Subject,
-		answer: func() string { return o.p.w.record.state(kind) }}
+		text: call.Subject}
 	c.submit()
 	switch err := c.wait(ctx); {
 	case errors.Is(err, errNoReply) && kind.writes():

@@ -1,11 +1,10 @@
-package study
+package main
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,16 +13,14 @@ import (
 // gen20 is the lock of mongos 1.9 to 3.0 (2011-2015). Each process has one gen20. Since 2.0.1 all
 // locks of a process share this state. Numbers such as :607 are lines of r2.0.9
 // client/distlock.cpp. For other releases the files are r2.4.14 src/mongo/client/distlock.cpp and
-// r2.6.12 src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use.
+// r2.6.12 src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use, the ts of zeros
+// in the documents that 2.6 inserts, and that 2.0.0 forgets its observations after each command.
 type gen20 struct {
-	p       *process
-	release release
-	id      string // with the port; the last part is a constant, because mongos never seeds rand()
-	pings   bool   // the ping thread runs
+	old
+	pings bool // the ping thread runs
 	// mutex is the mutex of the pinger (:67), which guards pings and queue. The pinger also holds the
 	// mutex during requests to servers (hole G2-7).
 	mutex chan struct{}
-	queue []bson.ObjectID
 	seen  map[string]seen20 // LastPings, :315, by lock name
 }
 
@@ -42,10 +39,15 @@ const (
 	prepared20, held20 int32 = 1, 2 // the states, :548 and :825
 )
 
+// newGen20 returns a manager whose process id has no random number, because mongos never seeds
+// rand(). From 2.0.1 on a ping has a time limit (SERVER-3784).
 func newGen20(p *process, r release) manager {
-	g := &gen20{p: p, release: r, seen: map[string]seen20{}, mutex: make(chan struct{}, 1),
-		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Add(-p.w.Now()).Unix())}
+	g := &gen20{seen: map[string]seen20{}, mutex: make(chan struct{}, 1), old: old{p: p, release: r,
+		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Unix())}}
 	g.mutex <- struct{}{} // :67: the mutex starts unlocked
+	if r.since(2, 0, 1) {
+		p.beat = 30 * time.Second
+	}
 	return g
 }
 
@@ -59,9 +61,9 @@ func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 // is 0, the result imitates line r2612 of release 2.6.12 instead.
 func (g *gen20) at(r209, r2612 int) line {
 	if r209 == 0 || g.release.since(2, 5, 0) {
-		return line{g.p, fileOf["2.6"] + ":" + strconv.Itoa(r2612)}
+		return g.step(fileOf["2.6"], r2612)
 	}
-	return line{g.p, fileOf["2.0"] + ":" + strconv.Itoa(r209)}
+	return g.step(fileOf["2.0"], r209)
 }
 
 // start begins to ping, like the first lock_try of any lock (distlock.cpp:470). It ignores an
@@ -88,12 +90,7 @@ func (g *gen20) begin() error {
 		return err // 13650
 	}
 	g.pings = true
-	g.p.Go(func() { // _distLockPingThread, :70-202
-		for {
-			_ = g.ping()
-			g.p.sleep(g.skew())
-		}
-	})
+	g.every(g.skew(), func() { _ = g.ping() }) // _distLockPingThread, :70-202
 	return nil
 }
 
@@ -120,25 +117,12 @@ func (g *gen20) checkSkew(at line) error {
 
 // ping is one round of the ping thread, distlock.cpp:70.
 func (g *gen20) ping() error {
-	if g.release.since(2, 0, 1) {
-		g.p.beat = 30 * time.Second // limit of the thread's connection: SERVER-3784
-	}
-	if err := g.at(93, 125).ping(g.id); err != nil { // by its own clock; only changes matter
-		return err
-	}
-	all, err := g.at(113, 149).find(Clean, locks, nil)
-	if err != nil {
-		return err
-	}
-	if g.release.since(2, 4, 10) { // r2.4.14:143
-		all = slices.DeleteFunc(all, func(d document) bool { return d.state() <= 0 })
-	}
-	if err := g.at(126, 171).prune(all); err != nil { // :125
+	if err := g.pingAndPrune(g.at(93, 125), g.at(113, 149), g.at(126, 171)); err != nil {
 		return err
 	}
 	defer g.alone()()      // :149
 	for len(g.queue) > 0 { // :156: the late unlocks
-		_, err := g.at(161, 204).update(Release, locks, pairs("ts", g.queue[0]), free, false)
+		_, err := g.at(161, 204).update(Release, pairs("ts", g.queue[0]), free)
 		if err != nil { // :170
 			return err
 		}
@@ -150,8 +134,7 @@ func (g *gen20) ping() error {
 // The call queues a release, like addUnlockOID, distlock.cpp:250. It adds a note to the given step.
 func (g *gen20) later(at line, ts bson.ObjectID) {
 	defer g.alone()() // :252
-	g.queue = append(g.queue, ts)
-	at.note("queues the release until after its next ping")
+	g.old.later(at, ts)
 }
 
 // lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses between two
@@ -162,56 +145,23 @@ func (g *gen20) lock(name string, patience time.Duration) (*held, error) {
 	if g.release.since(2, 4, 0) {
 		poll = time.Second
 	}
-	seen, object := g.seen, !g.release.since(2, 0, 1)
-	return again(g.p, patience, poll, func() (*held, error) {
-		if object { // r2.0.0:531: each command makes a lock object, which has the observations
-			seen, object = map[string]seen20{}, g.p.pace > 0
-		}
-		return g.tryLock(name, seen)
-	})
+	return g.again(patience, poll, func() (*held, error) { return g.tryLock(name) })
 }
 
-// tryLock imitates lock_try, distlock.cpp:466. The map seen contains the earlier observations of
-// the contender.
-func (g *gen20) tryLock(name string, seen map[string]seen20) (*held, error) {
+// tryLock imitates lock_try, distlock.cpp:466.
+func (g *gen20) tryLock(name string) (*held, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
 	}
-	match := append(byID(name), free...)
-	d, err := g.at(496, 620).findOne(Read, locks, name)
+	steps := [4]line{g.at(496, 620), g.at(502, 626), g.at(717, 868), g.at(722, 873)}
+	match, set, err := g.grab(name, prepared20, steps, g.force)
 	if err != nil {
-		return nil, err
+		return nil, err // :724; :816, 13663: no release is queued
 	}
-	switch {
-	case d == nil: // :502; r2.4.14:598 and r2.6.12:630 write a ts of zeros
-		first := document(match).with(pairs("who", ""))
-		if g.release.since(2, 6, 2) || g.release.since(2, 4, 12) && !g.release.since(2, 5, 0) {
-			first = first.with(pairs("ts", bson.ObjectID{}))
-		}
-		_ = g.at(502, 626).insert(first)
-	case d.state() > 0: // :510
-		if err := g.force(d, seen); err != nil {
-			return nil, err
-		}
-	case d.value("ts") != nil: // :689
-		match = append(match, pairs("ts", d.id("ts"))...)
-	}
-	delete(seen, name) // :696
-	ts := g.p.w.objectID(g.p)
-	set := pairs("state", prepared20, "who", g.id+":conn1:719885386", "process", g.id,
-		"when", date(g.p.now()), "why", "work", "ts", ts) // :701
-	n, err := g.at(717, 868).update(Grab, locks, match, set, false)
-	if err == nil {
-		_, err = g.at(722, 873).findOne(Reread, locks, name)
-	}
-	if err != nil {
-		return nil, err // :816, 13663; no release is queued
-	}
-	if n < 1 {
-		return nil, errHeld // :724
-	}
+	ts := document(set).id("ts")
 	set[0].Value = held20
-	n, err = g.at(839, 1004).update(Finalize, locks, match[:1], set, false) // by _id alone (G2-1)
+	n, err := g.at(839, 1004).update(Finalize, match[:1], set) // by _id alone (G2-1)
+	var d document
 	if err == nil {
 		d, err = g.at(844, 1009).findOne(Reread, locks, name)
 	}
@@ -222,13 +172,13 @@ func (g *gen20) tryLock(name string, seen map[string]seen20) (*held, error) {
 	if n < 1 {
 		return nil, errHeld // :846
 	}
-	return heldOld(g.id, ts, func() error { return g.ask(name) },
+	return g.held(ts, func() error { return g.ask(name) },
 		func() error { return g.unlock(name, d) }), nil
 }
 
 // force imitates the part of lock_try that decides about a held lock, distlock.cpp:509. It returns
 // nil if it has taken the lock from a dead holder.
-func (g *gen20) force(d document, seen map[string]seen20) error {
+func (g *gen20) force(d document) error {
 	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
@@ -239,15 +189,15 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 		if !errors.Is(err, errSlow) && !g.release.since(2, 6, 0) {
 			return err // only a LockException is caught (:566)
 		}
-		delete(seen, name) // :571, r2.6.12:714
+		delete(g.seen, name) // :571, r2.6.12:714
 		return errHeld
 	}
-	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, seen[name]
+	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, g.seen[name]
 	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole G2-9).
 	changed := was.ts != now.ts || d.state() == held20 &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.remote.IsZero() {
-		seen[name] = now
+		g.seen[name] = now
 		g.at(553, 694).note("remembers the ping %s, read at %s by the server's clock",
 			value(now.ping), value(date(now.remote)))
 		return errHeld
@@ -257,12 +207,12 @@ func (g *gen20) force(d document, seen map[string]seen20) error {
 	if elapsed <= g.timeout() {
 		return errHeld
 	}
-	delete(seen, name) // :595
+	delete(g.seen, name) // :595
 	if err := g.checkSkew(g.at(603, 746)); err != nil {
 		return err // 14023
 	}
-	n, err := g.at(607, 750).update(Take, locks,
-		pairs("_id", name, "state", d.state(), "ts", now.ts), free, false)
+	n, err := g.at(607, 750).update(Take,
+		pairs("_id", name, "state", d.state(), "ts", now.ts), free)
 	if err != nil {
 		return err // :629, 13660
 	}
@@ -318,7 +268,7 @@ func (g *gen20) unlock(name string, got document) error {
 	var err error
 	match := pairs("_id", name, "ts", got.id("ts"))
 	for try := range tries20 {
-		n, err = g.at(914, 1089).update(Release, locks, match, free, false)
+		n, err = g.at(914, 1089).update(Release, match, free)
 		if err == nil && n > 0 {
 			return nil
 		}

@@ -1,10 +1,8 @@
-package study_test
+package main
 
 import (
 	"strings"
 	"testing"
-
-	"mongodlm/study/internal/study"
 )
 
 // A slow command has one row for its send and one row for its reply. A row between them shows its
@@ -40,7 +38,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 		release, of, _ := strings.Cut(name, " ")
 		p := set(t, of, release)
 		var lines []string
-		for _, r := range p.Rows(study.Verdict{}) {
+		for _, r := range p.Rows(Verdict{}) {
 			who := "server"
 			if r.Process >= 0 {
 				who = p.Processes[r.Process].Name
@@ -60,7 +58,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 func TestMarks_OfAFrozenProcess_None(t *testing.T) {
 	t.Parallel()
 	frozen := 0
-	outcomes(func(_ study.Case, _ study.Generation, p study.Play) {
+	outcomes(func(_ Case, _ Generation, p Play) {
 		for _, b := range p.Bars {
 			if b.Kind != "paused" {
 				continue
@@ -69,7 +67,7 @@ func TestMarks_OfAFrozenProcess_None(t *testing.T) {
 			for _, m := range p.Marks {
 				if m.Process == b.Process && m.Kind != "late" && b.From < m.At && m.At < b.Until {
 					t.Errorf("%s by %s: %s at %s: %s", p.Case, p.Generation, p.Processes[m.Process].Name,
-						study.Time(m.At), m.Text)
+						Time(m.At), m.Text)
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"strconv"
@@ -107,7 +107,7 @@ func (w *world) elects(t turn) {
 func (w *world) drops(t turn) {
 	w.happens(t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
-			for _, d := range w.read(collection, nil) {
+			for _, d := range w.read(collection) {
 				w.Server.Remove(collection, d.text("_id"))
 			}
 		}
@@ -118,7 +118,7 @@ func (w *world) drops(t turn) {
 // An operator frees the lock.
 func (w *world) frees(t turn) {
 	w.happens(t, "operator", "an operator sets "+value(free), func() {
-		_, _ = w.change(locks, byID(w.lock), free, true) // the _id is in no other document
+		_, _ = w.change(locks, free, true, byID(w.lock)) // the _id is in no other document
 		w.record.changes(nil)
 	})
 }

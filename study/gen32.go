@@ -1,10 +1,9 @@
-package study
+package main
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -17,11 +16,8 @@ import (
 // src/mongo/s/catalog/replset_dist_lock_manager.cpp) all attempts of a call use one session, a call
 // can overtake its own lock (:377), and a release also matches the name (:338). For 5.0 see file50.
 type gen32 struct {
-	p       *process
-	release release
-	id      string
-	queue   []bson.ObjectID
-	seen    map[string]seen32
+	old
+	seen map[string]seen32
 }
 
 // seen32 is an earlier observation of a held lock (:213).
@@ -47,8 +43,8 @@ const (
 // r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
 func newGen32(p *process, r release) manager {
 	p.limit = limit32
-	g := &gen32{p: p, release: r, seen: map[string]seen32{}, id: fmt.Sprintf("%s:%d:%d:-%d", p.host,
-		p.port, p.now().Add(-p.w.Now()).Unix(), 1957747793+p.Index)}
+	g := &gen32{seen: map[string]seen32{}, old: old{p: p, release: r, id: fmt.Sprintf("%s:%d:%d:-%d",
+		p.host, p.port, p.now().Unix(), 1957747793+p.Index)}}
 	switch {
 	case p.role == configServer && r.since(5, 0, 0):
 		g.id = "config"
@@ -62,8 +58,8 @@ func newGen32(p *process, r release) manager {
 
 // at and catalog return the step that imitates line n of the lock manager's source and of
 // dist_lock_catalog_impl.cpp.
-func (g *gen32) at(n int) line      { return line{g.p, fileOf["3.2"] + ":" + strconv.Itoa(n)} }
-func (g *gen32) catalog(n int) line { return line{g.p, catalog32 + strconv.Itoa(n)} }
+func (g *gen32) at(n int) line      { return g.step(fileOf["3.2"], n) }
+func (g *gen32) catalog(n int) line { return g.step(catalog32, n) }
 
 // start imitates startUp, replset_dist_lock_manager.cpp:83. A config server of 3.4 to 4.4 that
 // becomes primary frees all locks of config servers (hole G3-7). A primary shard of 5.0 frees all
@@ -77,36 +73,25 @@ func (g *gen32) start() {
 		at.source = file50 + "220"
 	}
 	for at.source != "" && g.tries(func() error {
-		_, err := at.update(Release, locks, pairs("process", g.id), free, false)
+		_, err := at.update(Release, pairs("process", g.id), free)
 		return err
 	}) != nil && g.p.role == shard { // a shard waits for success; a config server logs the error
 		g.p.sleep(ping32)
 	}
-	g.p.Go(g.task)
+	g.every(ping32, g.task)
 }
 
-// task imitates doTask, replset_dist_lock_manager.cpp:120. Each round sends a ping with the time of
+// task imitates a round of doTask, replset_dist_lock_manager.cpp:120. It sends a ping with the time of
 // the process's clock, and then the queued releases.
 func (g *gen32) task() {
-	for {
-		_, _ = g.at(130).findAndModify(Ping, pings, []bson.D{byID(g.id)},
-			pairs("ping", date(g.p.now())), true) // a failure is logged
-		queue := g.queue
-		g.queue = nil
-		for _, ts := range queue {
-			if g.unlock(g.at(150), ts) != nil {
-				g.later(g.at(155), ts)
-			}
+	_ = g.at(130).ping(g.id) // a failure is logged
+	queue := g.queue
+	g.queue = nil
+	for _, ts := range queue {
+		if g.unlock(g.at(150), ts) != nil {
+			g.later(g.at(155), ts)
 		}
-		g.p.sleep(ping32)
 	}
-}
-
-// The call queues a release, like queueUnlock, replset_dist_lock_manager.cpp:439. It adds a note to
-// the given step.
-func (g *gen32) later(at line, ts bson.ObjectID) {
-	g.queue = append(g.queue, ts)
-	at.note("queues the release until after its next ping")
 }
 
 // unlock sends the command of catalog:281. The command succeeds even if it matches no document.
@@ -116,7 +101,7 @@ func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 		if g.release.since(3, 4, 0) {
 			match = append(match, byID(g.p.w.lock)...)
 		}
-		_, err := at.findAndModify(Release, locks, []bson.D{match}, free, false)
+		_, err := at.findAndModify(Release, free, false, match)
 		return err
 	})
 }
@@ -163,7 +148,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (*held, error) {
 		}
 		err := g.grab(name, ts)
 		if err == nil { // :304
-			return g.held(ts), nil
+			return g.got(ts), nil
 		}
 		if !errors.Is(err, errHeld) {
 			// mongos releases the session and tries again (:313, hole G3-1).
@@ -188,13 +173,13 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (*held, error) {
 				line{g.p, file50 + "98"}.note("all shards share its session: overtakes")
 			}
 			if expired || own {
-				d, err := g.overtake(name, ts, found.id("ts"))
+				n, err := g.overtake(name, ts, found.id("ts"))
 				if err != nil {
 					g.later(g.at(384), ts)
 					return nil, err
 				}
-				if d != nil {
-					return g.held(ts), nil
+				if n > 0 {
+					return g.got(ts), nil
 				}
 			}
 		}
@@ -215,22 +200,17 @@ const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 func (g *gen32) session() bson.ObjectID {
 	switch {
 	case !g.release.since(5, 0, 0):
-		return g.p.w.objectID(g.p)
+		return g.p.w.objectID()
 	case g.p.role == configServer:
 		return bson.ObjectID{1}
 	}
 	return bson.ObjectID{2}
 }
 
-func (g *gen32) fields(ts bson.ObjectID) bson.D {
-	return pairs("ts", ts, "state", held20, "who", g.id+":conn1", "process", g.id,
-		"when", date(g.p.now()), "why", "work")
-}
-
 // grab imitates grabLock, catalog:182.
 func (g *gen32) grab(name string, ts bson.ObjectID) error {
-	_, err := g.catalog(196).findAndModify(Grab, locks,
-		[]bson.D{append(byID(name), free...)}, g.fields(ts), true)
+	_, err := g.catalog(196).findAndModify(Grab, g.fields(held20, ts), true,
+		append(byID(name), free...))
 	if errors.Is(err, errDuplicate) {
 		return errHeld
 	}
@@ -239,9 +219,9 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 
 // overtake imitates overtakeLock, catalog:233. It matches only the observed session or a free lock.
 // It does not read the ping again (hole G3-4).
-func (g *gen32) overtake(name string, ts, current bson.ObjectID) (document, error) {
-	return g.catalog(244).findAndModify(Take, locks, []bson.D{append(byID(name), free...),
-		pairs("_id", name, "ts", current)}, g.fields(ts), false)
+func (g *gen32) overtake(name string, ts, current bson.ObjectID) (n int, err error) {
+	return g.catalog(244).findAndModify(Take, g.fields(held20, ts), false,
+		append(byID(name), free...), pairs("_id", name, "ts", current))
 }
 
 // expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 this function is
@@ -288,9 +268,9 @@ func (g *gen32) expired(d document) (bool, error) {
 	return elapsed >= limit, nil
 }
 
-// held returns the acquired lock with a session.
-func (g *gen32) held(ts bson.ObjectID) *held {
-	return heldOld(g.id, ts, func() error { return g.ask(ts) }, func() error { return g.free(ts) })
+// got returns the acquired lock with a session (:304).
+func (g *gen32) got(ts bson.ObjectID) *held {
+	return g.held(ts, func() error { return g.ask(ts) }, func() error { return g.free(ts) })
 }
 
 // ask imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock

@@ -1,4 +1,4 @@
-package study
+package main
 
 import (
 	"cmp"
@@ -260,10 +260,10 @@ func (j *judge) outcome() Outcome {
 	}
 	for _, w := range j.waits {
 		w.Until = cmp.Or(w.Until, j.w.Now())
-		record.out.Bars = append(record.out.Bars, *w)
+		record.bars = append(record.bars, *w)
 	}
 	instants := []time.Duration{0, j.w.Now()}
-	for _, b := range record.out.Bars {
+	for _, b := range record.bars {
 		instants = append(instants, b.From, b.Until)
 	}
 	slices.Sort(instants)
@@ -321,7 +321,7 @@ func (j *judge) holders(at time.Duration) (trusted int, running []*tenure, worki
 			continue
 		}
 		trusted++
-		if slices.ContainsFunc(j.w.record.out.Bars, func(b Bar) bool {
+		if slices.ContainsFunc(j.w.record.bars, func(b Bar) bool {
 			return b.Kind == "paused" && b.Process == t.p.Index && b.covers(at)
 		}) {
 			continue
