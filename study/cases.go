@@ -170,7 +170,7 @@ func (w *world) stage(c Case) {
 	}
 	for _, t := range c.own {
 		if t.decides {
-			t.d = w.generation.decides()
+			t.d = w.generation.decides
 		}
 		t.p = of[t.who]
 		t.dial.do(w, t)

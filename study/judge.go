@@ -16,7 +16,7 @@ import (
 type judge struct {
 	w       *world
 	tenures []*tenure
-	waits   []*Bar  // periods of waiting; the end is 0 while the process waits
+	waits   []*Bar  // periods of waiting; the end is 0 if the process waits until its end
 	written *tenure // holder of the last accepted write that was not stale
 	largest int64   // largest fence at the resource
 	out     Outcome
@@ -31,9 +31,9 @@ type tenure struct {
 	*held
 	p *process
 	n int // rank of the holder; a larger rank is a newer holder
-	// Until is the time when the holder stops trusting its lock: it releases the lock, dies or fails a
-	// check, its guard expires, or the play ends. Until then it is 0. lapsed is true while a frozen
-	// holder does not know that its guard has expired.
+	// Until is the time when the holder stops trusting its lock: it releases the lock or fails a check,
+	// or its guard expires. Until then it is 0. lapsed is true while a frozen holder does not know that
+	// its guard has expired.
 	From, Until time.Duration
 	lapsed      bool
 	Works       time.Duration // end of the work; before Until if the holder hangs
@@ -74,24 +74,6 @@ func (j *judge) shut(t *tenure) {
 	t.Until = cmp.Or(t.Until, j.w.Now())
 }
 
-func (j *judge) hangs(t *tenure) {
-	t.Works = j.w.Now()
-	j.w.record.mark(t.p, "stop", "the thread that holds the lock hangs")
-}
-
-func (j *judge) died(p *process) {
-	for _, t := range j.tenures {
-		if t.p == p {
-			j.shut(t)
-		}
-	}
-	for _, w := range j.waits {
-		if w.Process == p.Index {
-			w.Until = cmp.Or(w.Until, j.w.Now())
-		}
-	}
-}
-
 // wrote judges a write at the resource. The resource refuses a write whose fence is smaller than
 // that of an earlier write. It accepts every write without a fence.
 func (j *judge) wrote(t *tenure) {
@@ -115,7 +97,7 @@ func (j *judge) wrote(t *tenure) {
 // the lock document no longer names.
 func (j *judge) look() {
 	for _, t := range j.tenures {
-		if t.Until > 0 && !t.lapsed {
+		if t.p.Dead || t.Until > 0 && !t.lapsed {
 			continue
 		}
 		if t.Gone == 0 && j.holder != t.session {
@@ -123,7 +105,7 @@ func (j *judge) look() {
 		}
 		if err := t.trusted(); err != nil {
 			j.shut(t)
-			if t.lapsed = t.p.Frozen() && !t.p.Dead; !t.lapsed {
+			if t.lapsed = t.p.Frozen(); !t.lapsed {
 				j.fails(t, err)
 			}
 		}
@@ -227,11 +209,8 @@ func (l Loss) String() string {
 		return l.Process + " never learns of the loss"
 	case l.At > 0 && l.Stopped > l.At:
 		return fmt.Sprintf("%s learns of the loss %s later", l.Process, Span(l.Learnt-l.At))
-	case l.Next > 0 && l.Learnt > l.Stopped:
-		return fmt.Sprintf("%[1]s's guard ends %[2]s before the next holder starts, and %[1]s "+
-			"learns of the loss when it wakes", l.Process, Span(l.Next-l.Stopped))
 	case l.Next > 0:
-		return fmt.Sprintf("%s stops %s before the next holder starts", l.Process,
+		return fmt.Sprintf("%s's guard ends %s before the next holder starts", l.Process,
 			Span(l.Next-l.Stopped))
 	}
 	return l.Process + " stops by itself"
@@ -251,7 +230,7 @@ func (j *judge) outcome() Outcome {
 	o.None = len(j.tenures) == 0
 	record := j.w.record
 	for _, t := range j.tenures {
-		j.shut(t)
+		t.Until = cmp.Or(t.Until, t.p.died, j.w.Now())
 		t.Works = min(cmp.Or(t.Works, t.Until), t.Until)
 		record.span(t.p, "holds", t.From, t.Works)
 		if t.Works < t.Until {
@@ -259,7 +238,7 @@ func (j *judge) outcome() Outcome {
 		}
 	}
 	for _, w := range j.waits {
-		w.Until = cmp.Or(w.Until, j.w.Now())
+		w.Until = cmp.Or(w.Until, j.w.processes[w.Process].died, j.w.Now())
 		record.bars = append(record.bars, *w)
 	}
 	instants := []time.Duration{0, j.w.Now()}

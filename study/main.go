@@ -205,7 +205,7 @@ func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "  %s: %s\n", g.Name, found.Describe(sw))
+			fmt.Fprintf(out, "  %s: %s\n", g.Name, found)
 		}
 	}
 	return nil

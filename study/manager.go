@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 )
 
@@ -34,6 +33,10 @@ type Generation struct {
 	Title  string // the releases of this generation
 	column string // name of its column in tables; differs from Name for a requested release
 
+	// decides is the time after which a contender takes over, if the holder stops ten seconds after its
+	// ping. It includes the polls of the contender and two spare seconds.
+	decides time.Duration
+
 	replicaSet bool // config servers are a replica set, not mirrored
 	release    release
 	make       func(*process, release) manager
@@ -55,33 +58,20 @@ const Ours = "ours"
 // Generations returns all generations, the oldest first. The last generation is this module.
 func Generations() []Generation {
 	all := []Generation{
-		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18},
-		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: release{2, 0, 9}, make: newGen20},
-		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: release{2, 6, 12}, make: newGen20},
+		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18,
+			decides: 16*m + 2*s},
+		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: release{2, 0, 9}, make: newGen20,
+			decides: 15*m + 2*s},
+		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: release{2, 6, 12}, make: newGen20,
+			decides: 14*m + 53*s},
 		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, make: newGen32,
-			replicaSet: true},
-		{Name: Ours, Title: "this module", make: newOurs, replicaSet: true},
+			decides: 14*m + 53*s, replicaSet: true},
+		{Name: Ours, Title: "this module", make: newOurs, decides: 15*m + 7*s, replicaSet: true},
 	}
 	for i := range all {
 		all[i].column = all[i].Name
 	}
 	return all
-}
-
-// The result is the time after which a contender takes over, if the holder stops ten seconds after
-// its ping. It includes the polls of the contender and two spare seconds.
-func (g Generation) decides() time.Duration {
-	switch {
-	case g.Name == Ours:
-		return 15*m + 7*s
-	case g.release.since(2, 4, 0):
-		return 14*m + 53*s
-	case g.release.since(1, 9, 0):
-		return 15*m + 2*s
-	case g.release.since(1, 7, 6):
-		return 16*m + 2*s
-	}
-	return 11*m + 2*s
 }
 
 // A manager is the lock manager of one process.
@@ -154,7 +144,8 @@ func (j *job) hold(p *process, h *held) {
 			break
 		}
 		if j.hangs > 0 && w.Now() >= t.From+j.hangs {
-			w.judge.hangs(t)
+			t.Works = w.Now()
+			w.record.mark(p, "stop", "the thread that holds the lock hangs")
 			p.sleep(1000 * time.Hour)
 		}
 		p.sleep(min(m, left))
@@ -177,13 +168,6 @@ func brief(err error) string {
 	if lost := (*distlock.LostError)(nil); errors.As(err, &lost) && lost.Cause != nil {
 		text = lost.Cause.Error()
 	}
-	for _, known := range []error{errHeld, errLost, errNothing, errSkewed, errSlow, errUnreachable,
-		errNoReply, distlock.ErrHeld, distlock.ErrOutcomeUnknown, distlock.ErrUnavailable,
-		catalog.ErrNotFree, catalog.ErrNoMatch, catalog.ErrCondemned} {
-		if errors.Is(err, known) {
-			return strings.TrimPrefix(known.Error(), "distlock: ")
-		}
-	}
 	text, _, _ = strings.Cut(text, "\n")
-	return text
+	return strings.TrimPrefix(text, "distlock: ")
 }

@@ -35,8 +35,9 @@ type process struct {
 	pace   time.Duration // pause between tries if the lock has no pause; 0 for the balancer's pause
 	locks  manager
 
-	stands bool // its wall clock is frozen
-	cut    int  // number of cuts from the server at present
+	stands bool          // its wall clock is frozen
+	died   time.Duration // 0 while it lives
+	cut    int           // number of cuts from the server at present
 	counts map[Kind]int
 	writes int // number of lock document versions that its releases made
 
@@ -81,8 +82,8 @@ func (p *process) die() {
 		return
 	}
 	p.w.record.mark(p, "death", "dies")
+	p.died = p.w.Now()
 	p.Die()
-	p.w.judge.died(p)
 }
 
 // pause stops the process for d. Its clocks continue.

@@ -9,6 +9,9 @@ import (
 	"sync"
 )
 
+// player is play. The tests play each case once.
+var player = play
+
 // Run plays each case with each generation. It returns a slice of plays for each case. When ctx
 // ends, Run waits for the running plays and returns the cause.
 func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play, error) {
@@ -21,7 +24,7 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 			slots <- struct{}{}
 			players.Go(func() {
 				if ctx.Err() == nil {
-					plays[i][j] = play(c, g)
+					plays[i][j] = player(c, g)
 				}
 				<-slots
 			})

@@ -14,9 +14,8 @@ import (
 type Sweep struct {
 	Name, Title string
 	Case        string
-	Set         []string // further knobs that the sweep sets
-	Knob        string
-	form        string // format of the knob's value; %s is the length
+	Set         []string // further settings
+	Knob        string   // setting of the knob; %s is the length
 	Most        time.Duration
 	breaks      func(Outcome) bool
 	Breaks      string // name of the failure
@@ -49,24 +48,24 @@ func Sweeps() []Sweep {
 		"1.8": {15*m + 30*s, minutes15 + ping}}
 	every := []string{"B.tries=1s"}
 	return []Sweep{
-		{"pause", "how long the holder is frozen after a ping", "pause", every, "A.pause",
-			"%s@4m500ms", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {11 * m, minutes10},
+		{"pause", "how long the holder is frozen after a ping", "pause", every,
+			"A.pause=%s@4m500ms", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {11 * m, minutes10},
 				"1.8": {16 * m, minutes15}, "2.0": {15 * m, timeout}, "2.6": {15 * m, timeout},
 				"3.2": {15 * m, kept}}},
-		{"clock", "how far the contender's clock is ahead", "clock-ahead", every, "B.clock", "%s",
+		{"clock", "how far the contender's clock is ahead", "clock-ahead", every, "B.clock=%s",
 			20 * m, twoHold, breaks, old},
-		{"clock-behind", "how far the contender's clock is behind", "clock-ahead", every, "B.clock",
-			"-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction is unsigned " +
+		{"clock-behind", "how far the contender's clock is behind", "clock-ahead", every,
+			"B.clock=-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction is unsigned " +
 				"(r1.6.5 client/distlock.cpp:138), so any ping in the future counts as very old"}}},
 		{"server-clock", "how far the server's clock steps ahead between two pings",
-			"server-clock-steps", nil, "server.clock", "%s@10m10s", 20 * m, twoHold, breaks,
+			"server-clock-steps", nil, "server.clock=%s@10m10s", 20 * m, twoHold, breaks,
 			map[string]Edge{"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
 				"3.2": {14*m + 30*s, kept + ping}}},
 		{"delay", "how late one ping of the holder arrives (from 2.0.1 on the ping times out after 30s)",
-			"clock-ahead", append(every, "B.clock=0s"), "A.late", "ping#7:%s", 20 * m, twoHold, breaks,
+			"clock-ahead", append(every, "B.clock=0s"), "A.late=ping#7:%s", 20 * m, twoHold, breaks,
 			old},
 		{"skew", "how far one config server's clock is ahead", "config-clocks-apart", nil,
-			"mirror.clock", "%s", 2 * m, none, "no process gets the lock",
+			"mirror.clock=%s", 2 * m, none, "no process gets the lock",
 			map[string]Edge{"2.0": {30 * s, skew}, "2.6": {30 * s, skew}}},
 	}
 }
@@ -87,31 +86,7 @@ func FindSweep(name string) (Sweep, error) {
 
 // Settings returns the settings of the case, with the given value of the knob.
 func (sw Sweep) Settings(far string) []string {
-	return append(slices.Clone(sw.Set), sw.Knob+"="+fmt.Sprintf(sw.form, far))
-}
-
-// A Swept is the result of a sweep for one generation.
-type Swept struct {
-	Generation string
-	Not        string        // reason why the generation cannot play the case
-	Broken     bool          // the generation breaks at some value
-	From       time.Duration // first value that breaks, to the second
-}
-
-// Describe returns the result in words, with the command line that reproduces it.
-func (found Swept) Describe(sw Sweep) string {
-	switch {
-	case found.Not != "":
-		return "not possible here: " + found.Not
-	case !found.Broken:
-		return "never, up to " + Span(sw.Most)
-	}
-	far, why := Span(found.From), sw.Edges[found.Generation].Why
-	if why != "" {
-		why = ": " + why
-	}
-	return fmt.Sprintf("%s from %s on%s. go run ./study %s --generation %s --set %s", sw.Breaks, far,
-		why, sw.Case, found.Generation, strings.Join(sw.Settings(far), " --set "))
+	return append(slices.Clone(sw.Set), fmt.Sprintf(sw.Knob, far))
 }
 
 // At plays the case with the given value of the knob, and reports whether the generation breaks. If
@@ -123,19 +98,32 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 	if err != nil {
 		panic("study: " + err.Error())
 	}
-	o := play(c, g).Outcome
+	o := player(c, g).Outcome
 	return sw.breaks(o), o.Not
 }
 
 // Run finds the smallest value, in whole seconds, that breaks a generation. It assumes that all
-// larger values also break it. If ctx ends, Run returns the cause.
-func (sw Sweep) Run(ctx context.Context, g Generation) (found Swept, err error) {
-	found.Generation = g.Name
+// larger values also break it. It returns the result in words, with the command line that reproduces
+// it. If ctx ends, Run returns the cause.
+func (sw Sweep) Run(ctx context.Context, g Generation) (text string, err error) {
+	not := ""
 	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {
-		broken, found.Not = sw.At(g, time.Duration(i)*s)
-		return broken || found.Not != "" || ctx.Err() != nil
+		broken, not = sw.At(g, time.Duration(i)*s)
+		return broken || not != "" || ctx.Err() != nil
 	})
-	found.From = time.Duration(first) * s
-	found.Broken = found.From <= sw.Most && found.Not == ""
-	return found, context.Cause(ctx)
+	switch from := time.Duration(first) * s; {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case not != "":
+		return "not possible here: " + not, nil
+	case from > sw.Most:
+		return "never, up to " + Span(sw.Most), nil
+	default:
+		far, why := Span(from), sw.Edges[g.Name].Why
+		if why != "" {
+			why = ": " + why
+		}
+		return fmt.Sprintf("%s from %s on%s. go run ./study %s --generation %s --set %s", sw.Breaks, far,
+			why, sw.Case, g.Name, strings.Join(sw.Settings(far), " --set ")), nil
+	}
 }

@@ -18,7 +18,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 			"server state 0", "C take over (update locks): answered: n: 1", "C has the lock"},
 		"2.6 two-force": {"C take over (update locks): sent [slow]", "B has the lock",
 			"C take over (update locks): answered: n: 0"},
-		"3.2 finalize-late": {"A grab (findAndModify locks): sent", "server ts", "B has the lock",
+		"3.2 finalize-late": {"A grab (findAndModify locks): sent", "server state 2", "B has the lock",
 			"A grab (findAndModify locks): answered"},
 		"1.8 dead-holder": {"A insert (insert locks)", "server state 0", "A grab"},
 		"2.6 pause":       {"A release (update locks): n: 0", "A cannot release: nothing matched"},
@@ -28,22 +28,22 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 		"2.0 release-by-id":   {"A cannot release: nothing matched"},
 		"1.8 release-by-id":   {"A has released"},
 		"ours release-by-id":  {"A cannot release"},
-		"3.2 grab-reply-lost": {"A release (findAndModify locks): state 0", "server state 0"},
+		"3.2 grab-reply-lost": {"A release (findAndModify locks): n: 1", "server state 0"},
 		"1.8 resumes-in-time": slow, "2.0 resumes-in-time": slow, "2.6 resumes-in-time": slow,
 		"3.2 resumes-in-time": {"B take over (findAndModify locks): sent", "A runs again", "A ping",
 			"B has the lock"},
 		"ours resumes-in-time": {"B condemn: sent", "A runs again", "A ping",
-			"B condemn: answered: document is not as expected"},
+			"B condemn: answered: condemn \"a:pid"},
 	} {
 		release, of, _ := strings.Cut(name, " ")
 		p := set(t, of, release)
 		var lines []string
-		for _, r := range p.Rows(Verdict{}) {
+		for _, m := range p.Marks {
 			who := "server"
-			if r.Process >= 0 {
-				who = p.Processes[r.Process].Name
+			if m.Process >= 0 {
+				who = p.Processes[m.Process].Name
 			}
-			line := who + " " + r.Text
+			line := who + " " + m.text()
 			if lines = append(lines, line); len(texts) > 0 && strings.Contains(line, texts[0]) {
 				texts = texts[1:]
 			}
