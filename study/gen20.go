@@ -13,23 +13,14 @@ import (
 // gen20 is the lock of mongos 1.9 to 3.0 (2011-2015). Each process has one gen20. Since 2.0.1 all
 // locks of a process share this state. Numbers such as :607 are lines of r2.0.9
 // client/distlock.cpp. For other releases the files are r2.4.14 src/mongo/client/distlock.cpp and
-// r2.6.12 src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use, the ts of zeros
-// in the documents that 2.6 inserts, and that 2.0.0 forgets its observations after each command.
+// r2.6.12 src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use, and the ts of
+// zeros in the documents that 2.6 inserts.
 type gen20 struct {
 	old
 	pings bool // the ping thread runs
 	// mutex is the mutex of the pinger (:67), which guards pings and queue. The pinger also holds the
 	// mutex during requests to servers (hole G2-7).
 	mutex chan struct{}
-	seen  map[string]seen20 // LastPings, :315, by lock name
-}
-
-// seen20 is an earlier observation of a held lock.
-type seen20 struct {
-	process string
-	ping    bson.DateTime
-	remote  time.Time
-	ts      bson.ObjectID
 }
 
 const (
@@ -42,7 +33,7 @@ const (
 // newGen20 returns a manager whose process id has no random number, because mongos never seeds
 // rand(). From 2.0.1 on a ping has a time limit (SERVER-3784).
 func newGen20(p *process, r release) manager {
-	g := &gen20{seen: map[string]seen20{}, mutex: make(chan struct{}, 1), old: old{p: p, release: r,
+	g := &gen20{mutex: make(chan struct{}, 1), old: old{p: p, release: r, seen: map[string]seen{},
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Unix())}}
 	g.mutex <- struct{}{} // :67: the mutex starts unlocked
 	if r.since(2, 0, 1) {
@@ -145,7 +136,13 @@ func (g *gen20) lock(name string, patience time.Duration) (*held, error) {
 	if g.release.since(2, 4, 0) {
 		poll = time.Second
 	}
-	return g.again(patience, poll, func() (*held, error) { return g.tryLock(name) })
+	forgets := !g.release.since(2, 0, 1)
+	return g.again(patience, poll, func() (*held, error) {
+		if forgets { // r2.0.0:531: each command makes a lock object, which has the observations
+			g.seen, forgets = map[string]seen{}, g.p.pace > 0
+		}
+		return g.tryLock(name)
+	})
 }
 
 // tryLock imitates lock_try, distlock.cpp:466.
@@ -192,18 +189,19 @@ func (g *gen20) force(d document) error {
 		delete(g.seen, name) // :571, r2.6.12:714
 		return errHeld
 	}
-	now, was := seen20{d.text("process"), ping.ping(), remote, d.id("ts")}, g.seen[name]
+	was := g.seen[name]
+	now := seen{process: d.text("process"), ping: ping.ping(), ts: d.id("ts"), at: remote}
 	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole G2-9).
 	changed := was.ts != now.ts || d.state() == held20 &&
 		(was.process != now.process || was.ping != now.ping)
-	if changed || was.remote.IsZero() {
+	if changed || was.at.IsZero() {
 		g.seen[name] = now
 		g.at(553, 694).note("remembers the ping %s, read at %s by the server's clock",
-			value(now.ping), value(date(now.remote)))
+			value(now.ping), value(date(now.at)))
 		return errHeld
 	}
-	elapsed := max(0, remote.Sub(was.remote)) // :560: a step back counts as 0
-	g.at(575, 718).decides(remote, was.remote, g.timeout(), elapsed > g.timeout())
+	elapsed := max(0, remote.Sub(was.at)) // :560: a step back counts as 0
+	g.at(575, 718).decides(remote, was.at, g.timeout(), elapsed > g.timeout())
 	if elapsed <= g.timeout() {
 		return errHeld
 	}

@@ -15,18 +15,7 @@ import (
 // dist_lock_catalog_impl.cpp in the same folder. From 3.4 on (r3.4.18
 // src/mongo/s/catalog/replset_dist_lock_manager.cpp) all attempts of a call use one session, a call
 // can overtake its own lock (:377), and a release also matches the name (:338). For 5.0 see file50.
-type gen32 struct {
-	old
-	seen map[string]seen32
-}
-
-// seen32 is an earlier observation of a held lock (:213).
-type seen32 struct {
-	ping     bson.DateTime
-	at       time.Time
-	ts       bson.ObjectID
-	election int
-}
+type gen32 struct{ old }
 
 const (
 	ping32       = 30 * time.Second       // :67
@@ -43,8 +32,8 @@ const (
 // r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
 func newGen32(p *process, r release) manager {
 	p.limit = limit32
-	g := &gen32{seen: map[string]seen32{}, old: old{p: p, release: r, id: fmt.Sprintf("%s:%d:%d:-%d",
-		p.host, p.port, p.now().Unix(), 1957747793+p.Index)}}
+	g := &gen32{old{p: p, release: r, seen: map[string]seen{},
+		id: fmt.Sprintf("%s:%d:%d:-%d", p.host, p.port, p.now().Unix(), 1957747793+p.Index)}}
 	switch {
 	case p.role == configServer && r.since(5, 0, 0):
 		g.id = "config"
@@ -242,7 +231,7 @@ func (g *gen32) expired(d document) (bool, error) {
 	}
 	delay, name := (g.p.w.Now()-before)/2, d.text("_id") // :202
 	was, some := g.seen[name]
-	now := seen32{ping.ping(), server, d.id("ts"), election}
+	now := seen{ping: ping.ping(), ts: d.id("ts"), at: server, election: election}
 	if some {
 		now.at = server.Add(-delay) // :223; not at the first read
 	}

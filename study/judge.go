@@ -16,10 +16,12 @@ import (
 type judge struct {
 	w       *world
 	tenures []*tenure
-	waits   []*Bar  // periods of waiting; the end is 0 if the process waits until its end
+	waits   []*wait
 	written *tenure // holder of the last accepted write that was not stale
 	largest int64   // largest fence at the resource
 	out     Outcome
+	last    time.Duration // time of the last event
+	idle    time.Duration // how long no holder has worked while a process wanted the lock
 
 	holder string         // holder in the lock document
 	named  map[string]int // rank of each holder, by the time at which the document named it
@@ -36,19 +38,35 @@ type tenure struct {
 	// its guard has expired.
 	From, Until time.Duration
 	lapsed      bool
-	Works       time.Duration // end of the work; before Until if the holder hangs
+	Hung        time.Duration // when the holder hung, before Until; 0 for never
 	Gone        time.Duration // when the document ceased to name the holder before Until; 0 for never
 	Learnt      time.Duration // when the holder learnt that it cannot trust its lock; 0 for never
 }
 
+// A wait is a period in which a process wants the lock.
+type wait struct {
+	p           *process
+	from, until time.Duration // until is 0 while the process waits
+	overtaken   int           // how often a process that began to wait later got the lock first
+}
+
+func (w *wait) goesOn() bool { return w.until == 0 && !w.p.Dead }
+
 // The call records that a process begins to wait for the lock. The returned function ends the wait.
 func (j *judge) wants(p *process) func() {
-	w := &Bar{Process: p.Index, Kind: "waits", From: j.w.Now()}
+	w := &wait{p: p, from: j.w.Now()}
 	j.waits = append(j.waits, w)
-	return func() { w.Until = j.w.Now() }
+	p.wait = w
+	return func() { w.until = j.w.Now() }
 }
 
 func (j *judge) granted(p *process, h *held) *tenure {
+	for _, w := range j.waits {
+		if w.goesOn() && w.from < p.wait.from {
+			w.overtaken++
+			j.out.Overtaken = max(j.out.Overtaken, w.overtaken)
+		}
+	}
 	t := &tenure{held: h, p: p, n: j.named[h.session], From: j.w.Now()}
 	j.tenures = append(j.tenures, t)
 	fence := ""
@@ -93,9 +111,10 @@ func (j *judge) wrote(t *tenure) {
 		Kind: "write " + verdict, Text: text})
 }
 
-// look is called before every event. It finds holders whose guards have expired, and holders that
-// the lock document no longer names.
+// look is called before every event. It adds the time since the last event to the outcome. It then
+// finds holders whose guards have expired, and holders that the lock document no longer names.
 func (j *judge) look() {
+	j.measure()
 	for _, t := range j.tenures {
 		if t.p.Dead || t.Until > 0 && !t.lapsed {
 			continue
@@ -108,6 +127,50 @@ func (j *judge) look() {
 			if t.lapsed = t.p.Frozen(); !t.lapsed {
 				j.fails(t, err)
 			}
+		}
+	}
+}
+
+func (j *judge) measure() {
+	from, d := j.last, j.w.Now()-j.last
+	if d == 0 {
+		return
+	}
+	j.last += d
+	trusted, working := 0, false
+	var running []*tenure
+	for _, t := range j.tenures {
+		if t.Until > 0 || t.p.Dead {
+			continue
+		}
+		trusted++
+		if !t.p.Frozen() {
+			running = append(running, t)
+			working = working || t.Hung == 0
+		}
+	}
+	o := &j.out
+	if trusted > 1 {
+		o.TwoTrusted += d
+	}
+	if len(running) > 1 {
+		if o.Two == 0 {
+			o.TwoFrom = from
+		}
+		o.Two += d
+		for _, t := range running {
+			j.w.record.span(t.p, "two", from, j.last)
+		}
+	}
+	switch {
+	case working:
+		j.idle = 0
+	case !slices.ContainsFunc(j.waits, (*wait).goesOn):
+		o.GaveUp = o.GaveUp || j.idle > 0 && j.idle == o.Idle
+		j.idle = 0
+	default:
+		if j.idle += d; j.idle >= o.Idle {
+			o.Idle, o.GaveUp = j.idle, false
 		}
 	}
 }
@@ -225,108 +288,32 @@ type Loss struct {
 	Next    time.Duration // when the next holder got its reply; 0 for no next holder
 }
 
+// outcome returns the outcome at the end of the play.
 func (j *judge) outcome() Outcome {
-	o := j.out
+	j.measure()
+	o, now := j.out, j.w.Now()
 	o.None = len(j.tenures) == 0
-	record := j.w.record
+	o.GaveUp = (o.GaveUp || j.idle > 0 && j.idle == o.Idle) && o.Idle >= m
 	for _, t := range j.tenures {
-		t.Until = cmp.Or(t.Until, t.p.died, j.w.Now())
-		t.Works = min(cmp.Or(t.Works, t.Until), t.Until)
-		record.span(t.p, "holds", t.From, t.Works)
-		if t.Works < t.Until {
-			record.span(t.p, "hangs", t.Works, t.Until)
+		until := cmp.Or(t.Until, t.p.died, now)
+		works := cmp.Or(t.Hung, until)
+		j.w.record.span(t.p, "holds", t.From, works)
+		if works < until {
+			j.w.record.span(t.p, "hangs", works, until)
 		}
+		if t.Gone == 0 && t.Learnt == 0 {
+			continue
+		}
+		l := Loss{Process: t.p.name, At: t.Gone, Learnt: t.Learnt, Stopped: until}
+		for _, next := range j.tenures {
+			if next.n > t.n && (l.Next == 0 || next.From < l.Next) {
+				l.Next = next.From
+			}
+		}
+		o.Losses = append(o.Losses, l)
 	}
 	for _, w := range j.waits {
-		w.Until = cmp.Or(w.Until, j.w.processes[w.Process].died, j.w.Now())
-		record.bars = append(record.bars, *w)
-	}
-	instants := []time.Duration{0, j.w.Now()}
-	for _, b := range record.bars {
-		instants = append(instants, b.From, b.Until)
-	}
-	slices.Sort(instants)
-	instants = slices.Compact(instants)
-	idle := time.Duration(0)
-	for i, from := range instants[:len(instants)-1] {
-		d := instants[i+1] - from
-		trusted, running, working := j.holders(from)
-		if len(running) > 1 {
-			if o.Two == 0 {
-				o.TwoFrom = from
-			}
-			o.Two += d
-			for _, t := range running {
-				record.span(t.p, "two", from, instants[i+1])
-			}
-		}
-		if trusted > 1 {
-			o.TwoTrusted += d
-		}
-		switch {
-		case working > 0:
-			idle = 0
-		case !slices.ContainsFunc(j.waits, func(w *Bar) bool { return w.covers(from) }):
-			o.GaveUp = o.GaveUp || idle > 0 && idle == o.Idle
-			idle = 0
-		default:
-			if idle += d; idle >= o.Idle {
-				o.Idle, o.GaveUp = idle, instants[i+1] == j.w.Now()
-			}
-		}
-	}
-	o.GaveUp = o.GaveUp && o.Idle >= m
-	o.Overtaken = j.overtaken()
-	for _, t := range j.tenures {
-		if t.Gone > 0 || t.Learnt > 0 {
-			l := Loss{Process: t.p.name, At: t.Gone, Learnt: t.Learnt, Stopped: t.Until}
-			for _, next := range j.tenures {
-				if next.n > t.n && (l.Next == 0 || next.From < l.Next) {
-					l.Next = next.From
-				}
-			}
-			o.Losses = append(o.Losses, l)
-		}
+		j.w.record.span(w.p, "waits", w.from, cmp.Or(w.until, w.p.died, now))
 	}
 	return o
-}
-
-// holders examines the holders at an instant. The first result is the number of holders that trust
-// their lock. The second result lists the tenures of these holders, except frozen holders. The
-// third result is the number of listed tenures whose holder still works.
-func (j *judge) holders(at time.Duration) (trusted int, running []*tenure, working int) {
-	for _, t := range j.tenures {
-		if t.From > at || t.Until <= at {
-			continue
-		}
-		trusted++
-		if slices.ContainsFunc(j.w.record.bars, func(b Bar) bool {
-			return b.Kind == "paused" && b.Process == t.p.Index && b.covers(at)
-		}) {
-			continue
-		}
-		running = append(running, t)
-		if at < t.Works {
-			working++
-		}
-	}
-	return trusted, running, working
-}
-
-// For each waiter, overtaken counts how often a process that began to wait later got the lock
-// first. It returns the largest count.
-func (j *judge) overtaken() (most int) {
-	for _, w := range j.waits {
-		n := 0
-		for _, t := range j.tenures {
-			for _, o := range j.waits {
-				if o.Process == t.p.Index && o.Process != w.Process && o.Until == t.From &&
-					o.From > w.From && t.From < w.Until {
-					n++
-				}
-			}
-		}
-		most = max(most, n)
-	}
-	return most
 }

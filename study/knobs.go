@@ -119,31 +119,28 @@ func (l dial) read(text string) (t turn, err error) {
 		return turn{}, fmt.Errorf("%.40q %s; the format is %s", text, why, l.form)
 	}
 	rest := strings.TrimSpace(text)
-	if l.form == wordForm {
-		t.word = rest
+	switch t.word = rest; {
+	case l.form == wordForm, rest == "none" && (l.form == delayForm || l.form == commandForm):
 		return t, nil
-	}
-	if l.form == delayForm || l.form == commandForm {
-		if rest == "none" {
-			return t, nil
-		}
+	case l.form == delayForm || l.form == commandForm:
 		command, length, long := strings.Cut(rest, ":")
 		name, number, counted := strings.Cut(command, "#")
-		t.kind = Kind(strings.ReplaceAll(name, "-", " "))
+		if !counted {
+			number = "1"
+		}
 		if !slices.Contains(strings.Split(allKinds, ", "), name) {
 			return bad("does not name a command (" + allKinds + ")")
 		}
-		t.nth = 1
-		if counted {
-			if t.nth, err = strconv.Atoi(number); err != nil || t.nth < 1 {
-				return bad("has a number that is not at least 1")
-			}
+		if t.nth, err = strconv.Atoi(number); err != nil || t.nth < 1 {
+			return bad("has a number that is not at least 1")
 		}
-		if rest = length; l.form == commandForm && long {
+		t.kind = Kind(strings.ReplaceAll(name, "-", " "))
+		if l.form == commandForm && long {
 			return bad("must not have a LENGTH")
 		} else if l.form == commandForm {
 			return t, nil
 		}
+		rest = length
 	}
 	length, at, timed := strings.Cut(rest, "@")
 	if timed && l.form != stretchForm {

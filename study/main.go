@@ -67,7 +67,6 @@ func main() {
 // A call is a parsed command line.
 type call struct {
 	cases       []Case
-	one         bool // the command line names a case
 	generations []Generation
 	html        string // file of the page
 	verb        string // sweep or sources
@@ -113,6 +112,7 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	f.BoolVar(&c.timeline, "timeline", false, "print the timeline of one case, "+
 		"without most pings and polls")
 	f.BoolVar(&c.all, "all", false, "print the timeline with every ping and every poll")
+	var words []string
 	for {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(errOut, "go run ./study [CASE] [flags] shows how each generation of "+
@@ -124,27 +124,40 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 			return nil, err
 		}
 		if f.NArg() == 0 {
-			return c, c.fits(f)
+			return c, c.fits(words, f)
 		}
-		if err := c.word(f.Arg(0)); err != nil {
-			return nil, err
-		}
-		args = f.Args()[1:]
+		words, args = append(words, f.Arg(0)), f.Args()[1:]
 	}
 }
 
-// The flags are checked against the rest of the command line. Then the knobs of the command line
-// are set in the case.
-func (c *call) fits(f *flag.FlagSet) (err error) {
+// fits finds the case or the sweep that the words name, and checks the flags. Then it sets the knobs of
+// the command line in the case.
+func (c *call) fits(words []string, f *flag.FlagSet) (err error) {
+	if len(words) > 0 && (words[0] == "sweep" || words[0] == "sources") {
+		c.verb, words = words[0], words[1:]
+	}
+	if len(words) > 1 {
+		return fmt.Errorf("unexpected argument %.60q", words[1])
+	}
+	for _, name := range words {
+		if c.verb == "sweep" {
+			c.sweeps, err = FindSweeps(name)
+		} else {
+			c.cases, err = FindCases(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	more := false
 	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
 	switch {
-	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(c.cases) < len(Cases())):
+	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(words) > 0):
 		return errors.New("--html plays all cases by all generations; it takes no case and " +
 			"no other flag")
 	case c.verb == "sweep" && more:
 		return errors.New("sweep takes only the flag --generation")
-	case (c.timeline || c.all || len(c.settings) > 0) && !c.one:
+	case (c.timeline || c.all || len(c.settings) > 0) && !c.one():
 		return errors.New("--timeline, --all and --set need the name of one case")
 	case len(c.settings) > 0:
 		if c.cases[0], err = c.cases[0].With(c.settings...); err != nil {
@@ -154,21 +167,8 @@ func (c *call) fits(f *flag.FlagSet) (err error) {
 	return nil
 }
 
-func (c *call) word(name string) (err error) {
-	switch {
-	case c.verb == "sweep" && len(c.sweeps) > 1:
-		c.sweeps = make([]Sweep, 1)
-		c.sweeps[0], err = FindSweep(name)
-	case c.verb == "sweep", len(c.cases) < len(Cases()):
-		err = fmt.Errorf("unexpected argument %.60q", name)
-	case (name == "sweep" || name == "sources") && c.verb == "":
-		c.verb = name
-	default:
-		c.cases, err = FindCases(name)
-		c.one = len(c.cases) == 1
-	}
-	return err
-}
+// one reports whether the command line names a single case.
+func (c *call) one() bool { return len(c.cases) == 1 }
 
 func (c *call) play(ctx context.Context, out io.Writer) error {
 	if c.verb == "sweep" {
@@ -186,7 +186,7 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("cannot write the page: %w", err)
 		}
 		fmt.Fprintf(&b, "%s: %d cases by %d generations\n", c.html, len(c.cases), len(c.generations))
-	case c.one || c.verb == "sources":
+	case c.one() || c.verb == "sources":
 		c.verdicts(&b, plays)
 	default:
 		c.table(&b, plays)

@@ -144,7 +144,7 @@ func (j *job) hold(p *process, h *held) {
 			break
 		}
 		if j.hangs > 0 && w.Now() >= t.From+j.hangs {
-			t.Works = w.Now()
+			t.Hung = w.Now()
 			w.record.mark(p, "stop", "the thread that holds the lock hangs")
 			p.sleep(1000 * time.Hour)
 		}

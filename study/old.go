@@ -13,6 +13,16 @@ type old struct {
 	release release
 	id      string          // process id
 	queue   []bson.ObjectID // sessions to release after the next ping
+	seen    map[string]seen // observations of held locks, by name
+}
+
+// A seen is an earlier observation of a held lock (:315 of 2.0, :213 of 3.2).
+type seen struct {
+	process  string
+	ping     bson.DateTime
+	ts       bson.ObjectID
+	at       time.Time // by the clock of the server
+	election int
 }
 
 // step returns the step that imitates a line of a source file.

@@ -33,7 +33,7 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s (%s): %s\n", one.Name, one.Hole, one.Title)
-		if c.one {
+		if c.one() {
 			fmt.Fprintln(w, one.Story)
 		}
 		if len(one.Set) > 0 {
@@ -100,9 +100,7 @@ func (c *call) events(w io.Writer, p Play, v Verdict) {
 // the marks that the verdict names. The last candidate of the first non-empty group decides:
 //
 //   - candidates before two processes hold the lock
-//   - candidates that an accident struck
-//   - candidates that changed a document
-//   - all candidates
+//   - candidates of weight 2, then of weight 1, then of weight 0
 func (p Play) deciding(v Verdict) int {
 	found, most := -1, -1
 	who := slices.IndexFunc(p.Processes, func(q Process) bool { return q.Name == v.Who })
@@ -111,16 +109,12 @@ func (p Play) deciding(v Verdict) int {
 		if p.Generation == Ours {
 			of = slices.Contains([]string{"learns", "holds", string(Take)}, m.Kind)
 		}
-		weight := 0
-		switch {
-		case v.Source == "" || !of || who >= 0 && m.Process != who:
+		if v.Source == "" || !of || who >= 0 && m.Process != who {
 			continue
-		case p.Outcome.Two > 0 && m.At <= p.Outcome.TwoFrom:
+		}
+		weight := m.Weight
+		if p.Outcome.Two > 0 && m.At <= p.Outcome.TwoFrom {
 			weight = 3
-		case m.Struck:
-			weight = 2
-		case m.Changed || strings.Contains(m.Text, "forces"):
-			weight = 1
 		}
 		if weight >= most {
 			found, most = i, weight

@@ -38,8 +38,6 @@ type Bar struct {
 	From, Until time.Duration
 }
 
-func (b Bar) covers(at time.Duration) bool { return b.From <= at && at < b.Until }
-
 // A Mark is an event of a play.
 type Mark struct {
 	At      time.Duration
@@ -47,9 +45,8 @@ type Mark struct {
 	Kind    string // empty for a document
 	Text    string
 	Sent    string // for a command that writes documents, its match and its change
-	Changed bool   // the command has changed a document
-	Struck  bool   // an accident of the case has struck the command
 	Quiet   bool   // a successful ping or poll, which does not affect the outcome
+	Weight  int    // 2 if an accident of the case has struck the command, 1 if a document has changed
 	Source  string // line of the server's source; empty for this module
 	// Count is the number of equal pings or polls that this mark represents. Until is the time of the
 	// last ping or poll.
@@ -118,7 +115,7 @@ func (p line) note(format string, args ...any) {
 	kind, _, _ := strings.Cut(format, " ")
 	p.w.record.count(p.name+p.source+format, Mark{At: p.w.Now(), Process: p.Index, Kind: kind,
 		Text: fmt.Sprintf(format, args...), Source: p.source,
-		Quiet: kind == "remembers" || kind == "asks:"})
+		Quiet: kind == "remembers" || kind == "asks:", Weight: strings.Count(format, "forces")})
 }
 
 // The call records a decision of a contender that compares two times of one clock: the present
@@ -135,24 +132,27 @@ func (r *record) exchange(c *command, err error) {
 	if c.kind == Write {
 		return
 	}
-	answer, struck := brief(err), ""
+	answer, struck, weight := brief(err), "", 0
 	if err == nil && c.answer != nil {
 		answer = c.answer()
 	}
+	if c.changed {
+		weight = 1
+	}
 	if c.struck.what != "" {
-		struck = " [" + string(c.struck.what) + "]"
+		struck, weight = " ["+string(c.struck.what)+"]", 2
 	}
 	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op + ": " + answer + struck,
-		Changed: c.changed, Struck: struck != "", Source: c.source}
+		Weight: weight, Source: c.source}
 	if c.kind.writes() && c.kind != Ping {
 		m.Sent = c.text
 	}
 	if now := r.w.Now(); now-c.sent > s { // a slow answer gets its own mark
-		m.Text, m.Changed = c.op+": sent"+struck, false
+		m.Text = c.op + ": sent" + struck
 		r.count(fmt.Sprint(now, c.p.name), m)
-		m.At, m.Text, m.Changed = now, c.op+": answered: "+answer, c.changed
+		m.At, m.Text = now, c.op+": answered: "+answer
 	} else {
-		m.Quiet = err == nil && !m.Struck && slices.Contains(
+		m.Quiet = err == nil && struck == "" && slices.Contains(
 			[]Kind{Ping, Read, Reread, Clean, Clock, Ask, Sight}, c.kind)
 	}
 	// The key has no digits, because times and sessions differ between polls.

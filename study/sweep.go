@@ -70,18 +70,17 @@ func Sweeps() []Sweep {
 	}
 }
 
-// FindSweep returns the sweep with the given name. If no sweep has this name, the error lists all
+// FindSweeps returns the sweep with the given name. If no sweep has this name, the error lists all
 // names.
-func FindSweep(name string) (Sweep, error) {
+func FindSweeps(name string) ([]Sweep, error) {
 	var names []string
 	for _, one := range Sweeps() {
 		if one.Name == name {
-			return one, nil
+			return []Sweep{one}, nil
 		}
 		names = append(names, one.Name)
 	}
-	return Sweep{}, fmt.Errorf("there is no sweep %.60q; the sweeps are %s", name,
-		strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no sweep %.60q; the sweeps are %s", name, strings.Join(names, ", "))
 }
 
 // Settings returns the settings of the case, with the given value of the knob.
