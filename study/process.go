@@ -40,7 +40,6 @@ type process struct {
 	died   time.Duration // 0 while it lives
 	cut    int           // number of cuts from the server at present
 	counts map[Kind]int
-	writes int // number of lock document versions that its releases made
 
 	ctx context.Context // ends when the process is buried
 	end context.CancelFunc

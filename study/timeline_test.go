@@ -22,7 +22,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 			"A grab (findAndModify locks): answered"},
 		"1.8 dead-holder": {"A insert (insert locks)", "server state 0", "A grab"},
 		"2.6 pause":       {"A release (update locks): n: 0", "A cannot release: nothing matched"},
-		"3.2 pause":       {"A counts the lock as released"},
+		"3.2 pause":       {"A release (findAndModify locks): n: 0", "A has released"},
 		"2.6 release-fails": {"A queues the release", "A release (update locks): n: 1",
 			"server state 0"},
 		"2.0 release-by-id":   {"A cannot release: nothing matched"},

@@ -62,8 +62,7 @@ func beBalancer(ctx context.Context, o opts, in io.Reader, out, errOut io.Writer
 	}
 	b := balancer.New(o.number, meta.Store, out)
 	manager, err := distlock.New(ctx, distlock.Config{URI: o.uri, Database: o.database, Ping: o.ping,
-		Takeover: o.takeover, Poll: o.poll(), PollMax: o.poll(),
-		Observer: distlock.Observers(b, collector, past)})
+		Takeover: o.takeover, Observer: distlock.Observers(b, collector, past)})
 	if err != nil {
 		return err
 	}

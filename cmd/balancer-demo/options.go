@@ -17,7 +17,6 @@ import (
 const (
 	demoPing     = 300 * time.Millisecond
 	demoTakeover = 4 * time.Second
-	grantPoll    = 40 * time.Millisecond
 	demoLimit    = 3 * time.Minute
 )
 
@@ -86,8 +85,7 @@ func (o *opts) check(command string, rest []string) error {
 	case command == "load":
 		return nil
 	}
-	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover,
-		Poll: o.poll(), PollMax: o.poll()}.Validate()
+	err := distlock.Config{URI: "mongodb://localhost", Ping: o.ping, Takeover: o.takeover}.Validate()
 	if err != nil {
 		return fmt.Errorf("--ping and --takeover: %w", err)
 	}
@@ -99,8 +97,3 @@ func (o *opts) check(command string, rest []string) error {
 	}
 	return err
 }
-
-// poll returns the longest pause between two polls of a waiter, for a server without change
-// streams. The pause is at most a thirtieth of the takeover time, like the default of package
-// distlock.
-func (o opts) poll() time.Duration { return max(time.Millisecond, min(grantPoll, o.takeover/30)) }

@@ -118,7 +118,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"cmd/internal/scrape": {"configserver"},
 		"configserver":        {"internal/clock"},
 		"internal/role":       {},
-		demo + "balancer": {"catalog", "distlock", "internal/clock", "singleton",
+		demo + "balancer": {"distlock", "internal/clock", "singleton",
 			demo + "cluster"},
 		demo + "cluster": {"catalog"},
 		demo + "referee": {demo + "cluster"},
