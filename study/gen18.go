@@ -34,19 +34,18 @@ func (g *gen18) start() {
 }
 
 // lock calls tryLock at the interval of the balancer (poll18), for at most the given patience.
-func (g *gen18) lock(name string, patience time.Duration) (*held, error) {
-	return g.again(patience, cmp.Or(g.p.pace, poll18),
-		func() (*held, error) { return g.tryLock(name) })
+func (g *gen18) lock(patience time.Duration) (*held, error) {
+	return g.again(patience, cmp.Or(g.p.pace, poll18), g.tryLock)
 }
 
 // tryLock imitates lock_try, distlock.cpp:171.
-func (g *gen18) tryLock(name string) (*held, error) {
+func (g *gen18) tryLock() (*held, error) {
 	steps := [4]line{g.at(185), g.at(189), g.at(263), g.at(266)}
-	_, set, err := g.grab(name, 1, steps, g.force)
+	_, set, err := g.grab(1, steps, g.force)
 	if err != nil {
 		return nil, err // :268; :279 does not catch an exception (H11)
 	}
-	return g.held(document(set).id("ts"), nothing, func() error { return g.unlock(name) }), nil
+	return g.held(document(set).id("ts"), nothing, g.unlock), nil
 }
 
 // force imitates the check of a held lock, distlock.cpp:197. It returns nil if it has freed the
@@ -88,14 +87,14 @@ func (g *gen18) force(d document) error {
 
 // unlock imitates unlock, distlock.cpp:312. The lock object of mongos does not record that the lock
 // is acquired (hole H23).
-func (g *gen18) unlock(name string) error {
+func (g *gen18) unlock() error {
 	var err error
 	for pause := 2 * time.Second; pause <= 1<<tries18*time.Second; pause *= 2 {
 		// The update matches only the _id, so it frees the lock of any holder (hole H2). After a lost
 		// reply the update is repeated (hole H3).
-		_, err = g.at(319).update(Release, byID(name), free)
+		_, err = g.at(319).update(Release, byID(g.p.w.lock), free)
 		if err == nil {
-			_, err = g.at(320).findOne(Reread, locks, name) // for the log; but a failure counts (H4)
+			_, err = g.at(320).findOne(Reread, locks, g.p.w.lock) // for the log; a failure counts (H4)
 		}
 		if err == nil || !g.release.since(1, 6, 1) { // r1.6.0:217: once; the exception escapes
 			return err

@@ -33,7 +33,7 @@ const (
 // newGen20 returns a manager whose process id has no random number, because mongos never seeds
 // rand(). From 2.0.1 on a ping has a time limit (SERVER-3784).
 func newGen20(p *process, r release) manager {
-	g := &gen20{mutex: make(chan struct{}, 1), old: old{p: p, release: r, seen: map[string]seen{},
+	g := &gen20{mutex: make(chan struct{}, 1), old: old{p: p, release: r,
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Unix())}}
 	g.mutex <- struct{}{} // :67: the mutex starts unlocked
 	if r.since(2, 0, 1) {
@@ -131,7 +131,7 @@ func (g *gen20) later(at line, ts bson.ObjectID) {
 // lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses between two
 // calls like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
 // ScopedDistributedLock::acquire (r2.4.14:1102, 1161).
-func (g *gen20) lock(name string, patience time.Duration) (*held, error) {
+func (g *gen20) lock(patience time.Duration) (*held, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
 	if g.release.since(2, 4, 0) {
 		poll = time.Second
@@ -139,19 +139,19 @@ func (g *gen20) lock(name string, patience time.Duration) (*held, error) {
 	forgets := !g.release.since(2, 0, 1)
 	return g.again(patience, poll, func() (*held, error) {
 		if forgets { // r2.0.0:531: each command makes a lock object, which has the observations
-			g.seen, forgets = map[string]seen{}, g.p.pace > 0
+			g.seen, forgets = seen{}, g.p.pace > 0
 		}
-		return g.tryLock(name)
+		return g.tryLock()
 	})
 }
 
 // tryLock imitates lock_try, distlock.cpp:466.
-func (g *gen20) tryLock(name string) (*held, error) {
+func (g *gen20) tryLock() (*held, error) {
 	if err := g.begin(); err != nil {
 		return nil, err
 	}
 	steps := [4]line{g.at(496, 620), g.at(502, 626), g.at(717, 868), g.at(722, 873)}
-	match, set, err := g.grab(name, prepared20, steps, g.force)
+	match, set, err := g.grab(prepared20, steps, g.force)
 	if err != nil {
 		return nil, err // :724; :816, 13663: no release is queued
 	}
@@ -160,7 +160,7 @@ func (g *gen20) tryLock(name string) (*held, error) {
 	n, err := g.at(839, 1004).update(Finalize, match[:1], set) // by _id alone (G2-1)
 	var d document
 	if err == nil {
-		d, err = g.at(844, 1009).findOne(Reread, locks, name)
+		d, err = g.at(844, 1009).findOne(Reread, locks, g.p.w.lock)
 	}
 	if err != nil {
 		g.later(g.at(861, 1026), ts) // 13662
@@ -169,14 +169,12 @@ func (g *gen20) tryLock(name string) (*held, error) {
 	if n < 1 {
 		return nil, errHeld // :846
 	}
-	return g.held(ts, func() error { return g.ask(name) },
-		func() error { return g.unlock(name, d) }), nil
+	return g.held(ts, g.ask, func() error { return g.unlock(d) }), nil
 }
 
 // force imitates the part of lock_try that decides about a held lock, distlock.cpp:509. It returns
 // nil if it has taken the lock from a dead holder.
 func (g *gen20) force(d document) error {
-	name := d.text("_id")
 	ping, err := g.at(528, 666).findOne(Read, pings, d.text("process")) // a missing ping counts as 0
 	if err != nil {
 		return err
@@ -186,16 +184,16 @@ func (g *gen20) force(d document) error {
 		if !errors.Is(err, errSlow) && !g.release.since(2, 6, 0) {
 			return err // only a LockException is caught (:566)
 		}
-		delete(g.seen, name) // :571, r2.6.12:714
+		g.seen = seen{} // :571, r2.6.12:714
 		return errHeld
 	}
-	was := g.seen[name]
+	was := g.seen
 	now := seen{process: d.text("process"), ping: ping.ping(), ts: d.id("ts"), at: remote}
 	// While the holder prepares the lock, mongos ignores the ping of the holder (:548, hole G2-9).
 	changed := was.ts != now.ts || d.state() == held20 &&
 		(was.process != now.process || was.ping != now.ping)
 	if changed || was.at.IsZero() {
-		g.seen[name] = now
+		g.seen = now
 		g.at(553, 694).note("remembers the ping %s, read at %s by the server's clock",
 			value(now.ping), value(date(now.at)))
 		return errHeld
@@ -205,12 +203,12 @@ func (g *gen20) force(d document) error {
 	if elapsed <= g.timeout() {
 		return errHeld
 	}
-	delete(g.seen, name) // :595
+	g.seen = seen{} // :595
 	if err := g.checkSkew(g.at(603, 746)); err != nil {
 		return err // 14023
 	}
 	n, err := g.at(607, 750).update(Take,
-		pairs("_id", name, "state", d.state(), "ts", now.ts), free)
+		pairs("_id", g.p.w.lock, "state", d.state(), "ts", now.ts), free)
 	if err != nil {
 		return err // :629, 13660
 	}
@@ -237,15 +235,12 @@ func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 
 // ask imitates isLockHeld, r2.4.14:509. It compares the state and the process in the lock document,
 // but not the ts. Releases before 2.4.2 have no such check.
-func (g *gen20) ask(name string) error {
+func (g *gen20) ask() error {
 	if !g.release.since(2, 4, 2) {
 		return nil
 	}
 	at := g.at(0, 548)
-	if !g.release.since(2, 5, 0) {
-		at.source = "r2.4.14 src/mongo/client/distlock.cpp:530"
-	}
-	d, err := at.findOne(Read, locks, name)
+	d, err := at.findOne(Read, locks, g.p.w.lock)
 	if err != nil {
 		return err
 	}
@@ -258,13 +253,13 @@ func (g *gen20) ask(name string) error {
 
 // unlock imitates unlock, distlock.cpp:886. It uses the document after the second step of lock_try
 // (:869).
-func (g *gen20) unlock(name string, got document) error {
+func (g *gen20) unlock(got document) error {
 	if got.state() != held20 {
 		return errLost // :907: invalid, so no release is queued
 	}
 	var n int
 	var err error
-	match := pairs("_id", name, "ts", got.id("ts"))
+	match := pairs("_id", g.p.w.lock, "ts", got.id("ts"))
 	for try := range tries20 {
 		n, err = g.at(914, 1089).update(Release, match, free)
 		if err == nil && n > 0 {

@@ -32,7 +32,7 @@ const (
 // r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
 func newGen32(p *process, r release) manager {
 	p.limit = limit32
-	g := &gen32{old{p: p, release: r, seen: map[string]seen{},
+	g := &gen32{old{p: p, release: r,
 		id: fmt.Sprintf("%s:%d:%d:-%d", p.host, p.port, p.now().Unix(), 1957747793+p.Index)}}
 	switch {
 	case p.role == configServer && r.since(5, 0, 0):
@@ -117,10 +117,10 @@ func (g *gen32) findOne(at line, collection, id string) (d document, err error) 
 
 // lock calls lockOnce, which imitates replset_dist_lock_manager.cpp:265. After an error it repeats
 // the call, for at most the given patience.
-func (g *gen32) lock(name string, patience time.Duration) (*held, error) {
+func (g *gen32) lock(patience time.Duration) (*held, error) {
 	end := g.p.w.Now() + patience
 	for {
-		h, err := g.lockOnce(name, end-g.p.w.Now())
+		h, err := g.lockOnce(end - g.p.w.Now())
 		if err == nil || errors.Is(err, errHeld) || g.p.w.Now()+round32 > end {
 			return h, err
 		}
@@ -129,13 +129,13 @@ func (g *gen32) lock(name string, patience time.Duration) (*held, error) {
 }
 
 // lockOnce imitates the function lock of mongos, replset_dist_lock_manager.cpp:265.
-func (g *gen32) lockOnce(name string, wait time.Duration) (*held, error) {
+func (g *gen32) lockOnce(wait time.Duration) (*held, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
 		if !g.release.since(3, 4, 0) {
 			ts = g.session() // :284: a session per attempt
 		}
-		err := g.grab(name, ts)
+		err := g.grab(ts)
 		if err == nil { // :304
 			return g.got(ts), nil
 		}
@@ -148,7 +148,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (*held, error) {
 			g.later(g.at(338), ts)
 			return nil, err
 		}
-		found, err := g.findOne(g.at(343), locks, name)
+		found, err := g.findOne(g.at(343), locks, g.p.w.lock)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (g *gen32) lockOnce(name string, wait time.Duration) (*held, error) {
 				line{g.p, file50 + "98"}.note("all shards share its session: overtakes")
 			}
 			if expired || own {
-				n, err := g.overtake(name, ts, found.id("ts"))
+				n, err := g.overtake(ts, found.id("ts"))
 				if err != nil {
 					g.later(g.at(384), ts)
 					return nil, err
@@ -197,9 +197,9 @@ func (g *gen32) session() bson.ObjectID {
 }
 
 // grab imitates grabLock, catalog:182.
-func (g *gen32) grab(name string, ts bson.ObjectID) error {
+func (g *gen32) grab(ts bson.ObjectID) error {
 	_, err := g.catalog(196).findAndModify(Grab, g.fields(held20, ts), true,
-		append(byID(name), free...))
+		append(byID(g.p.w.lock), free...))
 	if errors.Is(err, errDuplicate) {
 		return errHeld
 	}
@@ -208,9 +208,9 @@ func (g *gen32) grab(name string, ts bson.ObjectID) error {
 
 // overtake imitates overtakeLock, catalog:233. It matches only the observed session or a free lock.
 // It does not read the ping again (hole G3-4).
-func (g *gen32) overtake(name string, ts, current bson.ObjectID) (n int, err error) {
+func (g *gen32) overtake(ts, current bson.ObjectID) (n int, err error) {
 	return g.catalog(244).findAndModify(Take, g.fields(held20, ts), false,
-		append(byID(name), free...), pairs("_id", name, "ts", current))
+		append(byID(g.p.w.lock), free...), pairs("_id", g.p.w.lock, "ts", current))
 }
 
 // expired imitates canOvertakeLock, replset_dist_lock_manager.cpp:172. Since 3.4 this function is
@@ -229,15 +229,15 @@ func (g *gen32) expired(d document) (bool, error) {
 	}); err != nil {
 		return false, err
 	}
-	delay, name := (g.p.w.Now()-before)/2, d.text("_id") // :202
-	was, some := g.seen[name]
+	delay := (g.p.w.Now() - before) / 2 // :202
+	was, some := g.seen, !g.seen.at.IsZero()
 	now := seen{ping: ping.ping(), ts: d.id("ts"), at: server, election: election}
 	if some {
 		now.at = server.Add(-delay) // :223; not at the first read
 	}
 	// After any change the contender starts to watch again (:209, :230).
 	if !some || was.ping != now.ping || was.ts != now.ts || was.election != now.election {
-		g.seen[name] = now
+		g.seen = now
 		at := 230
 		switch {
 		case !some:

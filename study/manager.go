@@ -77,9 +77,9 @@ func Generations() []Generation {
 // A manager is the lock manager of one process.
 type manager interface {
 	start() // starts the pings
-	// lock acquires a lock in the same way as mongos of this generation. It waits for at most the
+	// lock acquires the lock in the same way as mongos of this generation. It waits for at most the
 	// given patience. If the patience is 0, it tries once.
-	lock(name string, patience time.Duration) (*held, error)
+	lock(patience time.Duration) (*held, error)
 }
 
 // A held is a lock that a manager has acquired.
@@ -106,7 +106,7 @@ func (j *job) run(p *process) {
 	p.sleep(j.at - p.w.Now())
 	for range max(j.times, 1) {
 		done := p.w.judge.wants(p)
-		h, err := p.locks.lock(p.w.lock, j.patience)
+		h, err := p.locks.lock(j.patience)
 		if p.Frozen() { // a frozen process notices nothing until it runs again
 			awake := make(chan struct{})
 			p.w.Post(p.Index, "awake", func() { p.WhenRunning(func() { close(awake) }) })

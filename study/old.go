@@ -13,10 +13,10 @@ type old struct {
 	release release
 	id      string          // process id
 	queue   []bson.ObjectID // sessions to release after the next ping
-	seen    map[string]seen // observations of held locks, by name
+	seen    seen            // zero without an observation
 }
 
-// A seen is an earlier observation of a held lock (:315 of 2.0, :213 of 3.2).
+// A seen is the latest observation of a held lock (:315 of 2.0, :213 of 3.2).
 type seen struct {
 	process  string
 	ping     bson.DateTime
@@ -76,8 +76,9 @@ func (g *old) again(patience, pause time.Duration, try func() (*held, error)) (*
 // grab imitates lock_try of mirrored config servers up to the first update of the lock document. Its
 // steps read the lock, insert a missing lock document, update the document, and read the result. The
 // function force decides about a held lock. grab returns the match and the fields of the update.
-func (g *old) grab(name string, state int32, steps [4]line, force func(document) error) (
+func (g *old) grab(state int32, steps [4]line, force func(document) error) (
 	match, set bson.D, err error) {
+	name := g.p.w.lock
 	match = append(byID(name), free...)
 	d, err := steps[0].findOne(Read, locks, name)
 	if err != nil {

@@ -80,7 +80,7 @@ func (o *ours) start() {
 	})
 }
 
-func (o *ours) lock(name string, patience time.Duration) (*held, error) {
+func (o *ours) lock(patience time.Duration) (*held, error) {
 	var opts []distlock.Option
 	for _, j := range o.p.jobs {
 		if j.lease > 0 {
@@ -91,9 +91,9 @@ func (o *ours) lock(name string, patience time.Duration) (*held, error) {
 		var g *distlock.TryGuard
 		var err error
 		if left := end - o.p.w.Now(); patience == 0 {
-			g, err = o.m.Lock(name).TryLock(o.p.ctx, opts...)
+			g, err = o.m.Lock(o.p.w.lock).TryLock(o.p.ctx, opts...)
 		} else {
-			g, err = o.m.Lock(name).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...)
+			g, err = o.m.Lock(o.p.w.lock).Lock(o.p.ctx, append(opts, distlock.WaitAtMost(left))...)
 		}
 		if err == nil {
 			renew := func() error {

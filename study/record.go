@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -194,7 +193,7 @@ func (r *record) changes(by *process) (changed bool) {
 		maps.Copy(all, was)
 		for _, id := range slices.Sorted(maps.Keys(all)) {
 			if !bytes.Equal(was[id], there[id]) {
-				r.version(by, collection, id, was[id], there[id])
+				r.version(by, collection, id, there[id])
 				changed = true
 			}
 		}
@@ -203,8 +202,8 @@ func (r *record) changes(by *process) (changed bool) {
 	return changed
 }
 
-// version records a change of a document. A document is nil if it does not exist.
-func (r *record) version(by *process, collection, id string, was, raw bson.Raw) {
+// version records a change of a document. The new document is nil if it was removed.
+func (r *record) version(by *process, collection, id string, raw bson.Raw) {
 	if collection == pings {
 		_, err := raw.LookupErr("condemned")
 		switch {
@@ -217,44 +216,16 @@ func (r *record) version(by *process, collection, id string, was, raw bson.Raw) 
 		}
 		return
 	}
-	now := r.fields(raw)
+	d := decode(raw)
 	if id == r.w.lock {
-		r.lock = append(r.lock, Version{At: r.w.Now(), Fields: now})
-		r.w.judge.reads(decode(raw))
-	}
-	r.mark(nil, "", changes(r.fields(was), now))
-}
-
-func (r *record) fields(raw bson.Raw) (all []string) {
-	for _, e := range decode(raw) {
-		all = append(all, e.Key+": "+r.plain(value(e.Value)))
-	}
-	return all
-}
-
-// changes lists the fields that differ between two versions of a document. It omits fields such as
-// who and why, which only describe the holder.
-func changes(before, now []string) string {
-	if len(now) == 0 {
-		return "document is removed"
-	}
-	var parts []string
-	for _, f := range now {
-		name, text, _ := strings.Cut(f, ": ")
-		switch {
-		case slices.Contains(before, f) || strings.Contains(
-			" _id who why when rev grants takeoverMS evidence ", " "+name+" "):
-		case name == "process":
-			parts = append(parts, "process "+owner(text))
-		case name == "condemned":
-			parts = append(parts, "condemned")
-		case name == "waiters":
-			parts = append(parts, fmt.Sprintf("waiters %d", strings.Count(text, "{ts: ")))
-		default:
-			parts = append(parts, name+" "+text)
+		r.w.judge.reads(d)
+		v := Version{At: r.w.Now()}
+		for _, e := range d {
+			v.Fields = append(v.Fields, e.Key+": "+r.plain(value(e.Value)))
 		}
+		r.lock = append(r.lock, v)
 	}
-	return cmp.Or(strings.Join(parts, ", "), "no change of the displayed fields")
+	r.mark(nil, "", d.brief())
 }
 
 func value(v any) string {
@@ -285,13 +256,20 @@ func value(v any) string {
 func (d document) brief() string {
 	switch {
 	case d == nil:
-		return "none"
+		return "no document"
 	case d.value("ping") != nil:
 		return "ping " + value(d.value("ping"))
 	case d.state() == 0:
 		return "state 0"
 	}
-	return fmt.Sprintf("state %d, %s", d.state(), owner(d.text("process")))
+	text := fmt.Sprintf("state %d, %s", d.state(), owner(d.text("process")))
+	if fence := d.value("fence"); fence != nil {
+		text += fmt.Sprintf(", fence %v", fence)
+	}
+	if queue, _ := d.value("waiters").(bson.A); len(queue) > 0 {
+		text += fmt.Sprintf(", waiters %d", len(queue))
+	}
+	return text
 }
 
 // owner returns the letter of the process with this process id, such as A.
