@@ -27,7 +27,7 @@ type demo struct {
 	clock     clock.Clock // its monotonic time is 0 at the start of the demo
 	before    cluster.Cluster
 	processes []*process // the index is the number minus 1
-	takeovers []balancer.Event
+	takeovers int
 	rounds    int // of all balancers
 	faults    *faults
 	events    chan balancer.Event
@@ -142,7 +142,7 @@ func (d *demo) tell(e balancer.Event) {
 		delete(d.failed, e.Number)
 		d.say(e.Number, "round", "acquired the lock after %v fence=%d", short(e.Waited), e.Fence)
 	case balancer.TookOver:
-		d.takeovers = append(d.takeovers, e)
+		d.takeovers++
 		d.say(e.Number, "takeover", "took the lock of a dead holder after %v fence=%d evidence=%q",
 			short(e.Waited), e.Fence, e.Text)
 	case balancer.LostLock:

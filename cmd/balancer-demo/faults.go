@@ -8,13 +8,12 @@ import (
 )
 
 // faults injects failures into a demo. First it kills the process that holds the lock. Later it
-// stops the holder, and continues the stopped process after a takeover. If the process has already
-// released the lock, the fault does not count and is repeated.
+// stops the holder for one and a half takeover times. If the process has already released the lock,
+// the fault does not count and is repeated.
 type faults struct {
 	d        *demo
 	plan     []fault       // in the order of injection
-	resumeAt time.Duration // since the start; 0 until another process takes over
-	resumed  bool
+	resumeAt time.Duration // since the start; 0 without a stopped process
 }
 
 // A fault is a planned kill or stop of the process that holds the lock.
@@ -23,7 +22,6 @@ type fault struct {
 	after    int    // the number of rounds before the fault
 	process  string // the id of the hit process; empty before the fault
 	number   int
-	at       time.Duration
 	survived bool
 }
 
@@ -67,9 +65,7 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 	case e.Kind == balancer.TookOver && one.kind == "kill":
 		one.survived = true
 		f.d.say(e.Number, "survived", "the lock of the killed holder was taken over")
-	case e.Kind == balancer.TookOver && e.Process != one.process:
-		f.resumeAt = f.d.since() + f.d.o.takeover/4
-	case e.Kind == balancer.LostLock && e.Number == one.number && f.resumed:
+	case e.Kind == balancer.LostLock && one.kind == "stop" && e.Number == one.number:
 		one.survived = true
 		f.d.say(e.Number, "survived", "the stopped holder detected the loss of its lock and "+
 			"stopped working")
@@ -89,23 +85,25 @@ func (f *faults) harm(ctx context.Context, one *fault, e balancer.Event) {
 	} else {
 		text = "the holder was stopped (SIGSTOP)"
 		stop(p)
+		f.resumeAt = f.d.since() + f.d.o.takeover*3/2
 	}
 	lock, err := f.d.meta.catalog.Read(ctx, balancer.LockName)
 	if err != nil || !lock.Held || lock.Process != e.Process {
 		f.d.say(e.Number, one.kind, "missed: it no longer held the lock; trying again")
+		f.resumeAt = 0
 		resume(p)
 		return
 	}
-	one.process, one.number, one.at = e.Process, e.Number, f.d.since()
+	one.process, one.number = e.Process, e.Number
 	f.d.say(e.Number, one.kind, "%s fence=%d", text, lock.Fence)
 }
 
 // tick continues the stopped process once the time f.resumeAt has passed.
 func (f *faults) tick() {
-	one := f.next()
-	if one != nil && f.resumeAt > 0 && f.d.since() >= f.resumeAt && !f.resumed {
-		f.resumed = true
-		resume(f.d.processes[one.number-1])
-		f.d.say(one.number, "resume", "the stopped balancer continues (SIGCONT)")
+	if f.resumeAt > 0 && f.d.since() >= f.resumeAt {
+		f.resumeAt = 0
+		number := f.next().number
+		resume(f.d.processes[number-1])
+		f.d.say(number, "resume", "the stopped balancer continues (SIGCONT)")
 	}
 }

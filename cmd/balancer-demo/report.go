@@ -1,14 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"mongodlm/cmd/balancer-demo/internal/balancer"
 	"mongodlm/cmd/balancer-demo/internal/cluster"
 	"mongodlm/cmd/balancer-demo/internal/referee"
 	"mongodlm/cmd/internal/words"
@@ -17,7 +16,7 @@ import (
 type report struct {
 	ended         error // the reason why the demo ended early
 	took          time.Duration
-	takeovers     []balancer.Event
+	takeovers     int
 	faults        []fault
 	before, after cluster.Cluster
 	rounds        []cluster.Round
@@ -61,11 +60,7 @@ func (r report) text() string {
 	}
 	add("%s after %v\n", state, short(r.took))
 	r.addRounds(add)
-	add("\ntakeovers %d", len(r.takeovers))
-	for _, t := range r.takeovers {
-		add("  fence %d, after a wait of %v, by %s\n    %s", t.Fence, short(t.Waited),
-			words.Shown(t.Process, 80), words.Shown(t.Text, 1000))
-	}
+	add("\ntakeovers %d", r.takeovers)
 	add("\nchunks on                   before   after")
 	before, after := r.before.Counts(), r.after.Counts()
 	for _, s := range r.before.Shards {
@@ -88,44 +83,37 @@ func (r report) text() string {
 	return b.String()
 }
 
-// addRounds adds a line for each process that ran a round, in the order of the balancers' numbers.
+// addRounds adds a line for each balancer.
 func (r report) addRounds(add func(string, ...any)) {
 	add("          rounds   moves  waits for the lock: mean, longest")
 	row := func(who string, m member) {
 		mean := m.waited / time.Duration(max(1, m.rounds))
-		add("  %-6s%8d%8d%11v%11v  %s", who, m.rounds, m.moves, short(mean), short(m.longest), m.process)
+		add("  %-6s%8d%8d%11v%11v", who, m.rounds, m.moves, short(mean), short(m.longest))
 	}
 	var all member
-	var members []*member
+	members := map[int]member{}
 	for _, round := range r.rounds {
-		i := slices.IndexFunc(members, func(m *member) bool { return m.process == round.Process })
-		if i < 0 {
-			i = len(members)
-			members = append(members, &member{number: round.Number, process: round.Process})
-		}
-		members[i].add(round)
-		all.add(round)
+		members[round.Number] = members[round.Number].with(round)
+		all = all.with(round)
 	}
-	slices.SortStableFunc(members, func(a, b *member) int { return cmp.Compare(a.number, b.number) })
-	for _, m := range members {
-		row(fmt.Sprintf("#%d", m.number), *m)
+	for _, number := range slices.Sorted(maps.Keys(members)) {
+		row(fmt.Sprintf("#%d", number), members[number])
 	}
 	row("all", all)
 }
 
-// A member is a process that has run a round.
+// A member is the sum of the rounds of a balancer.
 type member struct {
-	number          int
-	process         string // the process id
 	rounds, moves   int
 	waited, longest time.Duration // waits for the lock: the sum over its rounds, and the longest
 }
 
-func (m *member) add(r cluster.Round) {
+func (m member) with(r cluster.Round) member {
 	m.rounds++
 	m.moves += len(r.Moves)
 	m.waited += r.Waited
 	m.longest = max(m.longest, r.Waited)
+	return m
 }
 
 func (r report) addFaults(add func(string, ...any)) {
@@ -138,8 +126,7 @@ func (r report) addFaults(add func(string, ...any)) {
 		case f.process == "":
 			fmt.Fprintf(&rest, "\n  not injected: %s", f.kind)
 		default:
-			fmt.Fprintf(&rest, "\n  NOT survived: %s of %s at %v", f.kind, words.Shown(f.process, 80),
-				short(f.at))
+			fmt.Fprintf(&rest, "\n  NOT survived: %s of %s", f.kind, words.Shown(f.process, 80))
 		}
 	}
 	add("\nfaults survived %d of %d%s", survived, len(r.faults), rest.String())
