@@ -180,24 +180,6 @@ func (w *world) insert(collection string, d document) error {
 	return nil
 }
 
-// prune deletes pings that are four days old by the process's clock. It keeps the ping of each
-// process that one of the given lock documents names.
-func (p line) prune(locks []document) error {
-	n, before := 0, date(p.now().Add(-4*24*time.Hour))
-	text := "{_id: in no lock, ping: before " + value(before) + "}"
-	return p.send(Clean, "remove "+pings, text, func() error {
-		for _, d := range p.w.read(pings) {
-			named := slices.ContainsFunc(locks,
-				func(l document) bool { return l.text("process") == d.text("_id") })
-			if !named && d.ping() < before {
-				p.w.Server.Remove(pings, d.text("_id"))
-				n++
-			}
-		}
-		return nil
-	}, func() string { return fmt.Sprintf("%d removed", n) })
-}
-
 // serverStatus returns the time of a config server and the number of elections so far. The first
 // server is mirror 0.
 func (p line) serverStatus(mirror int) (at time.Time, election int, err error) {

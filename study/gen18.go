@@ -30,7 +30,7 @@ func (g *gen18) at(n int) line { return g.step(fileOf["1.8"], n) }
 // start begins to ping with the time of the process's clock (hole H5), like the ping thread of
 // distlock.cpp:62. It does not wait for the first ping (hole H12).
 func (g *gen18) start() {
-	g.every(ping18, func() { _ = g.pingAndPrune(g.at(77), g.at(94), g.at(104)) })
+	g.every(ping18, func() { _ = g.at(77).ping(g.id) })
 }
 
 // lock calls tryLock at the interval of the balancer (poll18), for at most the given patience.

@@ -108,7 +108,7 @@ func (g *gen20) checkSkew(at line) error {
 
 // ping is one round of the ping thread, distlock.cpp:70.
 func (g *gen20) ping() error {
-	if err := g.pingAndPrune(g.at(93, 125), g.at(113, 149), g.at(126, 171)); err != nil {
+	if err := g.at(93, 125).ping(g.id); err != nil {
 		return err
 	}
 	defer g.alone()()      // :149

@@ -7,7 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An old is the part that the lock managers of all old generations share.
+// An old is the part that the lock managers of all old generations share. It omits that a process of
+// 1.8 to 3.0 deletes pings which are four days old by its clock (hole H13). No case is that long.
 type old struct {
 	p       *process
 	release release
@@ -36,20 +37,6 @@ func (g *old) every(pause time.Duration, round func()) {
 			g.p.sleep(pause)
 		}
 	})
-}
-
-// pingAndPrune writes the ping of the process. It then deletes pings that are older than four days,
-// except the pings of processes that lock documents name (hole H13). Before 1.7.3 and from 2.4.10 on
-// mongos also deletes some of those pings. No case is that long.
-func (g *old) pingAndPrune(ping, find, prune line) error {
-	if err := ping.ping(g.id); err != nil {
-		return err
-	}
-	all, err := find.find(Clean, locks)
-	if err != nil {
-		return err
-	}
-	return prune.prune(all)
 }
 
 // The call queues a release, and adds a note to the given step.
