@@ -37,10 +37,9 @@ func (d document) state() int32 { n, _ := d.value("state").(int32); return n }
 // ping returns the date of a ping in milliseconds, or 0 for a missing document.
 func (d document) ping() bson.DateTime { t, _ := d.value("ping").(bson.DateTime); return t }
 
-// matches reports whether all fields of one of the queries have the same values in d. Without a query
-// every document matches.
+// matches reports whether all fields of one of the queries have the same values in d.
 func (d document) matches(queries []bson.D) bool {
-	return len(queries) == 0 || slices.ContainsFunc(queries, func(want bson.D) bool {
+	return slices.ContainsFunc(queries, func(want bson.D) bool {
 		return !slices.ContainsFunc(want, func(e bson.E) bool { return d.value(e.Key) != e.Value })
 	})
 }
@@ -106,18 +105,17 @@ type line struct {
 	source string
 }
 
-func (p line) find(kind Kind, collection string, query ...bson.D) (found []document, err error) {
+// find returns the document that matches a query, or nil if it does not exist.
+func (p line) find(kind Kind, collection string, query bson.D) (d document, err error) {
 	err = p.send(kind, "find "+collection, "", func() error {
-		found = p.w.read(collection, query...)
+		d = append(p.w.read(collection, query), nil)[0]
 		return nil
-	}, func() string { return append(found, nil)[0].brief() })
-	return found, err
+	}, func() string { return d.brief() })
+	return d, err
 }
 
-// findOne returns the document with an _id, or nil if it does not exist.
 func (p line) findOne(kind Kind, collection, id string) (document, error) {
-	found, err := p.find(kind, collection, byID(id))
-	return append(found, nil)[0], err
+	return p.find(kind, collection, byID(id))
 }
 
 // update sets fields of the lock documents that match a query, and returns their number.

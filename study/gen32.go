@@ -272,10 +272,10 @@ func (g *gen32) ask(ts bson.ObjectID) error {
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 {
+	if found == nil {
 		return errLost
 	}
-	g.at(436).note("asks: its session is in the document, state %d", found[0].state())
+	g.at(436).note("asks: its session is in the document, state %d", found.state())
 	return nil
 }
 

@@ -107,8 +107,8 @@ func (w *world) elects(t turn) {
 func (w *world) drops(t turn) {
 	w.happens(t, "operator", "the upgrade drops both collections", func() {
 		for _, collection := range []string{locks, pings} {
-			for _, d := range w.read(collection) {
-				w.Server.Remove(collection, d.text("_id"))
+			for _, raw := range w.Server.Documents(collection) {
+				w.Server.Remove(collection, decode(raw).text("_id"))
 			}
 		}
 		w.record.changes(nil)
