@@ -123,8 +123,8 @@ func (p line) update(kind Kind, query, set bson.D) (n int, err error) {
 	return p.modify(kind, "update", locks, set, false, query)
 }
 
-// findAndModify is like update, but takes alternative queries. At most one document matches. Without
-// a match, an upsert inserts a document.
+// findAndModify is like update, but takes alternative queries. At most one document matches.
+// Without a match, an upsert inserts a document.
 func (p line) findAndModify(kind Kind, set bson.D, upsert bool, queries ...bson.D) (int, error) {
 	return p.modify(kind, "findAndModify", locks, set, upsert, queries...)
 }
@@ -150,8 +150,8 @@ func (p line) modify(kind Kind, op, collection string, set bson.D, upsert bool,
 }
 
 // change sets fields of the documents that match one of the queries, and returns their number.
-// Without a match, an upsert inserts a document with the _id of the first query. If that _id exists,
-// it returns errDuplicate.
+// Without a match, an upsert inserts a document with the _id of the first query. If that _id
+// exists, it returns errDuplicate.
 func (w *world) change(collection string, set bson.D, upsert bool, queries ...bson.D) (int, error) {
 	found := w.read(collection, queries...)
 	for _, d := range found {

@@ -18,8 +18,8 @@ const (
 	tries18 = 3                // :313
 )
 
-// newGen18 returns a manager whose process id (:39) has no port and no random number, because mongos
-// never seeds rand() (hole H15).
+// newGen18 returns a manager whose process id (:39) has no port and no random number, because
+// mongos never seeds rand() (hole H15).
 func newGen18(p *process, r release) manager {
 	return &gen18{old{p: p, release: r, id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Unix())}}
 }

@@ -70,8 +70,8 @@ func (g *gen32) start() {
 	g.every(ping32, g.task)
 }
 
-// task imitates a round of doTask, replset_dist_lock_manager.cpp:120. It sends a ping with the time of
-// the process's clock, and then the queued releases.
+// task imitates a round of doTask, replset_dist_lock_manager.cpp:120. It sends a ping with the time
+// of the process's clock, and then the queued releases.
 func (g *gen32) task() {
 	_ = g.at(130).ping(g.id) // a failure is logged
 	queue := g.queue

@@ -1,7 +1,7 @@
-// Command study simulates the failures of the lock of mongos, and plays the same cases with the lock
-// of this module. A generation is a version of the lock protocol: one for each range of mongos
-// releases with the same protocol, and one for this module. The command needs no server: the store is
-// in memory, and time is virtual.
+// Command study simulates the failures of the lock of mongos, and plays the same cases with the
+// lock of this module. A generation is a version of the lock protocol: one for each range of mongos
+// releases with the same protocol, and one for this module. The command needs no server: the store
+// is in memory, and time is virtual.
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
@@ -18,10 +18,10 @@
 //
 // # The generations
 //
-// The files gen18.go, gen20.go and gen32.go imitate the old generations. Each step names its original
-// in the server's source: the release, the file and the line. A release is a tag of the server's
-// repository. The file cases.txt contains the cases with their verdicts. A test compares the verdicts
-// with the plays.
+// The files gen18.go, gen20.go and gen32.go imitate the old generations. Each step names its
+// original in the server's source: the release, the file and the line. A release is a tag of the
+// server's repository. The file cases.txt contains the cases with their verdicts. A test compares
+// the verdicts with the plays.
 //
 // # Time
 //
@@ -32,11 +32,11 @@
 // # The judge
 //
 // A process holds the lock from the reply to its acquisition until it releases the lock, dies, or
-// learns that it must not trust the lock. "TWO for 10m" is the time during which two running processes
-// were holders. The outcome does not count frozen processes, but the tests of this module's lock count
-// them. "idle for 15m" is the longest time during which a living process wanted the lock and no holder
-// worked. "stale written" counts the writes of a holder that the resource accepted after a write of a
-// newer holder.
+// learns that it must not trust the lock. "TWO for 10m" is the time during which two running
+// processes were holders. The outcome does not count frozen processes, but the tests of this
+// module's lock count them. "idle for 15m" is the longest time during which a living process wanted
+// the lock and no holder worked. "stale written" counts the writes of a holder that the resource
+// accepted after a write of a newer holder.
 //
 // # Limits
 //
@@ -130,8 +130,8 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// fits finds the case or the sweep that the words name, and checks the flags. Then it sets the knobs of
-// the command line in the case.
+// fits finds the case or the sweep that the words name, and checks the flags. Then it sets the
+// knobs of the command line in the case.
 func (c *call) fits(words []string, f *flag.FlagSet) (err error) {
 	if len(words) > 0 && (words[0] == "sweep" || words[0] == "sources") {
 		c.verb, words = words[0], words[1:]

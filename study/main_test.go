@@ -54,7 +54,8 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
 	called(t, 2, []string{"--timeline"}, "one case")
 	called(t, 2, []string{"--set", "pause=1m"}, "one case")
-	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`, "A.clock, A.step")
+	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`,
+		"A.clock, A.step")
 	called(t, 2, []string{"pause", "--set", "pause=soon"}, "A.pause", "not a length of time",
 		"14m@2m10s")
 	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")},

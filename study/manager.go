@@ -33,8 +33,8 @@ type Generation struct {
 	Title  string // the releases of this generation
 	column string // name of its column in tables; differs from Name for a requested release
 
-	// decides is the time after which a contender takes over, if the holder stops ten seconds after its
-	// ping. It includes the polls of the contender and two spare seconds.
+	// decides is the time after which a contender takes over, if the holder stops ten seconds after
+	// its ping. It includes the polls of the contender and two spare seconds.
 	decides time.Duration
 
 	replicaSet bool // config servers are a replica set, not mirrored

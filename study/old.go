@@ -7,8 +7,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An old is the part that the lock managers of all old generations share. It omits that a process of
-// 1.8 to 3.0 deletes pings which are four days old by its clock (hole H13). No case is that long.
+// An old is the part that the lock managers of all old generations share. It omits that a process
+// of 1.8 to 3.0 deletes pings which are four days old by its clock (hole H13). No case is that
+// long.
 type old struct {
 	p       *process
 	release release
@@ -60,9 +61,10 @@ func (g *old) again(patience, pause time.Duration, try func() (*held, error)) (*
 	}
 }
 
-// grab imitates lock_try of mirrored config servers up to the first update of the lock document. Its
-// steps read the lock, insert a missing lock document, update the document, and read the result. The
-// function force decides about a held lock. grab returns the match and the fields of the update.
+// grab imitates lock_try of mirrored config servers up to the first update of the lock document.
+// Its steps read the lock, insert a missing lock document, update the document, and read the
+// result. The function force decides about a held lock. grab returns the match and the fields of
+// the update.
 func (g *old) grab(state int32, steps [4]line, force func(document) error) (
 	match, set bson.D, err error) {
 	name := g.p.w.lock
@@ -98,8 +100,8 @@ func (g *old) fields(state int32, ts bson.ObjectID) bson.D {
 		"why", "work", "ts", ts)
 }
 
-// held returns an acquired lock. The old generations have no fence (hole G2-11), no signal of a loss
-// (hole H8) and no lease.
+// held returns an acquired lock. The old generations have no fence (hole G2-11), no signal of a
+// loss (hole H8) and no lease.
 func (g *old) held(ts bson.ObjectID, ask, release func() error) *held {
 	return &held{session: g.id + " " + ts.Hex(), trusted: nothing, renew: nothing, ask: ask,
 		release: release}

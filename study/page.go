@@ -13,8 +13,8 @@ var pageTemplate string
 // barKinds lists the kinds of bars in drawing order.
 var barKinds = []string{"waits", "holds", "hangs", "paused", "cut", "two", "pings"}
 
-// Page returns an HTML page with all plays. A script in the page shows them step by step. In the data
-// of the page, times are in milliseconds, and the texts of steps are indexes into a list.
+// Page returns an HTML page with all plays. A script in the page shows them step by step. In the
+// data of the page, times are in milliseconds, and the texts of steps are indexes into a list.
 func Page(cases []Case, generations []Generation, plays [][]Play) string {
 	var texts []string
 	numbers := map[string]int{}
@@ -81,7 +81,7 @@ func (p Play) page(c Case, g Generation, number func(string) int) map[string]any
 		}
 		versions = append(versions, version)
 	}
-	one["l"], one["p"], one["k"], one["b"], one["r"], one["d"] = losses, processes, clocks, bars, steps,
-		versions
+	one["l"], one["p"], one["k"] = losses, processes, clocks
+	one["b"], one["r"], one["d"] = bars, steps, versions
 	return one
 }

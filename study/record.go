@@ -62,8 +62,8 @@ func (m Mark) text() string {
 		noon.Add(m.Until).Format(time.TimeOnly))
 }
 
-// A Version is the content of the lock document from an instant on. If Fields is empty, the document
-// was deleted.
+// A Version is the content of the lock document from an instant on. If Fields is empty, the
+// document was deleted.
 type Version struct {
 	At     time.Duration
 	Fields []string // as NAME: VALUE
@@ -141,8 +141,8 @@ func (r *record) exchange(c *command, err error) {
 	if c.struck.what != "" {
 		struck, weight = " ["+string(c.struck.what)+"]", 2
 	}
-	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Text: c.op + ": " + answer + struck,
-		Weight: weight, Source: c.source}
+	m := Mark{At: c.sent, Process: c.p.Index, Kind: string(c.kind), Source: c.source,
+		Text: c.op + ": " + answer + struck, Weight: weight}
 	if c.kind.writes() && c.kind != Ping {
 		m.Sent = c.text
 	}

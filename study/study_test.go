@@ -135,10 +135,11 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 // begins. In 1.8, 2.0 and 2.4.1, a frozen holder never learns of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
-	if l := set(t, "cut-off", "1.8").Outcome.Losses[0]; l.At < 18*time.Minute || l.At > 19*time.Minute {
+	l := set(t, "cut-off", "1.8").Outcome.Losses[0]
+	if l.At < 18*time.Minute || l.At > 19*time.Minute {
 		t.Errorf("1.8 took the lock at %v, and the last ping was at 2 min", l.At)
 	}
-	l := set(t, "cut-off", "ours").Outcome.Losses[0]
+	l = set(t, "cut-off", "ours").Outcome.Losses[0]
 	if before := l.Next - l.Learnt; before < 3*time.Minute+45*time.Second || before > 4*time.Minute {
 		t.Errorf("the holder of ours stopped %v before the next one", before)
 	}
@@ -162,7 +163,8 @@ func TestHoles_PlayedOrNamed(t *testing.T) {
 	_, holes, _ := strings.Cut(string(semantics), "\n## The known holes\n")
 	unplayed := regexp.MustCompile(`(?s)\w+ are not played\..*?\n\n`).FindString(holes)
 	rows := map[string]string{}
-	for _, row := range regexp.MustCompile(`(?m)^\| ([HG][\d-]+) .*$`).FindAllStringSubmatch(holes, -1) {
+	table := regexp.MustCompile(`(?m)^\| ([HG][\d-]+) .*$`)
+	for _, row := range table.FindAllStringSubmatch(holes, -1) {
 		rows[row[1]] = row[0]
 		playing := slices.ContainsFunc(Cases(),
 			func(c Case) bool { return strings.Contains(row[0], "`"+c.Name+"`") })
@@ -248,7 +250,8 @@ func TestFindGeneration_OfARelease(t *testing.T) {
 		"3.2.22 work-on-shards": "no", "3.4.18 work-on-shards": "no", "3.6 work-on-shards": "two",
 		"4.4 work-on-shards": "two",
 		"5.0 work-on-shards": "no", "6.0.0 work-on-shards": "no",
-		"5.0 operator-frees": "no", "6.0.0 dead-holder": "no", "4.4 upgrade-to-7": "no", "3.4 late-grab": "stuck",
+		"5.0 operator-frees": "no", "6.0.0 dead-holder": "no", "4.4 upgrade-to-7": "no",
+		"3.4 late-grab": "stuck",
 	} {
 		release, of, _ := strings.Cut(play, " ")
 		if got := set(t, of, release).Outcome.Shape(); got != want {

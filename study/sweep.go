@@ -55,8 +55,8 @@ func Sweeps() []Sweep {
 		{"clock", "how far the contender's clock is ahead", "clock-ahead", every, "B.clock=%s",
 			20 * m, twoHold, breaks, old},
 		{"clock-behind", "how far the contender's clock is behind", "clock-ahead", every,
-			"B.clock=-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction is unsigned " +
-				"(r1.6.5 client/distlock.cpp:138), so any ping in the future counts as very old"}}},
+			"B.clock=-%s", 20 * m, twoHold, breaks, map[string]Edge{"1.6": {0, "the subtraction is " +
+				"unsigned (r1.6.5 client/distlock.cpp:138), so any ping in the future counts as very old"}}},
 		{"server-clock", "how far the server's clock steps ahead between two pings",
 			"server-clock-steps", nil, "server.clock=%s@10m10s", 20 * m, twoHold, breaks,
 			map[string]Edge{"2.0": {14*m + 30*s, timeout + ping}, "2.6": {14*m + 30*s, timeout + ping},
@@ -80,7 +80,8 @@ func FindSweeps(name string) ([]Sweep, error) {
 		}
 		names = append(names, one.Name)
 	}
-	return nil, fmt.Errorf("there is no sweep %.60q; the sweeps are %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("there is no sweep %.60q; the sweeps are %s", name,
+		strings.Join(names, ", "))
 }
 
 // Settings returns the settings of the case, with the given value of the knob.
@@ -102,8 +103,8 @@ func (sw Sweep) At(g Generation, far time.Duration) (broken bool, not string) {
 }
 
 // Run finds the smallest value, in whole seconds, that breaks a generation. It assumes that all
-// larger values also break it. It returns the result in words, with the command line that reproduces
-// it. If ctx ends, Run returns the cause.
+// larger values also break it. It returns the result in words, with the command line that
+// reproduces it. If ctx ends, Run returns the cause.
 func (sw Sweep) Run(ctx context.Context, g Generation) (text string, err error) {
 	not := ""
 	first := sort.Search(int(sw.Most/s)+1, func(i int) (broken bool) {

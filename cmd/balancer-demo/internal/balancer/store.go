@@ -122,7 +122,8 @@ func (s *Store) Save(ctx context.Context, r cluster.Round) error {
 // process that lost the lock from moving another chunk. The deadline of the lock stops the process.
 // Package referee reports such a move, because its Timestamp is later than the start of a round
 // with a higher fence.
-func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64) (bson.Timestamp, error) {
+func (s *Store) Move(ctx context.Context, m cluster.Migration, fence int64) (bson.Timestamp,
+	error) {
 	var moved struct {
 		At bson.Timestamp `bson:"movedAt"`
 	}

@@ -69,9 +69,9 @@ func (c *Cluster) read(source io.Reader) error {
 	return nil
 }
 
-// check returns an error if documents are missing, or if a chunk names a missing shard or collection.
-// It also sorts the documents and sets the namespaces of the chunks. If an _id is not unique, the
-// server refuses the documents.
+// check returns an error if documents are missing, or if a chunk names a missing shard or
+// collection. It also sorts the documents and sets the namespaces of the chunks. If an _id is not
+// unique, the server refuses the documents.
 func (c *Cluster) check() error {
 	if len(c.Shards) == 0 || len(c.Collections) == 0 || len(c.Chunks) == 0 {
 		return errors.New("it must contain documents of config.shards, config.collections and " +
