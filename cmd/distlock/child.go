@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -66,13 +64,12 @@ type group struct {
 	tty      *terminal // nil without a terminal
 	say      func(format string, args ...any)
 	killed   bool // SIGKILL was sent
-	resumed  bool // the message about a continued command was printed
 }
 
 // runCommand runs the command until the command exits or the lock is lost. Then runCommand ends the
 // process group and returns the exit code of the command. If the lock was lost, the error wraps a
 // *distlock.LostError.
-func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
+func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
 	defer runtime.UnlockOSThread()
@@ -84,7 +81,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 	lost := guard.Context()
 	renewal := clock.System().NewTimer(r.renewal())
 	defer renewal.Stop()
-	for cancelled, unguarded := ctx.Done(), g.guardian.ended; ; {
+	for unguarded := g.guardian.ended; ; {
 		select {
 		case <-g.ended:
 		case <-lost.Done():
@@ -93,7 +90,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 				continue
 			}
 		case <-renewal.C():
-			g.guardian.sendDeadline(guard.Deadline())
+			g.guardian.extend(guard.Deadline())
 			if s.in == os.Stdin { // a process of a test has other children
 				reap(g.pgid, g.guardian.cmd.Process.Pid)
 			}
@@ -109,14 +106,8 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 		case caught := <-signals:
 			g.forward(caught.(syscall.Signal))
 			continue
-		case <-cancelled:
-			cancelled = nil
-			if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) {
-				g.forward(syscall.SIGTERM) // signals come from the channel instead
-			}
-			continue
 		}
-		g.end(lost, r.grace, guard)
+		r.end(g, guard)
 		return g.result(guard)
 	}
 }
@@ -125,52 +116,39 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 // ping interval, so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start creates a starter process in a new process group, and a guardian for the group. If
-// "distlock run" is in the foreground of a terminal, start moves the new group to the foreground.
-// Then it sends a byte to the starter process, which executes the command.
+// start creates a guardian, and then starts the command in a new process group. If "distlock run" is
+// in the foreground of a terminal, start moves the new group to the foreground.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
-	pipeR, pipeW, err := os.Pipe()
+	guardian, err := r.startGuardian(s)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = pipeW.Close() }() // without a byte the starter exits
-	cmd := selfCommand(append([]string{starterArg, strconv.Itoa(os.Getpid()), path}, r.command...)...)
-	cmd.Env = append(withoutSecrets(os.Environ()),
-		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
-	cmd.ExtraFiles = []*os.File{pipeR}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = pipeDelay
+	cmd := &exec.Cmd{Path: path, Args: r.command, Stdin: s.in, Stdout: s.out, Stderr: s.errOut,
+		Env: append(withoutSecrets(os.Environ()), envName+"="+r.name,
+			fmt.Sprintf("%s=%d", envFence, guard.Fence())),
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, WaitDelay: pipeDelay}
+	killWithParent(cmd.SysProcAttr)
 	adoptOrphans()
-	err = cmd.Start()
-	_ = pipeR.Close()
+	if err = guard.Err(); err == nil {
+		if err = cmd.Start(); err != nil {
+			err = exit{exitNotRunnable, fmt.Errorf("%s: %w", shown(path, 200), errors.Unwrap(err))}
+		}
+	}
 	if err != nil {
+		guardian.stop()
 		return nil, err
 	}
 	g := &group{
 		cmd: cmd, pgid: cmd.Process.Pid,
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
-		tty: openTerminal(), say: s.say,
+		guardian: guardian, tty: openTerminal(), say: s.say,
 	}
-	go g.wait() // ends with the command; start and runCommand wait for it before they return
-	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
-	if err == nil {
-		signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
-		if isTerminal(s.in) && isTerminal(s.out) {
-			g.tty.give(g.pgid)
-		}
-		if err = guard.Err(); err == nil {
-			_, err = pipeW.Write([]byte{1})
-		}
-	}
-	if err != nil {
-		_ = pipeW.Close()
-		<-g.ended
-		g.tty.takeBack(g.pgid, false)
-		if g.guardian != nil {
-			g.guardian.stop()
-		}
-		return nil, err
+	guardian.send(order{Group: g.pgid, Grace: r.grace, Late: r.guardianDelay(),
+		Until: guard.Deadline()})
+	go g.wait()                    // ends with the command; runCommand waits for it
+	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
+	if isTerminal(s.in) && isTerminal(s.out) {
+		g.tty.give(g.pgid)
 	}
 	return g, nil
 }
@@ -224,8 +202,7 @@ func (g *group) resume(by syscall.Signal) bool {
 		g.say("the command needs the terminal, which another job has; the command is ended")
 		return false
 	}
-	if !wantsTerminal && !g.resumed {
-		g.resumed = true
+	if !wantsTerminal {
 		g.say("the command was stopped (%s) and continues, because it holds a lock",
 			unix.SignalName(by))
 	}
@@ -254,37 +231,50 @@ func (g *group) exited() bool {
 func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
 // end sends SIGTERM to all processes of the group, and SIGKILL after the grace period. If the lock
-// was lost, the grace period starts at the latest at the deadline of the lock. On Linux, if the
-// lock is not lost, end then waits until no killed process runs. Finally end takes the terminal
-// back.
-func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
-	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
+// was lost, the grace period starts at the latest at the deadline of the lock. If the lock is not
+// lost, end then waits until the killed processes have exited, but at most for the takeover time.
+// Finally end takes the terminal back.
+func (r *runner) end(g *group, guard *distlock.TryGuard) {
+	defer g.tty.takeBack(g.pgid)
 	if g.exited() {
 		return
 	}
-	g.guardian.send(endingMessage)
+	ending := g.guardian.last
+	ending.Ending = true
+	g.guardian.send(ending)
 	g.forward(syscall.SIGTERM)
-	begun := clock.System().Now()
-	for !g.exited() {
-		now := clock.System().Now()
-		left := grace - clock.HolderElapsed(begun, now)
+	watch := clock.System()
+	begun := watch.Now()
+	lost := guard.Context()
+	g.killed = endGroup(g.pgid, g.exited, func() time.Duration {
+		now := watch.Now()
+		left := r.grace - clock.HolderElapsed(begun, now)
 		if lost.Err() != nil {
-			left = min(left, guard.Deadline().Add(grace).Sub(now.Wall))
+			left = min(left, guard.Deadline().Add(r.grace).Sub(now.Wall))
 		}
-		if left <= 0 {
-			g.killed = true
-			g.signal(syscall.SIGKILL)
-			break
-		}
-		clock.Sleep(clock.System(), min(left, groupPoll), nil)
-		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
-	}
+		return left
+	})
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
 	// A killed process exits late if it waits for a disk. The lock must stay held until then.
-	for g.killed && lost.Err() == nil && hasRunning(g.pgid) {
-		g.guardian.sendDeadline(guard.Deadline())
-		clock.Sleep(clock.System(), groupPoll, nil)
+	for g.killed && lost.Err() == nil && !g.exited() && watch.Now().Mono-begun.Mono < r.takeover {
+		g.guardian.extend(guard.Deadline())
+		clock.Sleep(watch, groupPoll, nil)
 	}
+}
+
+// endGroup continues the processes of a group until the group is gone or no time is left. Then it
+// kills the processes. It reports whether it killed them.
+func endGroup(pgid int, gone func() bool, left func() time.Duration) (killed bool) {
+	for !gone() {
+		rest := left()
+		if rest <= 0 {
+			_ = syscall.Kill(-pgid, syscall.SIGKILL)
+			return true
+		}
+		_ = syscall.Kill(-pgid, syscall.SIGCONT) // without the terminal a process may stop again
+		clock.Sleep(clock.System(), min(rest, groupPoll), nil)
+	}
+	return false
 }
 
 // result returns the exit code of the command, and an error if the lock was lost.

@@ -189,10 +189,6 @@ func bounded(limit time.Duration, end func(context.Context) error) error {
 	return end(ctx)
 }
 
-// noServer is the beginning of the error for a server that does not answer. The rest of the error
-// may differ between attempts.
-const noServer = "no server answers at "
-
 // explain returns a shorter error if the server cannot be reached. Otherwise it returns err
 // unchanged.
 func (c *connection) explain(err error) error {
@@ -201,7 +197,7 @@ func (c *connection) explain(err error) error {
 		if _, cause, found := strings.Cut(text, distlock.ErrUnavailable.Error()+": "); found {
 			text = cause
 		}
-		return fmt.Errorf(noServer+"%s: %s", c.hosts(), text)
+		return fmt.Errorf("no server answers at %s: %s", c.hosts(), text)
 	}
 	return err
 }

@@ -3,80 +3,38 @@
 package main
 
 import (
-	"bufio"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"mongodlm/internal/clock"
 )
 
-// The hidden commands. With these commands, "distlock run" starts this program as a starter or as a
-// guardian.
-const (
-	starterArg  = "start"    // PARENT PATH ARG0 ARG...: becomes the command of run
-	guardianArg = "guardian" // GROUP GRACE LATE UNTIL NAME: ends the command when run cannot
-)
+// guardianArg is the hidden command with which "distlock run" starts this program as a guardian. Its
+// argument is the name of the lock.
+const guardianArg = "guardian"
 
-// The messages that "distlock run" sends to its guardian, one per line.
-const (
-	untilMessage  = "until"  // with a wall clock in nanoseconds: the deadline of the lock
-	endingMessage = "ending" // run has sent SIGTERM to the command
-)
+// An order tells a guardian process when to end the command. "distlock run" sends orders as JSON.
+type order struct {
+	Group  int           // the process group of the command
+	Grace  time.Duration // between SIGTERM and SIGKILL
+	Late   time.Duration // from the deadline to the first action of the guardian
+	Until  time.Time     // the deadline of the lock
+	Ending bool          // "distlock run" has sent SIGTERM
+}
 
 // internalCommand runs the hidden command that args contain, and returns its exit code and true. If
 // args contain no hidden command, internalCommand returns false.
 func internalCommand(args []string) (code int, was bool) {
-	if len(args) < 4 {
+	if len(args) != 3 || args[1] != guardianArg {
 		return 0, false
 	}
-	switch args[1] {
-	case starterArg:
-		return runStarter(args[2:]), true
-	case guardianArg:
-		return runGuardian(args[2:]), true
-	}
-	return 0, false
-}
-
-// selfCommand returns a command that runs this program again. On Linux the command works even if
-// the program's file was replaced.
-func selfCommand(args ...string) *exec.Cmd {
-	path := "/proc/self/exe"
-	if _, err := os.Stat(path); err != nil {
-		if path, err = os.Executable(); err != nil {
-			path = os.Args[0]
-		}
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Args[0] = "distlock"
-	return cmd
-}
-
-// runStarter waits for a byte from "distlock run" and then executes the command. If "distlock run"
-// closes the pipe without a byte, runStarter fails.
-func runStarter(args []string) int {
-	parent, err := strconv.Atoi(args[0])
-	if err != nil || len(args) < 3 {
-		fmt.Fprintln(os.Stderr, "distlock start: an internal command of distlock run")
-		return exitUsage
-	}
-	pipe := os.NewFile(3, "start pipe")
-	if n, _ := pipe.Read(make([]byte, 1)); n == 0 {
-		return exitFailed
-	}
-	_ = pipe.Close() // the command must not inherit the pipe
-	killWithParent(parent)
-	err = syscall.Exec(args[1], args[2:], os.Environ())
-	fmt.Fprintf(os.Stderr, "distlock run: %s: %v\n", shown(args[1], 200), err)
-	return exitNotRunnable
+	return runGuardian(args[2]), true
 }
 
 // A guardian controls the guardian process of "distlock run". The guardian process ends the command
@@ -86,28 +44,31 @@ type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
 	pipe  *os.File      // if run exits, the process reads the end of the pipe
-	until time.Time     // the last deadline that was sent
+	last  order         // the last order that was sent
 	died  bool          // the guardian process failed; set before ended is closed
 }
 
-func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, error) {
+func (r *runner) startGuardian(s stdio) (*guardian, error) {
+	self := "/proc/self/exe" // on Linux it works even if the program's file was replaced
+	if _, err := os.Stat(self); err != nil {
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
 	reading, writing, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := selfCommand(guardianArg, strconv.Itoa(pgid), r.grace.String(), r.guardianDelay().String(),
-		strconv.FormatInt(until.UnixNano(), 10), r.name)
-	cmd.Env = []string{}
-	cmd.Stdin, cmd.Stderr = reading, s.errOut
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = pipeDelay
+	cmd := &exec.Cmd{Path: self, Args: []string{"distlock", guardianArg, r.name}, Env: []string{},
+		Stdin: reading, Stderr: s.errOut, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		WaitDelay: pipeDelay}
 	err = cmd.Start()
 	_ = reading.Close()
 	if err != nil {
 		_ = writing.Close()
 		return nil, fmt.Errorf("start the guardian of the command: %w", err)
 	}
-	g := &guardian{cmd: cmd, ended: make(chan struct{}), pipe: writing, until: until}
+	g := &guardian{cmd: cmd, ended: make(chan struct{}), pipe: writing}
 	go func() { // ends with the guardian, which stop ends
 		defer close(g.ended)
 		g.died = cmd.Wait() != nil
@@ -120,18 +81,20 @@ func (r *runner) startGuardian(pgid int, until time.Time, s stdio) (*guardian, e
 // between SIGKILL and a takeover.
 func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
 
-func (g *guardian) sendDeadline(until time.Time) {
-	if !until.Equal(g.until) {
-		g.send(fmt.Sprintf("%s %d", untilMessage, until.UnixNano()))
-		g.until = until
+// extend sends a new deadline of the lock.
+func (g *guardian) extend(until time.Time) {
+	if o := g.last; !until.Equal(o.Until) {
+		o.Until = until
+		g.send(o)
 	}
 }
 
-// send sends a line to the guardian. If the guardian does not read, send gives up after a second.
-// send ignores errors, because runCommand reports the exit of the guardian.
-func (g *guardian) send(line string) {
+// send sends an order. If the guardian does not read, send gives up after a second. It ignores
+// errors, because runCommand reports the exit of the guardian.
+func (g *guardian) send(o order) {
+	g.last = o
 	_ = g.pipe.SetWriteDeadline(clock.System().Now().Wall.Add(time.Second)) // pipes support deadlines
-	_, _ = io.WriteString(g.pipe, line+"\n")
+	_ = json.NewEncoder(g.pipe).Encode(o)                                   // so short that it is written as a whole or not at all
 }
 
 func (g *guardian) stop() {
@@ -142,74 +105,60 @@ func (g *guardian) stop() {
 
 // A watchdog is the state of a guardian process.
 type watchdog struct {
-	pgid        int
-	grace, late time.Duration
-	begun       clock.Reading // the time of the latest deadline message
-	left        time.Duration // the time from begun to the deadline, plus late
-	ending      bool
+	order
+	clock clock.Clock
+	begun clock.Reading // the time of the latest order
+	left  time.Duration // the time from begun to the first action
 }
 
-// runGuardian reads the messages of "distlock run" until the command must be ended. Then it ends
-// the command.
-func runGuardian(args []string) int {
-	v, err := newWatchdog(args)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "distlock guardian: an internal command of distlock run:", err)
-		return exitUsage
-	}
+// runGuardian reads the orders of "distlock run" until the command must be ended. Then it ends the
+// command.
+func runGuardian(lock string) int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
-	why := v.watch(lines(os.Stdin))
-	if groupEmpty(v.pgid) {
+	orders := ordersFrom(os.Stdin)
+	first := <-orders
+	if first.Group < 2 { // the command was not started; kill(2) treats 0 and -1 as other sets
+		return 0
+	}
+	w := &watchdog{clock: clock.System()}
+	w.receive(first)
+	why := w.watch(orders)
+	if groupEmpty(w.Group) {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "distlock run: %s; its command is ended now, and lock %s may be held "+
-		"until the takeover time has passed\n", why, named(args[4]))
-	v.end()
+		"until the takeover time has passed\n", why, named(lock))
+	w.end()
 	return 0
 }
 
-func newWatchdog(args []string) (*watchdog, error) {
-	if len(args) != 5 {
-		return nil, errors.New("it takes five arguments")
-	}
-	v := &watchdog{}
-	var errs [4]error
-	v.pgid, errs[0] = strconv.Atoi(args[0])
-	v.grace, errs[1] = time.ParseDuration(args[1])
-	v.late, errs[2] = time.ParseDuration(args[2])
-	if v.pgid < 2 { // kill(2) treats 0 and -1 as other sets of processes
-		errs[3] = fmt.Errorf("there is no group %d", v.pgid)
-	}
-	v.receive(untilMessage + " " + args[3])
-	return v, errors.Join(errs[:]...)
-}
-
-func lines(in io.Reader) <-chan string {
-	read := make(chan string)
+func ordersFrom(in io.Reader) <-chan order {
+	orders := make(chan order)
 	go func() { // ends with the pipe or the process
-		defer close(read)
-		for s := bufio.NewScanner(in); s.Scan(); {
-			read <- s.Text()
+		defer close(orders)
+		read := json.NewDecoder(in)
+		for o := (order{}); read.Decode(&o) == nil; {
+			orders <- o
 		}
 	}()
-	return read
+	return orders
 }
 
 // watch blocks until the command must be ended, and returns the reason.
-func (v *watchdog) watch(messages <-chan string) string {
+func (w *watchdog) watch(orders <-chan order) string {
 	for {
 		// A timer stops while the machine is suspended, but the wall clock does not. The timer is
 		// therefore short.
-		timer := clock.System().NewTimer(max(groupPoll, min(v.remaining(), time.Second)))
+		timer := w.clock.NewTimer(max(groupPoll, min(w.remaining(), time.Second)))
 		select {
-		case line, ok := <-messages:
+		case o, ok := <-orders:
 			if !ok {
 				timer.Stop()
 				return "it was killed"
 			}
-			v.receive(line)
+			w.receive(o)
 		case <-timer.C():
-			if v.remaining() <= 0 && !v.ending || v.remaining()+v.grace <= 0 {
+			if w.remaining() <= 0 && !w.Ending || w.remaining()+w.Grace <= 0 {
 				return "it was suspended for too long"
 			}
 		}
@@ -217,37 +166,25 @@ func (v *watchdog) watch(messages <-chan string) string {
 	}
 }
 
-func (v *watchdog) receive(line string) {
-	if line == endingMessage {
-		v.ending = true
-		return
-	}
-	until, found := strings.CutPrefix(line, untilMessage+" ")
-	if at, err := strconv.ParseInt(until, 10, 64); found && err == nil {
-		v.begun = clock.System().Now()
-		v.left = time.Unix(0, at).Sub(v.begun.Wall) + v.late
-	}
+func (w *watchdog) receive(o order) {
+	w.order, w.begun = o, w.clock.Now()
+	w.left = o.Until.Sub(w.begun.Wall) + o.Late
 }
 
 // remaining returns the time until the guardian acts.
-func (v *watchdog) remaining() time.Duration {
-	return v.left - clock.HolderElapsed(v.begun, clock.System().Now())
+func (w *watchdog) remaining() time.Duration {
+	return w.left - clock.HolderElapsed(w.begun, w.clock.Now())
 }
 
 // end ends the process group. If "distlock run" has not sent SIGTERM, end sends it. After the grace
 // period, end sends SIGKILL. The grace period begins at the latest a short delay after the deadline
 // of the lock.
-func (v *watchdog) end() {
-	if !v.ending {
-		_ = syscall.Kill(-v.pgid, syscall.SIGTERM) // the group may have exited
+func (w *watchdog) end() {
+	if !w.Ending {
+		_ = syscall.Kill(-w.Group, syscall.SIGTERM) // the group may have exited
 	}
-	_ = syscall.Kill(-v.pgid, syscall.SIGCONT) // a stopped process cannot react
-	for begun := clock.System().Now(); !groupEmpty(v.pgid); {
-		left := min(v.grace-clock.HolderElapsed(begun, clock.System().Now()), v.remaining()+v.grace)
-		if left <= 0 {
-			_ = syscall.Kill(-v.pgid, syscall.SIGKILL)
-			return
-		}
-		clock.Sleep(clock.System(), min(left, groupPoll), nil)
-	}
+	begun := w.clock.Now()
+	endGroup(w.Group, func() bool { return groupEmpty(w.Group) }, func() time.Duration {
+		return min(w.Grace-clock.HolderElapsed(begun, w.clock.Now()), w.remaining()+w.Grace)
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
@@ -182,7 +181,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		}
 		return r.refused(ctx, err)
 	}
-	code, err := r.runCommand(ctx, guard, path, s, signals)
+	code, err := r.runCommand(guard, path, s, signals)
 	return r.outcome(manager, guard, code, err, s)
 }
 
@@ -330,7 +329,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 			about := text
 			if err != nil { // the acquisition continues in spite of the error
 				text = errorText(r.explain(err))
-				about = kind(text)
+				about = "an error" // its text may differ between attempts
 			}
 			if text != "" && about != said && ctx.Err() == nil {
 				said = about
@@ -374,12 +373,4 @@ func (r *runner) waitState(ctx context.Context, m *distlock.Manager) (string, er
 		}
 	}
 	return holdersInWords(holders) + "; " + place, nil
-}
-
-// kind returns the part of an error's text that is the same in each attempt.
-func kind(text string) string {
-	if strings.HasPrefix(text, noServer) {
-		text, _, _ = strings.Cut(text, ": ")
-	}
-	return text
 }

@@ -7,15 +7,13 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // A terminal is the controlling terminal of this process. A nil *terminal means that there is none.
 // The methods give and takeBack then do nothing.
 type terminal struct {
-	file  *os.File
-	own   int         // the process group of this process
-	modes *term.State // the modes before the foreground changed
+	file *os.File
+	own  int // the process group of this process
 }
 
 // openTerminal opens the controlling terminal. It returns nil if this process has none.
@@ -27,44 +25,26 @@ func openTerminal() *terminal {
 	return &terminal{file: file, own: syscall.Getpgrp()}
 }
 
-// fd returns the file descriptor. After the first call, use only the descriptor and Close, not the
-// file.
-func (t *terminal) fd() int { return int(t.file.Fd()) }
-
-// owner returns the process group in the foreground of the terminal, or 0 when unknown.
-func (t *terminal) owner() int {
-	pgid, err := unix.IoctlGetInt(t.fd(), unix.TIOCGPGRP)
-	if err != nil {
-		return 0
+// move replaces the process group in the foreground of the terminal, if it is the first group. It
+// reports whether the second group is in the foreground now.
+func (t *terminal) move(from, to int) bool {
+	fd := int(t.file.Fd()) // after Fd, use only the descriptor and Close, not the file
+	owner, _ := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	if owner == from && unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, to) == nil {
+		owner = to
 	}
-	return pgid
+	return owner == to
 }
 
 // give puts a process group into the foreground if the group of this process is in the foreground.
 // It reports whether the given group is in the foreground now.
-func (t *terminal) give(pgid int) bool {
-	if t == nil {
-		return false
-	}
-	if t.owner() == t.own {
-		t.modes, _ = term.GetState(t.fd()) // nil when unknown
-		_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, pgid)
-	}
-	return t.owner() == pgid
-}
+func (t *terminal) give(pgid int) bool { return t != nil && t.move(t.own, pgid) }
 
 // takeBack puts the group of this process into the foreground if the given group is in the
-// foreground. Then it closes the terminal. If killed is set, it also restores the terminal's modes.
-// The caller must ignore SIGTTOU.
-func (t *terminal) takeBack(pgid int, killed bool) {
-	if t == nil {
-		return
+// foreground. Then it closes the terminal. The caller must ignore SIGTTOU.
+func (t *terminal) takeBack(pgid int) {
+	if t != nil {
+		t.move(pgid, t.own)
+		_ = t.file.Close()
 	}
-	if t.owner() == pgid {
-		_ = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, t.own)
-		if killed && t.modes != nil {
-			_ = term.Restore(t.fd(), t.modes)
-		}
-	}
-	_ = t.file.Close()
 }
