@@ -207,7 +207,7 @@ func (l listing) print(w io.Writer, how layout) {
 	default:
 		t := table{columns: []column{
 			{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
-			{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 9},
+			{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
 			{title: "QUEUE", blank: "0"},
 			{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "SINCE", wide: true},
 		}}
@@ -302,7 +302,7 @@ func (l *listing) addWaiter(w distlock.LockInfo) {
 func (q queue) print(w io.Writer, how layout) {
 	t := table{columns: []column{
 		{title: "LOCK", minWidth: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
-		{title: "WAITER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 9},
+		{title: "WAITER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
 		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "CALLER", wide: true},
 	}}
 	for _, r := range q.Waiters {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -90,18 +91,18 @@ func (t table) print(w io.Writer, l layout) {
 	for _, row := range append([][]string{titles}, t.rows...) {
 		var q strings.Builder
 		for i, text := range row {
+			if i == 0 {
+				text = cutTo(text, widths[i], words.Middle)
+			}
 			if widths[i] > 0 {
-				if i == 0 {
-					text = cutMiddle(text, widths[i])
-				}
-				text = cutTo(text, widths[i])
+				text = cutTo(text, widths[i], cutEnd)
 				q.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
 			}
 		}
 		fmt.Fprintln(w, strings.TrimRight(q.String(), " "))
 	}
 	if cut {
-		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width))
+		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width, cutEnd))
 	}
 }
 
@@ -110,31 +111,33 @@ const gap = 2
 // fit returns the width of each column, which is 0 for a dropped column. The second result reports
 // whether a part of the table is missing.
 func (t table) fit(l layout) (widths []int, cut bool) {
-	if l.width > 0 && t.columns[0].minWidth > 0 {
-		t.columns = slices.Clone(t.columns)
-		t.columns[0].minWidth = t.distinctWidth(t.columns[0].minWidth)
+	whole := make([]int, len(t.columns))
+	for i, c := range t.columns {
+		if c.wide && !l.whole {
+			continue
+		}
+		whole[i] = cells(c.title)
+		for _, row := range t.rows {
+			whole[i] = max(whole[i], cells(row[i]))
+		}
 	}
-	for n := len(t.columns); n > 0; n-- { // try without the last columns, too
-		widths = make([]int, len(t.columns))
-		for i, c := range t.columns[:n] {
-			if c.wide && !l.whole {
-				continue
-			}
-			widths[i] = cells(c.title)
-			for _, row := range t.rows {
-				widths[i] = max(widths[i], cells(row[i]))
-			}
+	for i, c := range t.columns {
+		if l.width > 0 && total(whole) > l.width && c.blank != "" && t.isBlank(i) {
+			whole[i] = 0
 		}
-		for i, c := range t.columns {
-			if l.width > 0 && total(widths) > l.width && c.blank != "" && t.isBlank(i) {
-				widths[i] = 0
-			}
-		}
-		if l.width == 0 || total(widths) <= l.width {
-			return widths, n < len(t.columns)
-		}
-		if t.shrink(widths, l.width, 2) || t.shrink(widths, l.width, 1) {
-			return widths, true
+	}
+	if l.width == 0 || total(whole) <= l.width {
+		return whole, false
+	}
+	first := t.columns[0].minWidth
+	if first > 0 {
+		first = t.distinctWidth(first)
+	}
+	for n := len(whole); n > 0; n-- { // try without the last columns, too
+		widths = slices.Clone(whole)
+		clear(widths[n:])
+		if t.shrink(widths, l.width, first) {
+			break
 		}
 	}
 	return widths, true
@@ -151,7 +154,7 @@ func (t table) distinctWidth(least int) int {
 	for ; least < longest; least++ {
 		cut := map[string]bool{}
 		for text := range whole {
-			cut[cutMiddle(text, least)] = true
+			cut[cutTo(text, least, words.Middle)] = true
 		}
 		if len(cut) == len(whole) {
 			break
@@ -160,18 +163,17 @@ func (t table) distinctWidth(least int) int {
 	return least
 }
 
-// shrink narrows the widest columns until the row fits, and reports whether the row fits. The first
-// column keeps its minimum width. The minimum width of every other column is multiplied by the
-// parameter times.
-func (t table) shrink(widths []int, limit, times int) bool {
+// shrink narrows the widest columns until the row fits, and reports whether the row fits. The
+// minimum width of the first column is the parameter first.
+func (t table) shrink(widths []int, limit, first int) bool {
 	for total(widths) > limit {
 		widest := -1
 		for i, c := range t.columns {
-			least := times * c.minWidth
+			least := c.minWidth
 			if i == 0 {
-				least = c.minWidth
+				least = first
 			}
-			if c.minWidth > 0 && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
+			if least > 0 && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -221,64 +223,43 @@ func runeCells(r rune) int {
 	return 1
 }
 
-// cutMiddle cuts the middle of a text that needs more than limit columns of a terminal.
-func cutMiddle(s string, limit int) string {
-	runes := []rune(s)
-	for n := len(runes); n > 1 && cells(s) > limit; n-- {
-		s = words.Middle(string(runes), n-1)
+// cutTo cuts a text that needs more than limit columns of a terminal. The given function cuts a
+// text to a number of runes.
+func cutTo(text string, limit int, cut func(text string, runes int) string) string {
+	short := text
+	for n := limit; n > 1 && cells(short) > limit; n-- {
+		short = cut(text, n)
 	}
-	return s
+	return short
 }
 
-// cutTo cuts the end of a text that needs more than limit columns of a terminal. Two dots mark the
-// cut.
-func cutTo(s string, limit int) string {
+// cutEnd cuts the end of a text. Two dots mark the cut.
+func cutEnd(text string, limit int) string {
 	const mark = ".."
-	if cells(s) <= limit {
-		return s
-	}
-	var b strings.Builder
-	left := limit - len(mark)
-	for _, r := range s {
-		if left -= runeCells(r); left < 0 {
+	runes := []rune(text)
+	return string(runes[:max(0, min(len(runes), limit-len(mark)))]) + mark
+}
+
+// wrap writes a sentence in lines that fit the layout. It indents the second and later lines. It
+// splits a word that is longer than a line.
+func wrap(w io.Writer, l layout, text, indent string) {
+	indent = indent[:min(len(indent), l.width/2)]
+	for l.width > 0 && cells(text) > l.width {
+		end, used := 0, 0
+		for i, r := range text {
+			if r == ' ' && strings.TrimSpace(text[:i]) != "" {
+				end = i + 1
+			}
+			if used += runeCells(r); used > l.width && i > len(indent) {
+				end = cmp.Or(end, i)
+				break
+			}
+		}
+		if end == 0 { // one character is wider than the line
 			break
 		}
-		b.WriteRune(r)
+		fmt.Fprintln(w, strings.TrimRight(text[:end], " "))
+		text = indent + text[end:]
 	}
-	return b.String() + mark
-}
-
-// chunks splits a text into words, each with the space after it. It splits a word that is longer
-// than limit.
-func chunks(text string, limit int) (all []string) {
-	for _, word := range strings.SplitAfter(text, " ") {
-		for limit > 0 && cells(strings.TrimRight(word, " ")) > limit {
-			at := 0
-			for i, r := range word {
-				if at = i; i > 0 && cells(word[:i])+runeCells(r) > limit {
-					break
-				}
-			}
-			all, word = append(all, word[:at]), word[at:]
-		}
-		all = append(all, word)
-	}
-	return all
-}
-
-// wrap writes a sentence in lines that fit the layout. It indents the second and later lines.
-func wrap(w io.Writer, l layout, text, indent string) {
-	line, lead := "", ""
-	for i, word := range chunks(text, l.width-len(indent)) {
-		if i > 0 && l.width > 0 && strings.TrimSpace(line) != "" &&
-			cells(line+strings.TrimRight(word, " ")) > l.width {
-			fmt.Fprintln(w, strings.TrimRight(line, " "))
-			line = lead
-		}
-		line += word
-		if lead == "" {
-			lead = indent
-		}
-	}
-	fmt.Fprintln(w, strings.TrimRight(line, " "))
+	fmt.Fprintln(w, strings.TrimRight(text, " "))
 }
