@@ -56,12 +56,7 @@ func (b *breaker) accept(c call) error {
 }
 
 func (b *breaker) run(ctx context.Context, s stdio) error {
-	log, closeLog, err := b.logging.open()
-	if err != nil {
-		return err
-	}
-	defer closeLog()
-	st, err := b.connection.open(ctx, 0, log)
+	st, err := b.connection.open(ctx, 0, b.logging)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock/history"
@@ -61,7 +60,7 @@ func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 			At: clock.System().Now().Wall.Add(-time.Duration(i) * 40 * time.Minute)})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(ctx, 0, zerolog.Nop()))(t)
+	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(ctx, 0, logging{}))(t)
 	defer st.close()
 	want := map[string]float64{"distlock_store_up": 1, "distlock_store_held_locks holder=alive": 1,
 		"distlock_store_held_locks holder=late": 1, "distlock_store_held_locks holder=silent": 1,

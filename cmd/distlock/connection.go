@@ -146,30 +146,35 @@ type store struct {
 	*distlock.Inspector
 	history  *history.Log
 	database string
-	never    bool // explainEmpty found no collection of locks
+	log      zerolog.Logger
+	closeLog func()
+	never    bool // emptyText found no collection of locks
 }
 
-// open returns a store. The client of the store has at most pool connections. If pool is 0, the
-// connection string sets the limit. open sends no command to the server.
-func (c *connection) open(ctx context.Context, pool uint64, log zerolog.Logger) (*store, error) {
-	client, err := mongocatalog.Dial(options.Client(), c.uri, pool, "")
-	if err != nil {
+// open returns a store that logs into the given file. The client of the store has at most pool
+// connections. If pool is 0, the connection string sets the limit. open sends no command to the
+// server.
+func (c *connection) open(ctx context.Context, pool uint64, to logging) (*store, error) {
+	s := &store{database: c.database}
+	var err error
+	if s.log, s.closeLog, err = to.open(); err != nil {
 		return nil, err
 	}
-	s := &store{client: client, database: c.database}
-	if s.history, err = history.New(client, c.database, history.Options{Logger: log}); err != nil {
+	if s.client, err = mongocatalog.Dial(options.Client(), c.uri, pool, ""); err != nil {
 		return nil, err
 	}
-	s.Inspector, err = s.inspector(ctx, log, operator())
+	if s.history, err = history.New(s.client, c.database, history.Options{Logger: s.log}); err != nil {
+		return nil, err
+	}
+	s.Inspector, err = s.inspector(ctx, operator())
 	return s, err
 }
 
 // inspector returns an Inspector and sends no command to the server. If the Inspector breaks a
 // lock, the history records the given author.
-func (s *store) inspector(ctx context.Context, log zerolog.Logger, author string) (
-	*distlock.Inspector, error) {
+func (s *store) inspector(ctx context.Context, author string) (*distlock.Inspector, error) {
 	return distlock.NewInspector(ctx, distlock.Config{Client: s.client, Database: s.database,
-		Logger: log, Host: author, Observer: recorder(s.history, s.database)})
+		Logger: s.log, Host: author, Observer: recorder(s.history, s.database)})
 }
 
 func (s *store) read(ctx context.Context, q history.Query) (
@@ -180,6 +185,7 @@ func (s *store) read(ctx context.Context, q history.Query) (
 func (s *store) close() {
 	_ = bounded(closeLimit, s.history.Close)     // the history has logged the error
 	_ = bounded(closeLimit, s.client.Disconnect) // best effort
+	s.closeLog()
 }
 
 // bounded calls a function that closes something, with a timeout.
@@ -223,55 +229,41 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 }
 
 // maxSearched is the maximum number of databases to search for locks. If a server has more
-// databases, otherDatabases searches none.
+// databases, emptyText searches none.
 const maxSearched = 50
 
-// explainEmpty describes a database without locks. If the database has no collection of locks,
-// explainEmpty sets s.never. Then the text also lists the other databases with locks, because the
-// operator may have named the wrong database. If the user may not list collections, s.never stays
-// false.
-func (s *store) explainEmpty(ctx context.Context) string {
+// emptyText returns the given text about a database without locks. If the database has no
+// collection of locks, emptyText sets s.never. Then it returns another text, which lists the other
+// databases with locks, because the operator may have named the wrong database. If the user may not
+// list collections, s.never stays false.
+func (s *store) emptyText(ctx context.Context, text string) string {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
-	has, err := hasLocks(ctx, s.client, s.database)
-	if err != nil || has {
-		return fmt.Sprintf("database %q has no locks", s.database)
+	if has, err := hasLocks(ctx, s.client, s.database); err != nil || has {
+		return text
 	}
 	s.never = true
-	text := fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
+	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
 		catalog.LocksCollection)
-	if names := s.otherDatabases(ctx); len(names) > 0 {
-		text += "; databases on this server that have one: " + strings.Join(names, ", ")
-	}
-	return text
-}
-
-// emptyText returns the given text. If the database has no collection of locks, emptyText returns
-// the text of explainEmpty instead.
-func (s *store) emptyText(ctx context.Context, text string) string {
-	if why := s.explainEmpty(ctx); s.never {
-		return why
-	}
-	return text
-}
-
-// otherDatabases returns the other databases that have locks. If the user may not list databases,
-// it returns nil.
-func (s *store) otherDatabases(ctx context.Context) []string {
 	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
 	if err != nil || len(names) > maxSearched {
-		return nil
+		return text
 	}
-	var found []string
+	var others []string
 	for _, name := range names {
-		if name == s.database {
-			continue
-		}
 		if has, err := hasLocks(ctx, s.client, name); err == nil && has {
-			found = append(found, catalog.Printable(name, 100))
+			others = append(others, catalog.Printable(name, 100))
 		}
 	}
-	return found
+	if len(others) > 0 {
+		text += "; databases on this server that have one: " + strings.Join(others, ", ")
+	}
+	return text
+}
+
+// noLocks describes a database without locks.
+func (s *store) noLocks(ctx context.Context) string {
+	return s.emptyText(ctx, fmt.Sprintf("database %q has no locks", s.database))
 }
 
 func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
@@ -281,9 +273,9 @@ func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool,
 }
 
 func (s *store) missingLock(ctx context.Context, name string) error {
-	err := fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
-	if text := s.explainEmpty(ctx); s.never {
-		err = fmt.Errorf("there is no lock %s: %s", named(name), text)
+	why := s.noLocks(ctx)
+	if !s.never {
+		return fmt.Errorf("there is no lock %s in database %q", named(name), s.database)
 	}
-	return err
+	return fmt.Errorf("there is no lock %s: %s", named(name), why)
 }

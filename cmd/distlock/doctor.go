@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -87,13 +86,8 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	if d.printsRole {
 		return d.printRole(s.out)
 	}
-	log, closeLog, err := d.logging.open()
-	if err != nil {
-		return err
-	}
-	defer closeLog()
 	// Each contender has a separate connection, so that all contenders race.
-	st, err := d.connection.open(ctx, uint64(d.contenders)+2, zerolog.Nop())
+	st, err := d.connection.open(ctx, uint64(d.contenders)+2, d.logging)
 	if err != nil {
 		return err
 	}
@@ -102,7 +96,7 @@ func (d *doctor) run(ctx context.Context, s stdio) error {
 	if err != nil {
 		return err
 	}
-	log.Info().Str("kind", r.Kind).Str("version", r.Version).Bool("fit", r.Fit).
+	st.log.Info().Str("kind", r.Kind).Str("version", r.Version).Bool("fit", r.Fit).
 		Strs("refused", r.Refused).Strs("warnings", r.Warnings).Msg("examined")
 	if err := output(s.out, d.json, false, r); err != nil {
 		return err

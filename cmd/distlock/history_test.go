@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock/history"
@@ -134,7 +133,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 func collected[T any](b *base, collect func(context.Context, *store) (T, error)) T {
 	b.t.Helper()
 	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(b.t.Context(), 0,
-		zerolog.Nop()))(b.t)
+		logging{}))(b.t)
 	defer st.close()
 	return assert.Value(collect(b.t.Context(), st))(b.t)
 }

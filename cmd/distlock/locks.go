@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
 
 	"mongodlm/distlock"
@@ -62,7 +61,7 @@ func (l *locks) run(ctx context.Context, s stdio) error {
 // collection of locks, show returns an error with exitFailed.
 func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio, l *lister,
 	collect func(context.Context, *store) (T, error)) error {
-	st, err := l.open(ctx, 0, zerolog.Nop())
+	st, err := l.open(ctx, 0, logging{})
 	if err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	case len(found.Malformed) > 0:
 		found.empty = fmt.Sprintf("no lock in database %q can be understood", st.database)
 	default:
-		found.empty = st.explainEmpty(ctx)
+		found.empty = st.noLocks(ctx)
 		found.Never = st.never
 	}
 	l.apply(&found)

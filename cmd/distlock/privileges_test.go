@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -80,7 +79,7 @@ func actionsOf(name string, command bson.Raw) []string {
 		"abortTransaction":
 		return nil // every user may send these
 	case "listCollections":
-		return nil // without the privilege the listing is empty; see explainEmpty
+		return nil // without the privilege the listing is empty; see emptyText
 	}
 	return []string{"the unknown action of " + name}
 }
@@ -157,7 +156,7 @@ func storeOn(t *testing.T, b *base, client *mongo.Client) *store {
 	t.Helper()
 	st := &store{client: client, database: b.name,
 		history: assert.Value(history.New(client, b.name, history.Options{}))(t)}
-	st.Inspector = assert.Value(st.inspector(t.Context(), zerolog.Nop(), "x"))(t)
+	st.Inspector = assert.Value(st.inspector(t.Context(), "x"))(t)
 	return st
 }
 

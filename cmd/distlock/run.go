@@ -144,15 +144,13 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		}
 		return exit{code, err}
 	}
-	log, closeLog, err := r.logging.open()
+	st, err := r.connection.open(ctx, 0, r.logging)
 	if err != nil {
-		return err
+		return r.refused(ctx, err)
 	}
-	defer closeLog()
+	defer st.close() // runs after the Manager is closed
 	signals, stop := catchSignals(s)
 	defer stop()
-	cfg := r.config()
-	cfg.Logger = log
 	collector, err := prometheus.New(prometheus.Options{Names: []string{r.name}})
 	if err != nil {
 		return err
@@ -162,12 +160,8 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer closeMetrics()
-	st, err := r.connection.open(ctx, 0, log)
-	if err != nil {
-		return r.refused(ctx, err)
-	}
-	defer st.close() // runs after the Manager is closed
-	cfg.Client = st.client
+	cfg := r.config()
+	cfg.Logger, cfg.Client = st.log, st.client
 	cfg.Observer = distlock.Observers(collector, recorder(st.history, r.database))
 	manager, err := distlock.New(ctx, cfg)
 	if err != nil {

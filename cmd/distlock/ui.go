@@ -50,12 +50,7 @@ func (p *page) accept(c call) error {
 }
 
 func (p *page) run(ctx context.Context, s stdio) error {
-	log, closeLog, err := p.logging.open()
-	if err != nil {
-		return err
-	}
-	defer closeLog()
-	st, err := p.connection.open(ctx, 0, log)
+	st, err := p.connection.open(ctx, 0, p.logging)
 	if err != nil {
 		return err
 	}
@@ -73,15 +68,15 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	}
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Past: st.read, Client: st.client, Hosts: p.hosts(), Database: p.database,
-		Interval: p.interval, AllowBreak: p.allowBreak, Logger: log,
+		Interval: p.interval, AllowBreak: p.allowBreak, Logger: st.log,
 		InspectorOf: func(who string) *distlock.Inspector {
-			if one, err := st.inspector(ctx, log, who+"@"+hostname()); err == nil {
+			if one, err := st.inspector(ctx, who+"@"+hostname()); err == nil {
 				return one
 			}
 			return st.Inspector // the only error is the end of ctx
 		},
 		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
-		Void:    func(ctx context.Context) (string, error) { return st.explainEmpty(ctx), nil },
+		Void:    func(ctx context.Context) (string, error) { return st.noLocks(ctx), nil },
 	}, func(url string) {
 		fmt.Fprintln(s.out, url)
 		fmt.Fprintln(s.errOut, "open the address in a browser; interrupt the command to end it")
