@@ -11,23 +11,26 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/claim"
 	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
 )
 
 // claims implements the command claims, for the queues of package claim.
 type claims struct {
 	lister
 	collection, field string // collection is empty for all queues
-	rowDatabase       string // the database of the rows
 	due               string // the field with a row's due time; empty means the recorded field
 	dead, repair      bool
 	act               string // pause or resume, or empty
 	queue             string
 	limit             int
 	retry, discard    []string
+	ids               []any // the parsed ids of retry or discard; nil for all rows
 }
 
 // allRows is the value of --retry and --discard that selects all dead rows.
@@ -87,23 +90,17 @@ func (v *claims) accept(c call) error {
 	case c.Changed("limit") && !v.dead:
 		return errors.New("--limit needs --dead, which is missing")
 	}
-	if _, err := parseIDs(append(v.retry, v.discard...)); err != nil {
-		return err
+	if texts := v.given(); !slices.Contains(texts, allRows) {
+		var err error
+		if v.ids, err = words.ParseIDs(texts); err != nil {
+			return fmt.Errorf("the ID %w", err)
+		}
 	}
 	return v.connection.accept(c)
 }
 
-// parseIDs parses the ids of rows. If one of the texts is allRows, parseIDs returns nil.
-func parseIDs(texts []string) ([]any, error) {
-	if slices.Contains(texts, allRows) {
-		return nil, nil
-	}
-	ids, err := words.ParseIDs(texts)
-	if err != nil {
-		err = fmt.Errorf("the ID %w", err)
-	}
-	return ids, err
-}
+// given returns the values of --retry or --discard, which are mutually exclusive.
+func (v *claims) given() []string { return slices.Concat(v.retry, v.discard) }
 
 func (v *claims) run(ctx context.Context, s stdio) error {
 	switch {
@@ -124,16 +121,6 @@ type deadList struct {
 	Dead       []deadRow `json:"dead"`
 	More       bool      `json:"more"`              // more dead rows than --limit
 	NoField    string    `json:"noField,omitempty"` // as in backlog
-}
-
-// missingField returns the name of the claim field if no row was found and no row has this field.
-// Otherwise it returns the empty string.
-func (v *claims) missingField(ctx context.Context, st *store, found int) string {
-	if found > 0 {
-		return ""
-	}
-	q, _ := v.count(ctx, st)
-	return q.NoField
 }
 
 func printMissingField(w io.Writer, field string) {
@@ -161,11 +148,11 @@ type failure struct {
 }
 
 func (v *claims) list(ctx context.Context, st *store) (deadList, error) {
-	admin, err := v.admin(ctx, st)
-	m := deadList{Database: v.rowDatabase, Collection: v.collection, Dead: []deadRow{}}
+	rows, admin, err := v.admin(ctx, st)
 	if err != nil {
-		return m, err
+		return deadList{}, err
 	}
+	m := deadList{Database: rows.Database().Name(), Collection: rows.Name(), Dead: []deadRow{}}
 	for row, err := range admin.List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
 			return m, err
@@ -183,7 +170,9 @@ func (v *claims) list(ctx context.Context, st *store) (deadList, error) {
 		}
 		m.Dead = append(m.Dead, one)
 	}
-	m.NoField = v.missingField(ctx, st, len(m.Dead))
+	if len(m.Dead) == 0 {
+		m.NoField, _ = v.missingField(ctx, rows) // the list is complete without it
+	}
 	return m, nil
 }
 
@@ -233,26 +222,26 @@ func (c changeResult) print(w io.Writer, _ layout) {
 	printMissingField(w, c.NoField)
 }
 
-// admin returns an Admin for the rows, after a check of the collection.
-func (v *claims) admin(ctx context.Context, st *store) (*claim.Admin, error) {
-	if err := v.checkCollection(ctx, st); err != nil {
-		return nil, err
+// admin returns the collection of the rows, and an Admin for it.
+func (v *claims) admin(ctx context.Context, st *store) (*mongo.Collection, *claim.Admin, error) {
+	rows, err := v.rows(ctx, st)
+	if err != nil {
+		return nil, nil, err
 	}
-	return claim.NewAdmin(v.rows(st), claim.Config{Field: v.field, Queue: v.queue})
+	admin, err := claim.NewAdmin(rows, claim.Config{Field: v.field, Queue: v.queue})
+	return rows, admin, err
 }
 
 // change carries out the requested action, such as a retry. It returns an error if one of the given
 // rows was not dead.
 func (v *claims) change(ctx context.Context, s stdio) error {
-	retry, _ := parseIDs(v.retry) // accept has validated the ids
-	discard, _ := parseIDs(v.discard)
-	n, ids := 0, append(retry, discard...)
+	n := 0
 	err := show(ctx, s, &v.lister, func(ctx context.Context, st *store) (c changeResult, err error) {
-		admin, err := v.admin(ctx, st)
-		c = changeResult{Database: v.rowDatabase, Collection: v.collection}
+		rows, admin, err := v.admin(ctx, st)
 		if err != nil {
 			return c, err
 		}
+		c = changeResult{Database: rows.Database().Name(), Collection: rows.Name()}
 		switch {
 		case v.act != "":
 			c.Paused = new(v.act == "pause")
@@ -261,26 +250,242 @@ func (v *claims) change(ctx context.Context, s stdio) error {
 			n, err = admin.Repair(ctx)
 			c.Repaired = &n
 			return c, err
-		case len(v.retry) > 0 && retry == nil:
+		case len(v.retry) > 0 && v.ids == nil:
 			n, err = admin.RetryAll(ctx)
+			c.Retried = &n
 		case len(v.retry) > 0:
-			n, err = admin.Retry(ctx, retry...)
-		case discard == nil:
+			n, err = admin.Retry(ctx, v.ids...)
+			c.Retried = &n
+		case v.ids == nil:
 			n, err = admin.Purge(ctx, claim.StateDead, 0)
+			c.Discarded = &n
 		default:
-			n, err = admin.Delete(ctx, claim.StateDead, discard...)
+			n, err = admin.Delete(ctx, claim.StateDead, v.ids...)
+			c.Discarded = &n
 		}
-		if c.Retried = &n; len(v.discard) > 0 {
-			c.Retried, c.Discarded = nil, &n
-		}
-		if err == nil {
-			c.NoField = v.missingField(ctx, st, n)
+		if err == nil && n == 0 {
+			c.NoField, _ = v.missingField(ctx, rows) // the change is complete without it
 		}
 		return c, err
 	})
-	if err == nil && n < len(ids) {
-		err = fmt.Errorf("%d of %d rows were not dead, or do not exist: %s", len(ids)-n, len(ids),
-			shown(strings.Join(append(v.retry, v.discard...), ", "), 200))
+	if err == nil && n < len(v.ids) {
+		err = fmt.Errorf("%d of %d rows were not dead, or do not exist: %s", len(v.ids)-n, len(v.ids),
+			shown(strings.Join(v.given(), ", "), 200))
 	}
 	return err
+}
+
+// A backlog counts the rows of a collection by state.
+type backlog struct {
+	Database   string `json:"database"`
+	Collection string `json:"collection"`
+	Ready      int64  `json:"ready"`
+	Later      int64  `json:"later"` // ready, but never due or not due yet; not in Ready
+	Claimed    int64  `json:"claimed"`
+	Retrying   int64  `json:"retrying"`
+	Dead       int64  `json:"dead"`
+	Done       int64  `json:"done"`
+	Due        string `json:"due,omitempty"` // the field with the due time of a row
+	Paused     bool   `json:"paused,omitempty"`
+	OddRows    int64  `json:"oddRows,omitempty"` // rows that can never be claimed, in no other count
+	// Odd describes at most twenty of the rows that OddRows counts.
+	Odd []string `json:"odd,omitempty"`
+	// NoField is the name of the claim field, if no row has that field. Then no row was ever claimed,
+	// or the name is wrong. Otherwise NoField is empty.
+	NoField string `json:"noField,omitempty"`
+
+	key string // the field with the key of a row's chain
+}
+
+func (q backlog) name() string { return q.Database + "." + q.Collection }
+
+func (q *backlog) set(n claim.Counts) {
+	q.Ready, q.Later, q.Claimed = n.Ready, n.Later, n.Claimed
+	q.Retrying, q.Dead, q.Done = n.Retrying, n.Dead, n.Done
+}
+
+// rows returns the collection of the rows. For a queue with a lock document, v.collection may also
+// be DATABASE.COLLECTION. If the collection does not exist and no queue uses it, rows returns an
+// error. A user who may not list collections may still count rows.
+func (v *claims) rows(ctx context.Context, st *store) (*mongo.Collection, error) {
+	rows := st.client.Database(v.database).Collection(v.collection)
+	found, err := rows.Database().
+		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
+	if err != nil || len(found) > 0 {
+		return rows, nil //nolint:nilerr // as documented
+	}
+	known, err := st.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var here []string
+	for _, q := range known {
+		switch {
+		case q.name() == v.collection: // the form in listings
+			return st.client.Database(q.Database).Collection(q.Collection), nil
+		case q.Database != v.database:
+		case q.Collection == v.collection:
+			return rows, nil
+		default:
+			here = append(here, q.Collection)
+		}
+	}
+	err = fmt.Errorf("there is no collection %s in database %q", named(v.collection), v.database)
+	if len(here) > 0 {
+		err = fmt.Errorf("%w; queues here: %s", err, listed(here))
+	}
+	return nil, err
+}
+
+// missingField returns the name of the claim field if the collection has rows and no row has this
+// field. Otherwise it returns the empty string.
+func (v *claims) missingField(ctx context.Context, rows *mongo.Collection) (string, error) {
+	exists := bson.D{{Key: v.field, Value: bson.D{{Key: "$exists", Value: true}}}}
+	err := rows.FindOne(ctx, exists).Err()
+	if !errors.Is(err, mongo.ErrNoDocuments) {
+		return "", err
+	}
+	if err = rows.FindOne(ctx, bson.D{}).Err(); errors.Is(err, mongo.ErrNoDocuments) {
+		return "", nil
+	}
+	return v.field, err
+}
+
+func (v *claims) count(ctx context.Context, st *store) (q backlog, err error) {
+	rows, err := v.rows(ctx, st)
+	if err != nil {
+		return q, err
+	}
+	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due}
+	err = each(st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+		if words.BelongsTo(lock.Name, q.name()) {
+			q.record(lock)
+		}
+	})
+	if err != nil {
+		return q, err
+	}
+	admin, err := claim.NewAdmin(rows, claim.Config{Field: v.field, Due: q.Due, Key: q.key})
+	if err != nil {
+		return q, err
+	}
+	n, err := admin.Count(ctx)
+	q.set(n)
+	q.OddRows = n.Odd
+	if err == nil && q.Ready > 0 && q.Claimed+q.Retrying+q.Dead+q.Done == 0 {
+		q.NoField, err = v.missingField(ctx, rows)
+	}
+	if err == nil {
+		q.Odd, err = admin.Odd(ctx)
+	}
+	if err == nil {
+		q.Paused, _ = admin.Paused(ctx) // a user without the privilege still gets the counts
+	}
+	return q, err
+}
+
+func (q backlog) print(w io.Writer, _ layout) {
+	later := ""
+	if q.Due != "" {
+		later = fmt.Sprintf("%d later (by field %s), ", q.Later, named(q.Due))
+	}
+	if q.NoField != "" {
+		fmt.Fprintf(w, "%d rows of %s have no field %s: they are ready if their queue uses it\n",
+			q.Ready, named(q.name()), named(q.NoField))
+	} else {
+		fmt.Fprintf(w, "%d ready, %s%d claimed, %d retrying, %d dead, %d done in %s\n", q.Ready, later,
+			q.Claimed, q.Retrying, q.Dead, q.Done, named(q.name()))
+	}
+	if q.Paused {
+		fmt.Fprintln(w, "the queue \"queue\" is paused")
+	}
+	if q.OddRows > 0 {
+		fmt.Fprintf(w, "%d rows can never be claimed\n", q.OddRows)
+	}
+	for _, one := range q.Odd {
+		fmt.Fprintln(w, catalog.Printable(one, 400))
+	}
+}
+
+const maxQueues = 100
+
+type queueList struct {
+	Database string    `json:"database"`
+	Queues   []backlog `json:"queues"`
+	More     bool      `json:"more"` // more queues exist than were counted
+
+	empty string // printed instead of an empty table
+}
+
+// queues returns the queues that have a lock document, with the fields that their workers recorded.
+func (s *store) queues(ctx context.Context) ([]backlog, error) {
+	var all []backlog
+	err := each(s.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+		database, collection, is := words.Queue(lock.Name)
+		if !is {
+			return
+		}
+		one := backlog{Database: database, Collection: collection}
+		if len(all) == 0 || all[len(all)-1].name() != one.name() { // the locks are sorted by name
+			all = append(all, one)
+		}
+		all[len(all)-1].record(lock)
+	})
+	return all, err
+}
+
+// record sets the fields Due and Key from the reason of a worker's lock, if they are not set.
+func (b *backlog) record(lock distlock.LockInfo) {
+	as := claim.ConfigOf(lock.Why)
+	b.Due, b.key = cmp.Or(b.Due, as.Due), cmp.Or(b.key, as.Key)
+}
+
+// countQueues counts the rows of at most maxQueues queues.
+func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) {
+	l := queueList{Database: v.database, Queues: []backlog{}}
+	known, err := st.queues(ctx)
+	if err != nil {
+		return l, err
+	}
+	l.More = len(known) > maxQueues
+	l.Queues = append(l.Queues, known[:min(len(known), maxQueues)]...)
+	for i := range l.Queues {
+		q := &l.Queues[i]
+		var n claim.Counts
+		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
+			claim.Config{Due: q.Due})
+		if err == nil {
+			n, err = admin.Count(ctx)
+		}
+		if err != nil {
+			return l, fmt.Errorf("count the rows of %s: %w", named(q.name()), err)
+		}
+		q.set(n)
+	}
+	slices.SortStableFunc(l.Queues, func(a, b backlog) int {
+		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
+	})
+	if len(l.Queues) == 0 {
+		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever acquired a lock in database "+
+			"%q; name a COLLECTION to count its rows", l.Database))
+	}
+	return l, nil
+}
+
+func (l queueList) print(w io.Writer, how layout) {
+	if l.empty != "" {
+		fmt.Fprintln(w, l.empty)
+		return
+	}
+	t := table{columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
+		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
+	for _, q := range l.Queues {
+		t.rows = append(t.rows,
+			[]string{how.label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
+				fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
+	}
+	t.print(w, how)
+	if l.More {
+		fmt.Fprintf(w, "more queues exist; only the first %d are counted\n", maxQueues)
+	}
 }
