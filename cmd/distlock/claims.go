@@ -473,15 +473,11 @@ func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) 
 }
 
 func (l queueList) print(w io.Writer, how layout) {
-	if l.empty != "" {
-		fmt.Fprintln(w, l.empty)
-		return
-	}
-	t := table{columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
+	t := table{empty: l.empty, columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
 		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
 	for _, q := range l.Queues {
 		t.rows = append(t.rows,
-			[]string{how.label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
+			[]string{label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
 				fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
 	}
 	t.print(w, how)

@@ -109,7 +109,7 @@ func TestLoops_RecordsAndSettings_AreShown(t *testing.T) {
 		t.Errorf("%+v", got.Loops)
 	}
 	var narrow strings.Builder
-	got.print(&narrow, layout{width: 60})
+	got.print(&narrow, layout(60))
 	checkWidth(t, narrow.String(), 60)
 	if !strings.Contains(narrow.String(), "\nreport: disk \\u001b[31mfull\n") {
 		t.Errorf("no error on a narrow terminal:\n%s", narrow.String())

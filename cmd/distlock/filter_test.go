@@ -115,7 +115,7 @@ func TestLocks_OnATerminal_TroubleIsLast(t *testing.T) {
 	print := func(l listing) []string {
 		(&filter{order: "trouble"}).apply(&l)
 		var out strings.Builder
-		l.print(&out, layout{width: 80})
+		l.print(&out, layout(80))
 		return strings.Split(strings.TrimSpace(out.String()), "\n")
 	}
 	lines := print(whole)

@@ -142,13 +142,10 @@ func eventRowOf(e history.Entry) eventRow {
 }
 
 func (c eventList) print(w io.Writer, how layout) {
-	switch {
-	case c.empty != "":
-		fmt.Fprintln(w, c.empty)
-	case how.width > 0:
+	if how > 0 && len(c.Events) > 0 {
 		c.printLines(w, how)
-	default:
-		t := table{columns: []column{
+	} else {
+		t := table{empty: c.empty, columns: []column{
 			{title: "AT"}, {title: "EVENT", minWidth: 8}, {title: "LOCK", minWidth: 8}, {title: "WHO", minWidth: 8},
 			{title: "HELD"}, {title: "WAITED"}, {title: "FROM", blank: "-", minWidth: 8},
 			{title: "DETAIL", minWidth: 8}, {title: "FENCE", wide: true}, {title: "WHY", wide: true},
@@ -180,7 +177,7 @@ func (c eventList) printLines(w io.Writer, how layout) {
 		}
 		text := e.At.UTC().Format("15:04:05") + "  "
 		if several {
-			text += how.label(e.Name) + ": "
+			text += label(e.Name) + ": "
 		}
 		wrap(w, how, text+e.sentence(how), "          ")
 	}
@@ -205,7 +202,7 @@ func (r eventRow) columns(how layout) []string {
 		from = how.process(r.Previous)
 	}
 	return []string{
-		instant(r.At), shown(event, 40), how.label(r.Name), how.process(r.Process), span(r.HeldMS),
+		instant(r.At), shown(event, 40), label(r.Name), how.process(r.Process), span(r.HeldMS),
 		span(r.WaitedMS), from, how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0),
 		shown(r.Session, 24),
 	}

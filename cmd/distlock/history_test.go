@@ -124,7 +124,7 @@ func TestHistory_Foreign_NarrowTerminal(t *testing.T) {
 	found.Malformed = nil
 	for _, width := range []int{120, 80, 40} {
 		var table strings.Builder
-		found.print(&table, layout{width: width})
+		found.print(&table, layout(width))
 		checkWidth(t, table.String(), width)
 	}
 }
@@ -145,10 +145,10 @@ func TestHistory_NarrowTerminal_SentencesAreWhole(t *testing.T) {
 	b.happened(time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), sampleEvents()...)
 	found := collected(b, new(events).collect)
 	var all, one strings.Builder
-	found.print(&all, layout{width: 80})
+	found.print(&all, layout(80))
 	golden(t, "history-80.golden", all.String())
 	found.Events = slices.DeleteFunc(found.Events, func(e eventRow) bool { return e.Name != "reports" })
-	found.print(&one, layout{width: 80})
+	found.print(&one, layout(80))
 	checkWidth(t, one.String(), 80)
 	if strings.Contains(one.String(), "reports") || strings.Count(one.String(), "2026") != 1 ||
 		strings.Contains(one.String(), "..") {

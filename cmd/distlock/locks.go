@@ -198,38 +198,38 @@ func (l *listing) add(h distlock.LockInfo) {
 // print writes the listing for a person. On a terminal the locks in trouble come last, just above
 // the summary, so that they stay on the screen.
 func (l listing) print(w io.Writer, how layout) {
-	switch {
-	case l.empty != "":
-		fmt.Fprintln(w, l.empty)
-	case l.LockDetails != nil:
+	if l.LockDetails != nil && l.empty == "" {
 		l.LockDetails.print(w, how, l.Queue)
-	default:
-		t := table{columns: []column{
-			{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
-			{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
-			{title: "QUEUE", blank: "0"},
-			{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "SINCE", wide: true},
-		}}
-		for _, r := range l.Locks {
-			t.rows = append(t.rows, r.columns(how))
-		}
-		if how.width > 0 {
-			if len(l.Queue.Waiters) > 0 {
-				l.Queue.print(w, how)
-				fmt.Fprintln(w)
-			}
-			if l.troubleFirst {
-				slices.Reverse(t.rows)
-			}
-		}
-		t.print(w, how)
+		l.Malformed.print(w, how)
+		return
 	}
-	if l.LockDetails == nil && len(l.Queue.Waiters) > 0 && (how.width == 0 || l.empty != "") {
-		fmt.Fprintln(w)
-		l.Queue.print(w, how)
+	t := table{empty: l.empty, columns: []column{
+		{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
+		{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
+		{title: "QUEUE", blank: "0"},
+		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "SINCE", wide: true},
+	}}
+	for _, r := range l.Locks {
+		t.rows = append(t.rows, r.columns(how))
+	}
+	tables, onTerminal := []table{t}, how > 0 && l.empty == ""
+	if len(l.Queue.Waiters) > 0 {
+		tables = append(tables, l.Queue.table(how))
+	}
+	if onTerminal {
+		slices.Reverse(tables)
+	}
+	if onTerminal && l.troubleFirst {
+		slices.Reverse(t.rows)
+	}
+	for i, one := range tables {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		one.print(w, how)
 	}
 	l.Malformed.print(w, how)
-	if l.LockDetails == nil && l.empty == "" && how.width > 0 {
+	if onTerminal {
 		fmt.Fprintf(w, "\n%s\n", l.summary())
 	}
 }
@@ -261,7 +261,7 @@ func (r row) columns(how layout) []string {
 		heldFor = "free"
 	}
 	return []string{
-		how.label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
+		label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
 		how.process(r.Process), modeOf(r.Mode, r.Limit), fmt.Sprint(r.Waiters),
 		shown(strings.Join(r.Marks, ", "), 60), how.text(r.Why, 60), stamp(r.Since),
 	}
@@ -298,7 +298,7 @@ func (l *listing) addWaiter(w distlock.LockInfo) {
 	})
 }
 
-func (q queue) print(w io.Writer, how layout) {
+func (q queue) table(how layout) table {
 	t := table{columns: []column{
 		{title: "LOCK", minWidth: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
 		{title: "WAITER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
@@ -307,13 +307,13 @@ func (q queue) print(w io.Writer, how layout) {
 	for _, r := range q.Waiters {
 		t.rows = append(t.rows, r.columns(how))
 	}
-	t.print(w, how)
+	return t
 }
 
 // printOf writes the queue of one lock. On a terminal it writes a sentence for each waiter.
 func (q queue) printOf(w io.Writer, how layout) {
-	if how.width == 0 {
-		q.print(w, how)
+	if how == 0 {
+		q.table(how).print(w, how)
 		return
 	}
 	for _, r := range q.Waiters {
@@ -336,7 +336,7 @@ func (q queue) printOf(w io.Writer, how layout) {
 // columns returns the cells of a row. Their control characters are escaped.
 func (r waiterRow) columns(how layout) []string {
 	return []string{
-		how.label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
+		label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
 		how.process(r.Process), modeOf(r.Mode, r.Limit), shown(strings.Join(r.Marks, ", "), 60),
 		how.text(r.Why, 60), how.text(strings.TrimPrefix(r.Who, r.Process+":"), 120),
 	}

@@ -152,18 +152,14 @@ func (r loopRow) trouble() int64 {
 }
 
 func (q loopList) print(w io.Writer, how layout) {
-	if len(q.Loops) == 0 {
-		fmt.Fprintln(w, q.empty)
-		return
-	}
-	t := table{columns: []column{
+	t := table{empty: q.empty, columns: []column{
 		{title: "NAME", minWidth: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
 		{title: "PAUSE", blank: "-"}, {title: "FAILED", blank: "0"}, {title: "MISSED", blank: "0"},
 		{title: "PROCESS", minWidth: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
 	}}
 	for _, r := range q.Loops {
 		t.rows = append(t.rows, []string{
-			how.label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next),
+			label(r.Name), shown(r.Kind, 20), shown(r.State, 20), stamp(r.Begun), stamp(r.Next),
 			shown(r.Stopped, 40), fmt.Sprint(r.Failures), fmt.Sprint(r.Missed),
 			how.process(r.Process), how.text(r.LastError, longText),
 			fmt.Sprint(r.Rounds),
@@ -171,8 +167,8 @@ func (q loopList) print(w io.Writer, how layout) {
 	}
 	t.print(w, how)
 	for _, r := range q.Loops {
-		if r.LastError != "" && !how.whole {
-			wrap(w, how, how.label(r.Name)+": "+shown(r.LastError, longText), "  ")
+		if r.LastError != "" && how > 0 {
+			wrap(w, how, label(r.Name)+": "+shown(r.LastError, longText), "  ")
 		}
 		if r.Malformed != "" {
 			wrap(w, how, label(cmp.Or(r.Name, "-"))+": "+catalog.Printable(r.Malformed, 400), "  ")
@@ -229,11 +225,7 @@ func (v *loops) rounds(ctx context.Context, st *store) (roundList, error) {
 }
 
 func (d roundList) print(w io.Writer, how layout) {
-	if len(d.Runs) == 0 {
-		fmt.Fprintf(w, "no round of %s is recorded\n", named(d.Name))
-		return
-	}
-	t := table{columns: []column{
+	t := table{empty: fmt.Sprintf("no round of %s is recorded", named(d.Name)), columns: []column{
 		{title: "BEGUN"}, {title: "TOOK"}, {title: "STATE"}, {title: "SLOT", blank: "-"},
 		{title: "ATTEMPT", blank: "0"},
 		{title: "PROCESS", minWidth: 8}, {title: "ERROR", blank: "-", minWidth: 6}, {title: "FENCE", wide: true},

@@ -181,34 +181,29 @@ func (s *store) now(ctx context.Context) (time.Time, error) {
 }
 
 func (c processList) print(w io.Writer, how layout) {
-	if len(c.Processes) == 0 {
-		fmt.Fprintln(w, c.empty)
-	} else {
-		t := table{columns: []column{
-			{title: "PROCESS", minWidth: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", blank: "0s"},
-			{title: "MARKS", blank: "-", minWidth: 9}, {title: "HOLDS", minWidth: 8},
-			{title: "WAITS FOR", blank: "-", minWidth: 8},
-		}}
-		alike := map[string]int{}
-		for _, p := range c.Processes {
-			alike[how.process(p.Process)]++
-		}
-		for _, p := range c.Processes {
-			id := how.process(p.Process)
-			if alike[id] > 1 {
-				id = how.text(p.Process, longText)
-			}
-			clock := "-"
-			if p.AheadMS != nil {
-				clock = signed(time.Duration(*p.AheadMS) * time.Millisecond)
-			}
-			t.rows = append(t.rows, []string{
-				id, age(duration(p.PingAgeMS)), age(duration(p.TakeoverMS)), clock,
-				shown(strings.Join(p.Marks, ", "), 60), how.listed(p.Holds), how.listed(p.Waits),
-			})
-		}
-		t.print(w, how)
+	t := table{empty: c.empty, columns: []column{
+		{title: "PROCESS", minWidth: 8}, {title: "PING"}, {title: "OF"}, {title: "CLOCK", blank: "0s"},
+		{title: "MARKS", blank: "-", minWidth: 9}, {title: "HOLDS", minWidth: 8},
+		{title: "WAITS FOR", blank: "-", minWidth: 8},
+	}}
+	alike := map[string]int{}
+	for _, p := range c.Processes {
+		alike[how.process(p.Process)]++
 	}
+	for _, p := range c.Processes {
+		id, clock := how.process(p.Process), "-"
+		if alike[id] > 1 {
+			id = how.text(p.Process, longText)
+		}
+		if p.AheadMS != nil {
+			clock = signed(time.Duration(*p.AheadMS) * time.Millisecond)
+		}
+		t.rows = append(t.rows, []string{
+			id, age(duration(p.PingAgeMS)), age(duration(p.TakeoverMS)), clock,
+			shown(strings.Join(p.Marks, ", "), 60), listed(p.Holds), listed(p.Waits),
+		})
+	}
+	t.print(w, how)
 	c.Malformed.print(w, how)
 }
 
@@ -222,20 +217,14 @@ func signed(d time.Duration) string {
 
 const maxListed = 50
 
-// listed joins names for a sentence. It returns a dash if there are no names.
-func listed(names []string) string { return layout{}.listed(names) }
-
-func (l layout) listed(names []string) string {
+// listed joins the names of locks. It returns a dash if there are no names.
+func listed(names []string) string {
 	if len(names) == 0 {
 		return "-"
 	}
 	var all []string
 	for _, name := range names[:min(len(names), maxListed)] {
-		if l.whole {
-			all = append(all, l.label(name))
-		} else {
-			all = append(all, label(name))
-		}
+		all = append(all, label(name))
 	}
 	if more := len(names) - len(all); more > 0 {
 		all = append(all, fmt.Sprintf("and %d more", more))

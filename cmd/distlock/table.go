@@ -18,10 +18,9 @@ import (
 // unknownWidth is the assumed width of a terminal that does not report its width.
 const unknownWidth = 80
 
-type layout struct {
-	width int  // columns of the terminal; 0 without a bound
-	whole bool // process ids are not shortened
-}
+// A layout is the width of the terminal in columns, or 0 without a bound. With a bound, process ids
+// are shortened.
+type layout int
 
 // layoutOf returns the layout for an output. The width is that of the terminal, or the value of the
 // variable COLUMNS. With --wide, the width has no bound. The same holds for a file or a pipe
@@ -36,27 +35,27 @@ func layoutOf(out io.Writer, wide bool) layout {
 		}
 	}
 	if wide || columns <= 0 {
-		return layout{whole: true}
+		return 0
 	}
-	return layout{width: columns}
+	return layout(columns)
 }
 
 // longText is the maximum length, in runes, of a string that is printed in full. It exceeds the
 // limits of names and reasons, because a foreign program may have stored a longer string.
 const longText = 4096
 
-// process formats a process id. If l.whole is false, it shortens the id to the host and the number
-// of the process.
+// process formats a process id. On a terminal it shortens the id to the host and the number of the
+// process.
 func (l layout) process(id string) string {
-	if !l.whole {
+	if l > 0 {
 		id = short(id)
 	}
 	return l.text(id, 200)
 }
 
-// text formats a stored string for a table. If l.whole is false, it cuts the string to limit runes.
+// text formats a stored string for a table. On a terminal it cuts the string to limit runes.
 func (l layout) text(s string, limit int) string {
-	if l.whole {
+	if l == 0 {
 		limit = longText
 	}
 	return shown(s, limit)
@@ -64,7 +63,7 @@ func (l layout) text(s string, limit int) string {
 
 // label returns the name of a lock for a cell. It does not cut a valid name. If the table is too
 // wide, the method print cuts the names.
-func (l layout) label(name string) string { return words.LabelTo(name, longText) }
+func label(name string) string { return words.LabelTo(name, longText) }
 
 // A column is one column of a table. If a table is too wide, columns without information are
 // dropped first. Then cells are cut, and then the last columns are dropped. The cells of the first
@@ -73,17 +72,22 @@ type column struct {
 	title    string
 	blank    string // the text of a cell without information
 	minWidth int    // minimum width for cut cells; 0 means that cells are not cut
-	wide     bool   // shown only in a whole listing
+	wide     bool   // shown only without a bound
 }
 
 type table struct {
 	columns []column
 	rows    [][]string
+	empty   string // printed instead of a table without rows
 }
 
 // print writes the table in the layout. It adds a hint if a part of the table is missing.
 func (t table) print(w io.Writer, l layout) {
-	widths, cut := t.fit(l)
+	if len(t.rows) == 0 {
+		fmt.Fprintln(w, t.empty)
+		return
+	}
+	widths, cut := t.fit(int(l))
 	titles := make([]string, len(t.columns))
 	for i, c := range t.columns {
 		titles[i] = c.title
@@ -102,7 +106,7 @@ func (t table) print(w io.Writer, l layout) {
 		fmt.Fprintln(w, strings.TrimRight(q.String(), " "))
 	}
 	if cut {
-		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", l.width, cutEnd))
+		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", int(l), cutEnd))
 	}
 }
 
@@ -110,10 +114,10 @@ const gap = 2
 
 // fit returns the width of each column, which is 0 for a dropped column. The second result reports
 // whether a part of the table is missing.
-func (t table) fit(l layout) (widths []int, cut bool) {
+func (t table) fit(limit int) (widths []int, cut bool) {
 	whole := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		if c.wide && !l.whole {
+		if c.wide && limit > 0 {
 			continue
 		}
 		whole[i] = cells(c.title)
@@ -122,11 +126,11 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 		}
 	}
 	for i, c := range t.columns {
-		if l.width > 0 && total(whole) > l.width && c.blank != "" && t.isBlank(i) {
+		if limit > 0 && total(whole) > limit && c.blank != "" && t.isBlank(i) {
 			whole[i] = 0
 		}
 	}
-	if l.width == 0 || total(whole) <= l.width {
+	if limit == 0 || total(whole) <= limit {
 		return whole, false
 	}
 	first := t.columns[0].minWidth
@@ -136,7 +140,7 @@ func (t table) fit(l layout) (widths []int, cut bool) {
 	for n := len(whole); n > 0; n-- { // try without the last columns, too
 		widths = slices.Clone(whole)
 		clear(widths[n:])
-		if t.shrink(widths, l.width, first) {
+		if t.shrink(widths, limit, first) {
 			break
 		}
 	}
@@ -243,14 +247,15 @@ func cutEnd(text string, limit int) string {
 // wrap writes a sentence in lines that fit the layout. It indents the second and later lines. It
 // splits a word that is longer than a line.
 func wrap(w io.Writer, l layout, text, indent string) {
-	indent = indent[:min(len(indent), l.width/2)]
-	for l.width > 0 && cells(text) > l.width {
+	limit := int(l)
+	indent = indent[:min(len(indent), limit/2)]
+	for limit > 0 && cells(text) > limit {
 		end, used := 0, 0
 		for i, r := range text {
 			if r == ' ' && strings.TrimSpace(text[:i]) != "" {
 				end = i + 1
 			}
-			if used += runeCells(r); used > l.width && i > len(indent) {
+			if used += runeCells(r); used > limit && i > len(indent) {
 				end = cmp.Or(end, i)
 				break
 			}

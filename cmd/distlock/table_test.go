@@ -26,7 +26,7 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	found.Malformed = nil
 	for _, width := range []int{200, 132, 80, 60, 40} {
 		var out strings.Builder
-		found.print(&out, layout{width: width})
+		found.print(&out, layout(width))
 		checkWidth(t, out.String(), width)
 		if !strings.Contains(out.String(), "1795228717123") {
 			t.Errorf("no fence in a terminal of %d:\n%s", width, out.String())
@@ -46,7 +46,7 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 		rows: [][]string{{"job", "exclusive", "nightly"}, {"other", "-", "weekly report"}},
 	}
 	var out strings.Builder
-	tab.print(&out, layout{width: 24})
+	tab.print(&out, layout(24))
 	want := "NAME   WHY\n" +
 		"job    nightly\n" +
 		"other  weekly report\n"
@@ -54,7 +54,7 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 		t.Errorf("want\n%s\ngot\n%s", want, out.String())
 	}
 	out.Reset()
-	tab.print(&out, layout{width: 16})
+	tab.print(&out, layout(16))
 	want = "NAME   WHY\n" +
 		"job    nightly\n" +
 		"other  weekly ..\n" +
@@ -82,7 +82,7 @@ func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 		}
 		for _, width := range []int{200, 80, 60, 44} {
 			var out strings.Builder
-			tab.print(&out, layout{width: width})
+			tab.print(&out, layout(width))
 			seen := map[string]bool{}
 			for line := range strings.Lines(out.String()) {
 				if seen[line] || cells(strings.TrimSuffix(line, "\n")) > width {
@@ -175,7 +175,7 @@ func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: "exclusive",
 		Process: otherProcess, Why: why}}}
 	var out strings.Builder
-	d.print(&out, layout{width: 80}, line)
+	d.print(&out, layout(80), line)
 	checkWidth(t, out.String(), 80)
 	if flat := strings.Join(strings.Fields(out.String()), " "); strings.Count(flat, why) != 3 {
 		t.Errorf("not three times whole:\n%s", out.String())
