@@ -141,15 +141,21 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 	refused := mongocatalog.Supported(server, d.database)
 	d.createIndexes = d.createIndexes && refused == nil
 	x := &examination{d, &r, st, cat}
+	limit := 2 * mongocatalog.DefaultCommandTimeout
+	if d.createIndexes { // the build of an index may take long
+		limit = 24 * time.Hour
+	}
 	for _, check := range []func(context.Context) error{
 		x.harmfulIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.checkProcesses,
 		func(ctx context.Context) error {
 			return idleLocks(ctx, st.client.Database(d.database), manyIdle, &r)
 		},
 	} {
-		if err := d.limited(ctx, check); err != nil {
+		limited, cancel := context.WithTimeout(ctx, limit)
+		if err := check(limited); err != nil {
 			r.warn("%s", catalog.RedactUserInfo(err.Error()))
 		}
+		cancel()
 	}
 	if refused != nil {
 		r.Refused = append(r.Refused, refused.Error())
@@ -179,17 +185,6 @@ func idleLocks(ctx context.Context, db *mongo.Database, many int64, r *report) e
 			"documents of such locks", n)
 	}
 	return nil
-}
-
-// limited calls the given function with a timeout. With --create-indexes there is no timeout,
-// because the build of an index may take long.
-func (d *doctor) limited(ctx context.Context, step func(context.Context) error) error {
-	if d.createIndexes {
-		return step(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*mongocatalog.DefaultCommandTimeout)
-	defer cancel()
-	return step(ctx)
 }
 
 // race tests whether conditional updates are atomic.

@@ -8,7 +8,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/catalog"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 	"mongodlm/internal/test/mongodtest"
@@ -86,8 +88,13 @@ func TestDoctor_RealServer_TriesThePrintedRole(t *testing.T) {
 		t.Errorf("trying has made %q (%v)", names, err)
 	}
 	fill(b)
+	assert.Value(b.db.Collection(catalog.PingsCollection).Indexes().CreateOne(t.Context(),
+		mongo.IndexModel{Keys: bsontest.D("x", 1), Options: options.Index().SetExpireAfterSeconds(0)}))(t)
 	before := b.all()
-	examine()
+	if text := fmt.Sprint(examine().Warnings); !strings.Contains(text, `index "x_1" on distlock.`+
+		"lockpings deletes documents by their age") {
+		t.Errorf("no warning of an index that deletes documents: %s", text)
+	}
 	if after := b.all(); before != after {
 		t.Errorf("trying has changed\n%s\ninto\n%s", before, after)
 	}

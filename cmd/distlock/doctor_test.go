@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/internal/clock"
@@ -59,23 +58,6 @@ func TestDoctor_DeadHolder_IsReportedWithItsOwnCode(t *testing.T) {
 				"$unset", bsontest.D("condemned", 1))
 			cli(t, args...).want(t, 0, "verdict: fit")
 		})
-	}
-}
-
-// expiringNames returns the names of the indexes that expire documents. The test supplies the
-// server's reply, because the embedded server cannot create a TTL index.
-func TestExpiringNames_IndexesOfACollection(t *testing.T) {
-	t.Parallel()
-	name := func(n string) bson.E { return bson.E{Key: "name", Value: n} }
-	cursor, err := mongo.NewCursorFromDocuments([]any{
-		bson.D{name("_id_")},
-		bson.D{name("ping_1"), {Key: "expireAfterSeconds", Value: int32(60)}},
-		bson.D{name("at_once"), {Key: "expireAfterSeconds", Value: 0.0}},
-	}, nil, nil)
-	assert.Must(t, err)
-	got, err := expiringNames(t.Context(), cursor)
-	if want := []string{"ping_1", "at_once"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("found %q (%v), want %q", got, err, want)
 	}
 }
 
