@@ -170,7 +170,7 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 	case len(holders) > 1:
 		state = fmt.Sprintf("held by %d", len(holders))
 	}
-	fmt.Fprintf(w, "lock %s is %s\n", words.NamedTo(first.Name, longText), state)
+	fmt.Fprintf(w, "lock %s is %s\n", named(first.Name), state)
 	for i, h := range holders {
 		if i > 0 {
 			fmt.Fprintln(w)

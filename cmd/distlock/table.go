@@ -61,10 +61,6 @@ func (l layout) text(s string, limit int) string {
 	return shown(s, limit)
 }
 
-// label returns the name of a lock for a cell. It does not cut a valid name. If the table is too
-// wide, the method print cuts the names.
-func label(name string) string { return words.LabelTo(name, longText) }
-
 // A column is one column of a table. If a table is too wide, columns without information are
 // dropped first. Then cells are cut, and then the last columns are dropped. The cells of the first
 // column name the rows, so they are cut in the middle and remain different.

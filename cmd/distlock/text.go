@@ -21,6 +21,7 @@ import (
 var (
 	shown   = words.Shown
 	named   = words.Named
+	label   = words.Label
 	short   = words.Short
 	age     = words.Age
 	instant = words.Instant

@@ -180,7 +180,7 @@ func newTimeline(all []*holding, w window, byProcess bool, p *palette) timeline 
 		}
 		b := found[name]
 		if b == nil {
-			b = &band{Label: brief(name), Title: label(name), Href: href}
+			b = &band{Label: brief(name), Title: words.Label(name), Href: href}
 			if byProcess {
 				b.Label, b.Title = procName(name), words.Shown(name, 200)
 			}

@@ -24,7 +24,7 @@ var static embed.FS
 var sources embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"age": words.Age, "instant": words.Instant, "label": label, "named": quoted, "marks": words.Marks,
+	"age": words.Age, "instant": words.Instant, "label": words.Label, "named": words.Named, "marks": words.Marks,
 	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role,
 	"lockHref":    lockHref,
 	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref,
@@ -36,19 +36,13 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"cell":  func(s string) string { return words.Shown(s, 120) },
 	"proc":  procName,
 	"whole": func(s string) string { return words.Shown(s, 2_000) },
-	"brief": func(s string) string { return words.Middle(words.Label(s), 80) },
+	"brief": brief,
 	"plus":  func(a, b int) int { return a + b },
 	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"pct":   func(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) + "%" },
 }).ParseFS(sources, "templates/*.html"))
 
-// Every valid name of a lock is shorter than maxName, in runes.
-const maxName = 1_100
-
-func quoted(name string) string { return words.NamedTo(name, maxName) }
-func label(name string) string  { return words.LabelTo(name, maxName) }
-
-func brief(name string) string { return words.Middle(label(name), 80) }
+func brief(name string) string { return words.Middle(words.Label(name), 80) }
 
 // procName returns a short name of a process. It keeps the beginning and the end, because the names
 // of pods differ at the end.

@@ -34,15 +34,10 @@ func Shown(s string, limit int) string {
 	return catalog.Printable(s, limit)
 }
 
-// ShortName is the limit of [Named] and [Label] on the length of a name, in runes.
-const ShortName = 200
-
-// Named returns the name of a lock in quotes, for a sentence. It escapes invisible characters and
-// cuts the name to [ShortName] runes.
-func Named(name string) string { return NamedTo(name, ShortName) }
-
-// NamedTo is like [Named], with the given limit in runes.
-func NamedTo(name string, limit int) string {
+// Named returns the name of a lock in quotes, for a sentence. It escapes invisible characters. It
+// cuts no valid name.
+func Named(name string) string {
+	const limit = 4096
 	if runes := []rune(name); len(runes) > limit {
 		name = string(runes[:limit]) + "..."
 	}
@@ -58,12 +53,9 @@ func NamedTo(name string, limit int) string {
 }
 
 // Label returns the name of a lock for a table. The name is in quotes only if it could be misread
-// without them.
-func Label(name string) string { return LabelTo(name, ShortName) }
-
-// LabelTo is like [Label], with the given limit in runes.
-func LabelTo(name string, limit int) string {
-	quoted := NamedTo(name, limit)
+// without them. Label cuts no valid name.
+func Label(name string) string {
+	quoted := Named(name)
 	switch {
 	case quoted != `"`+name+`"`, name == "", name == "-", strings.TrimSpace(name) != name,
 		strings.Contains(name, "  "), Combining([]rune(name)[0]):
@@ -191,7 +183,7 @@ func NextIsGone(queue []distlock.LockInfo) string {
 	case len(queue) == 0 || at == 0:
 		return ""
 	case at > 0:
-		left = "the first live waiter is " + Shown(Short(queue[at].Process), ShortName) + "."
+		left = "the first live waiter is " + Shown(Short(queue[at].Process), 200) + "."
 	}
 	return "The next waiter seems to be dead: a break skips it, and " + left
 }
