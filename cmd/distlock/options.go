@@ -161,6 +161,14 @@ func (t topic) of(s stdio) *cobra.Command {
 	return c
 }
 
+// valid describes the valid values of a flag, by its name or its type.
+var valid = map[string]string{
+	"bool":     "true or false",
+	"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m",
+	"since":    "a time with its unit (s, m, h, d), such as 30s or 7d",
+	"wait":     "a time such as 30s, or " + forever,
+}
+
 // wrongFlag describes the valid values of a flag. It omits the given value, because the value may
 // be a password.
 func wrongFlag(flags *pflag.FlagSet, err error) error {
@@ -169,15 +177,8 @@ func wrongFlag(flags *pflag.FlagSet, err error) error {
 	switch {
 	case errors.As(err, &value):
 		flag := value.GetFlag()
-		must := map[string]string{"bool": "true or false",
-			"duration": "a time with its unit (ms, s, m, h), such as 30s or 15m"}[flag.Value.Type()]
-		switch flag.Name {
-		case "since":
-			must = "a time with its unit (s, m, h, d), such as 30s or 7d"
-		case "wait":
-			must = "a time such as 30s, or " + forever
-		}
-		return fmt.Errorf("--%s must be %s", flag.Name, cmp.Or(must, "a whole number"))
+		return fmt.Errorf("--%s must be %s", flag.Name,
+			cmp.Or(valid[flag.Name], valid[flag.Value.Type()], "a whole number"))
 	case errors.As(err, &name) && len(name.GetSpecifiedShortnames()) > 1:
 		return fmt.Errorf("unknown flag: -%.1s...; flags begin with --", name.GetSpecifiedName())
 	case errors.As(err, &name):
@@ -204,17 +205,13 @@ var likeTime = regexp.MustCompile(
 // so package pflag would treat TIME as a separate argument. If TIME has an unknown unit, joinWait
 // joins it too, so that the error is about --wait.
 func joinWait(args []string) []string {
-	all := []string{}
-	for i := 0; i < len(args) && args[i] != "--"; i++ {
-		all = append(all, args[i])
-		if args[i] == "--wait" && i+1 < len(args) && (new(waitLimit).set(args[i+1]) == nil ||
-			likeTime.MatchString(args[i+1])) {
-			i++
-			all[len(all)-1] += "=" + args[i]
+	all := slices.Clone(args)
+	for i := 0; i+1 < len(all) && all[i] != "--"; i++ {
+		next := all[i+1]
+		if all[i] == "--wait" && (new(waitLimit).set(next) == nil || likeTime.MatchString(next)) {
+			all[i] += "=" + next
+			all = slices.Delete(all, i+1, i+2)
 		}
-	}
-	if i := slices.Index(args, "--"); i >= 0 {
-		all = append(all, args[i:]...)
 	}
 	return all
 }

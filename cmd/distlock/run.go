@@ -314,7 +314,9 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	if !r.verbose && !isTerminal(s.errOut) {
 		return func() {}
 	}
-	return aside(ctx, func(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
 		said := ""
 		for pause := reportAfter; clock.Sleep(clock.System(), pause, ctx.Done()); pause = reportEvery {
 			readCtx, end := context.WithTimeout(ctx, slowAfter)
@@ -331,26 +333,19 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 			}
 		}
 	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // reportSlow prints a message if the returned function is not called within slowAfter.
 func reportSlow(s stdio, format string, args ...any) (done func()) {
-	return aside(context.Background(), func(ctx context.Context) {
-		if clock.Sleep(clock.System(), slowAfter, ctx.Done()) {
-			s.say(format, args...)
-		}
-	})
-}
-
-// aside calls the given function in a goroutine. The returned function ends the context of that
-// function and waits for it.
-func aside(ctx context.Context, report func(context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { report(ctx) })
+	ctx, cancel := context.WithTimeout(context.Background(), slowAfter)
+	stop := context.AfterFunc(ctx, func() { s.say(format, args...) })
 	return func() {
+		stop()
 		cancel()
-		running.Wait()
 	}
 }
 
