@@ -153,7 +153,18 @@ func (c eventList) print(w io.Writer, how layout) {
 			{title: "SESSION", wide: true},
 		}}
 		for _, e := range c.Events {
-			t.rows = append(t.rows, e.columns(how))
+			event, from := e.Event, "-"
+			if e.Leads {
+				event += " (leader)"
+			}
+			if e.Previous != "" {
+				from = how.process(e.Previous)
+			}
+			t.rows = append(t.rows, []string{
+				instant(e.At), shown(event, 40), label(e.Name), how.process(e.Process), span(e.HeldMS),
+				span(e.WaitedMS), from, how.text(cmp.Or(e.Cause, e.Evidence, e.Why), 400),
+				fmt.Sprint(e.Fence), how.text(e.Why, 200), modeOf(e.Mode, 0), shown(e.Session, 24),
+			})
 		}
 		t.print(w, how)
 	}
@@ -179,32 +190,11 @@ func (c eventList) printLines(w io.Writer, how layout) {
 		if several {
 			text += label(e.Name) + ": "
 		}
-		wrap(w, how, text+e.sentence(how), "          ")
-	}
-}
-
-func (r eventRow) sentence(how layout) string {
-	leads := ""
-	if r.Leads {
-		leads = " (leader)"
-	}
-	return words.Sentence(r.entry, how.process) + leads
-}
-
-// columns returns the cells of a row. Their control characters are escaped.
-func (r eventRow) columns(how layout) []string {
-	event, detail := r.Event, cmp.Or(r.Cause, r.Evidence, r.Why)
-	if r.Leads {
-		event += " (leader)"
-	}
-	from := "-"
-	if r.Previous != "" {
-		from = how.process(r.Previous)
-	}
-	return []string{
-		instant(r.At), shown(event, 40), label(r.Name), how.process(r.Process), span(r.HeldMS),
-		span(r.WaitedMS), from, how.text(detail, 400), fmt.Sprint(r.Fence), how.text(r.Why, 200), modeOf(r.Mode, 0),
-		shown(r.Session, 24),
+		text += words.Sentence(e.entry, how.process)
+		if e.Leads {
+			text += " (leader)"
+		}
+		wrap(w, how, text, "          ")
 	}
 }
 

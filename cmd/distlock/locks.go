@@ -15,6 +15,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/cmd/internal/outlook"
+	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
 )
 
@@ -215,7 +216,15 @@ func (l listing) print(w io.Writer, how layout) {
 		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "SINCE", wide: true},
 	}}
 	for _, r := range l.Locks {
-		t.rows = append(t.rows, r.columns(how))
+		heldFor := age(duration(r.HeldForMS))
+		if !r.Held {
+			heldFor = "free"
+		}
+		t.rows = append(t.rows, []string{
+			label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
+			how.process(r.Process), modeOf(r.Mode, r.Limit), fmt.Sprint(r.Waiters),
+			shown(strings.Join(r.Marks, ", "), 60), how.text(r.Why, 60), stamp(r.Since),
+		})
 	}
 	tables, onTerminal := []table{t}, how > 0 && l.empty == ""
 	if len(l.Queue.Waiters) > 0 {
@@ -235,16 +244,13 @@ func (l listing) print(w io.Writer, how layout) {
 	}
 	l.Malformed.print(w, how)
 	if onTerminal {
-		fmt.Fprintf(w, "\n%s\n", l.summary())
+		fmt.Fprintf(w, "\n%d locks, %d in trouble, %d waiters", l.count(), l.troubled,
+			len(l.Queue.Waiters))
+		if n := len(l.Malformed); n > 0 {
+			fmt.Fprintf(w, ", %d malformed", n)
+		}
+		fmt.Fprintln(w)
 	}
-}
-
-func (l listing) summary() string {
-	text := fmt.Sprintf("%d locks, %d in trouble, %d waiters", l.count(), l.troubled, len(l.Queue.Waiters))
-	if n := len(l.Malformed); n > 0 {
-		text += fmt.Sprintf(", %d malformed", n)
-	}
-	return text
 }
 
 func (l problemList) print(w io.Writer, how layout) {
@@ -256,19 +262,6 @@ func (l problemList) print(w io.Writer, how layout) {
 		wrap(w, how, fmt.Sprintf("  %s %s: field %q %s", p.Collection, named(p.ID), p.Field,
 			shown(p.Problem, 400)), "    ")
 		wrap(w, how, "    remedy: "+p.Remedy, "      ")
-	}
-}
-
-// columns returns the cells of a row. Their control characters are escaped.
-func (r row) columns(how layout) []string {
-	heldFor := age(duration(r.HeldForMS))
-	if !r.Held {
-		heldFor = "free"
-	}
-	return []string{
-		label(r.Name), heldFor, age(duration(r.PingAgeMS)), fmt.Sprint(r.Fence),
-		how.process(r.Process), modeOf(r.Mode, r.Limit), fmt.Sprint(r.Waiters),
-		shown(strings.Join(r.Marks, ", "), 60), how.text(r.Why, 60), stamp(r.Since),
 	}
 }
 
@@ -310,7 +303,11 @@ func (q queue) table(how layout) table {
 		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "CALLER", wide: true},
 	}}
 	for _, r := range q.Waiters {
-		t.rows = append(t.rows, r.columns(how))
+		t.rows = append(t.rows, []string{
+			label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
+			how.process(r.Process), modeOf(r.Mode, r.Limit), shown(strings.Join(r.Marks, ", "), 60),
+			how.text(r.Why, 60), how.text(words.Caller(r.info), 120),
+		})
 	}
 	return t
 }
@@ -335,15 +332,6 @@ func (q queue) printOf(w io.Writer, how layout) {
 			text.WriteString(", " + mark)
 		}
 		wrap(w, how, text.String()+": "+shown(r.Why, longText), "      ")
-	}
-}
-
-// columns returns the cells of a row. Their control characters are escaped.
-func (r waiterRow) columns(how layout) []string {
-	return []string{
-		label(r.Name), fmt.Sprint(r.Place), age(duration(r.WaitedMS)), age(duration(r.PingAgeMS)),
-		how.process(r.Process), modeOf(r.Mode, r.Limit), shown(strings.Join(r.Marks, ", "), 60),
-		how.text(r.Why, 60), how.text(strings.TrimPrefix(r.Who, r.Process+":"), 120),
 	}
 }
 

@@ -178,14 +178,6 @@ const staleAfter = 4 * 24 * time.Hour
 
 const maxNamed = 5
 
-func (x *examination) checkProcesses(ctx context.Context) error {
-	all, err := new(processes).collect(ctx, x.st)
-	if err == nil {
-		x.warnOfProcesses(all)
-	}
-	return err
-}
-
 func (p processRow) leftBehind() string {
 	const limit = 5
 	switch n := len(p.Holds); {
@@ -198,11 +190,16 @@ func (p processRow) leftBehind() string {
 	return fmt.Sprintf("it holds %s, which the next contender takes over", listed(p.Holds))
 }
 
-func (r *report) warnOfProcesses(all processList) {
+// processes warns of dead and foreign processes, of old pings and of malformed documents.
+func (x *examination) processes(ctx context.Context) error {
+	all, err := new(processes).collect(ctx, x.st)
+	if err != nil {
+		return err
+	}
 	warned := map[string]int{}
 	warn := func(kind, format string, args ...any) {
 		if warned[kind]++; warned[kind] <= maxNamed {
-			r.warn(format, args...)
+			x.warn(format, args...)
 		}
 	}
 	stale := 0
@@ -233,14 +230,15 @@ func (r *report) warnOfProcesses(all processList) {
 	}
 	for kind, n := range warned {
 		if n > maxNamed {
-			r.warn("%d more such processes (%s): distlock ps lists them", n-maxNamed, kind)
+			x.warn("%d more such processes (%s): distlock ps lists them", n-maxNamed, kind)
 		}
 	}
 	if stale > 0 {
-		r.warn("%d pings of processes that hold nothing are older than %s: no process prunes them, "+
+		x.warn("%d pings of processes that hold nothing are older than %s: no process prunes them, "+
 			"so no process of distlock is alive, or its Takeover is longer", stale, age(staleAfter))
 	}
 	if n := len(all.Malformed); n > 0 {
-		r.warn("%d documents cannot be understood: distlock locks shows the remedy", n)
+		x.warn("%d documents cannot be understood: distlock locks shows the remedy", n)
 	}
+	return nil
 }
