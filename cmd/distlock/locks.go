@@ -60,6 +60,9 @@ func (l *locks) accept(c call) error {
 }
 
 func (l *locks) run(ctx context.Context, s stdio) error {
+	if l.name != "" {
+		return show(ctx, s, &l.lister, l.details)
+	}
 	return show(ctx, s, &l.lister, l.collect)
 }
 
@@ -87,11 +90,10 @@ func show[T interface{ print(io.Writer, layout) }](ctx context.Context, s stdio,
 type listing struct {
 	Database string `json:"database"`
 	// The field Never is true if the database has no collection of locks.
-	Never        bool        `json:"neverUsed"`
-	Locks        []row       `json:"locks"`
-	Queue        queue       `json:"line"`
-	Malformed    problemList `json:"malformed"`
-	*LockDetails             // only for a single requested lock
+	Never     bool        `json:"neverUsed"`
+	Locks     []row       `json:"locks"`
+	Queue     queue       `json:"line"`
+	Malformed problemList `json:"malformed"`
 
 	empty        string // printed instead of an empty table
 	troubled     int    // the number of locks in trouble
@@ -135,9 +137,6 @@ type problem struct {
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	found := newListing(st.database)
-	if l.name != "" {
-		return found, l.collectOne(ctx, st, &found)
-	}
 	free, err := found.gather(ctx, st, l.held)
 	if err != nil {
 		return found, err
@@ -204,11 +203,6 @@ func (l *listing) add(h distlock.LockInfo) {
 // print writes the listing for a person. On a terminal the locks in trouble come last, just above
 // the summary, so that they stay on the screen.
 func (l listing) print(w io.Writer, how layout) {
-	if l.LockDetails != nil && l.empty == "" {
-		l.LockDetails.print(w, how, l.Queue)
-		l.Malformed.print(w, how)
-		return
-	}
 	t := table{empty: l.empty, columns: []column{
 		{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
 		{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
@@ -335,9 +329,9 @@ func (q queue) printOf(w io.Writer, how layout) {
 	}
 }
 
-// LockDetails contains the details of one lock, for "distlock locks NAME". The type is exported
-// because package json cannot decode an embedded pointer to an unexported type.
-type LockDetails struct {
+// details is the listing of one lock with its details, for "distlock locks NAME".
+type details struct {
+	listing
 	// Outlooks contains a forecast for each holder, in the order of the holders.
 	Outlooks []outlook.Outlook `json:"ifTheHolderDiedNow"`
 	// Condemned contains an entry for each condemned holder.
@@ -360,26 +354,26 @@ type condemnation struct {
 	Evidence string     `json:"evidence"`
 }
 
-func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error {
+func (l *locks) details(ctx context.Context, st *store) (details, error) {
 	holders, waiters, err := st.Holder(ctx, l.name)
-	d := &LockDetails{Outlooks: []outlook.Outlook{}, Condemned: []condemnation{}, holders: holders}
-	found.LockDetails = d
+	d := details{listing: newListing(st.database), Outlooks: []outlook.Outlook{},
+		Condemned: []condemnation{}, holders: holders}
 	var bad *distlock.MalformedError
 	switch {
 	case errors.As(err, &bad):
-		found.Malformed.add(bad)
-		found.empty = fmt.Sprintf("lock %s cannot be understood", named(l.name))
-		return nil
+		d.Malformed.add(bad)
+		d.empty = fmt.Sprintf("lock %s cannot be understood", named(l.name))
+		return d, nil
 	case err != nil:
-		return err
+		return d, err
 	case holders == nil:
-		return st.missingLock(ctx, l.name)
+		return d, st.missingLock(ctx, l.name)
 	}
 	for _, w := range waiters {
-		found.addWaiter(w)
+		d.addWaiter(w)
 	}
 	for _, h := range holders {
-		found.add(h)
+		d.add(h)
 		if !h.Held {
 			continue
 		}
@@ -387,7 +381,7 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 		if h.Condemned {
 			mark, err := readCondemnation(ctx, st, h.Process)
 			if err != nil {
-				return err
+				return d, err
 			}
 			d.Condemned = append(d.Condemned, mark...)
 		}
@@ -396,7 +390,7 @@ func (l *locks) collectOne(ctx context.Context, st *store, found *listing) error
 	if err != nil && ctx.Err() == nil { // the history is optional, and may need another privilege
 		d.NoHistory, err = catalog.RedactUserInfo(err.Error()), nil
 	}
-	return err
+	return d, err
 }
 
 // readCondemnation returns the condemnation of a process. The result is empty if the process has no
@@ -418,13 +412,17 @@ func readCondemnation(ctx context.Context, st *store, process string) ([]condemn
 	return []condemnation{{process, c.By, jsonTime(c.At), c.Evidence}}, nil
 }
 
-func (d *LockDetails) print(w io.Writer, how layout, q queue) {
+func (d details) print(w io.Writer, how layout) {
+	if d.empty != "" {
+		d.listing.print(w, how)
+		return
+	}
 	describeHolders(w, how, d.holders)
-	if len(q.Waiters) == 0 {
+	if n := len(d.Queue.Waiters); n == 0 {
 		fmt.Fprintln(w, "no process waits for it")
 	} else {
-		fmt.Fprintf(w, "\n%d queued for it\n", len(q.Waiters))
-		q.printOf(w, how)
+		fmt.Fprintf(w, "\n%d queued for it\n", n)
+		d.Queue.printOf(w, how)
 	}
 	for _, c := range d.Condemned {
 		fmt.Fprintf(w, "\ncondemned\n  process   %s\n  by        %s\n  at        %s\n  evidence  %s\n",
@@ -441,6 +439,7 @@ func (d *LockDetails) print(w io.Writer, how layout, q queue) {
 		fmt.Fprintln(w)
 		printOutlook(w, how, o, len(d.Outlooks) > 1)
 	}
+	d.Malformed.print(w, how)
 }
 
 // printOutlook writes the forecast for a holder. It names the holder if the lock has several

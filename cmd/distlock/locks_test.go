@@ -156,7 +156,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	fill(b)
 	fillShared(b)
 	r := b.cli("locks", "table", "--json").want(t, 0)
-	got := decoded[listing](t, r)
+	got := decoded[details](t, r)
 	if len(got.Locks) != 2 || len(got.Queue.Waiters) != 3 || len(got.Outlooks) != 2 ||
 		got.Outlooks[0].Rule != "witnesses" || got.Outlooks[0].Next != "bad:5:1:e" ||
 		got.Outlooks[0].Passed != 2 || got.Outlooks[1].Rule != "never" || got.Locks[0].Why != foreign {
@@ -171,7 +171,7 @@ func TestLocks_Name_JSON_HasAllOfIt(t *testing.T) {
 	if last.Place != 3 || last.PingAgeMS != nil || len(last.Marks) != 1 {
 		t.Errorf("the last waiter is %+v", last)
 	}
-	got = decoded[listing](t, b.cli("locks", "condemned", "--json").want(t, 0))
+	got = decoded[details](t, b.cli("locks", "condemned", "--json").want(t, 0))
 	if len(got.Condemned) != 1 || got.Condemned[0].By != "x" || got.Condemned[0].Evidence != foreign {
 		t.Errorf("condemned %+v", got.Condemned)
 	}

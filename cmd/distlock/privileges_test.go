@@ -217,7 +217,7 @@ func useListings(t *testing.T, b *base, client *mongo.Client) {
 	assert.NoErr(t, assert.Err(new(locks).collect(ctx, st)))
 	assert.NoErr(t, assert.Err(new(processes).collect(ctx, st)))
 	assert.NoErr(t, assert.Err(new(loops).collect(ctx, st)))
-	assert.NoErr(t, assert.Err((&locks{name: "condemned"}).collect(ctx, st)))
+	assert.NoErr(t, assert.Err((&locks{name: "condemned"}).details(ctx, st)))
 	records := assert.Value(singleton.NewStore(client.Database(b.name)))(t)
 	assert.NoErr(t, assert.Err(records.Settings(t.Context(), "x")))
 	assert.NoErr(t, assert.Err(new(events).collect(ctx, st)))

@@ -168,14 +168,14 @@ func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 		10))
 	e := history.Entry{At: time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC), Kind: "lost", Name: "reports",
 		Process: otherProcess, Cause: why}
-	d := LockDetails{History: eventList{Events: []eventRow{eventRowOf(e)}}}
+	d := details{History: eventList{Events: []eventRow{eventRowOf(e)}}}
 	d.holders = append(d.holders,
 		distlock.LockInfo{Name: "reports", Held: true, Mode: "exclusive", Process: otherProcess,
 			Why: why})
-	line := queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: "exclusive",
+	d.Queue = queue{Waiters: []waiterRow{{Name: "reports", Place: 1, Mode: "exclusive",
 		Process: otherProcess, Why: why}}}
 	var out strings.Builder
-	d.print(&out, layout(80), line)
+	d.print(&out, layout(80))
 	checkWidth(t, out.String(), 80)
 	if flat := strings.Join(strings.Fields(out.String()), " "); strings.Count(flat, why) != 3 {
 		t.Errorf("not three times whole:\n%s", out.String())
