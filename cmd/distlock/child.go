@@ -91,9 +91,6 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 			}
 		case <-renewal.C():
 			g.guardian.extend(guard.Deadline())
-			if s.in == os.Stdin { // a process of a test has other children
-				reap(g.pgid, g.guardian.cmd.Process.Pid)
-			}
 			renewal.Reset(r.renewal())
 			continue
 		case <-unguarded:
@@ -145,7 +142,7 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	}
 	guardian.send(order{Group: g.pgid, Grace: r.grace, Late: r.guardianDelay(),
 		Until: guard.Deadline()})
-	go g.wait()                    // ends with the command; runCommand waits for it
+	go g.wait()                    // ends with the group; runCommand waits for the command
 	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
 	if isTerminal(s.in) && isTerminal(s.out) {
 		g.tty.give(g.pgid)
@@ -162,25 +159,27 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits until the command exits. If a signal stops the command, wait sends the signal to
-// g.stopped.
+// wait waits for all processes of the group, which include adopted orphans. If a signal stops one of
+// them, wait sends the signal to g.stopped.
 func (g *group) wait() {
-	defer close(g.ended)
 	for {
-		_, err := syscall.Wait4(g.pgid, &g.status, syscall.WUNTRACED, nil)
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-g.pgid, &status, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
-			continue
-		case err == nil && g.status.Stopped():
+		case err != nil: // no process is left
+			return
+		case status.Stopped():
 			select {
-			case g.stopped <- g.status.StopSignal():
-			default: // an earlier stop is pending; its handler also continues the command
+			case g.stopped <- status.StopSignal():
+			default: // an earlier stop is pending; its handler continues the whole group
 			}
-			continue
+		case pid == g.pgid:
+			g.status = status
+			_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
+			close(g.ended)
 		}
-		break
 	}
-	_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
 }
 
 // signal sends a signal to the whole group. It ignores errors, because the group may have exited.
@@ -215,12 +214,7 @@ func (g *group) resume(by syscall.Signal) bool {
 func (g *group) exited() bool {
 	select {
 	case <-g.ended:
-		for { // reaps orphans of the group that are now children of this process
-			pid, err := syscall.Wait4(-g.pgid, nil, syscall.WNOHANG, nil)
-			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
-				return groupEmpty(g.pgid)
-			}
-		}
+		return groupEmpty(g.pgid)
 	default:
 		return false
 	}
