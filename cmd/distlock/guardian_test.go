@@ -174,7 +174,7 @@ func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	b := newBase(t)
 	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},
-		append([]string{"run", "job", "--"}, self(t, "environ")...)...)
+		"run", "job", "--", "env")
 	r := p.wait().want(t, 0, envName+"=job")
 	for _, secret := range []string{envURI, envDatabase, uri} {
 		if strings.Contains(r.out, secret) {

@@ -3,33 +3,35 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"mongodlm/internal/clock"
 )
 
+// scripts are commands that "distlock run" starts in the tests, as shell scripts.
+var scripts = map[string]string{
+	"env":  `echo "DISTLOCK_NAME=$DISTLOCK_NAME"; echo "DISTLOCK_FENCE=$DISTLOCK_FENCE"; exit $1`,
+	"die":  `kill -9 $$`,
+	"stop": `echo stops; kill -STOP $$; echo "goes on"; exit 3`,
+	"read": `echo "ready $$"; read line; echo "read $line"; exit 5`,
+	"alive": `for pid; do
+		case $(ps -o stat= -p $pid) in Z* | "") ;; *) echo "alive: $pid" ;; esac
+	done`,
+}
+
 // helperLimit bounds the life of a helper, so that a failed test leaves no process.
 const helperLimit = 2 * time.Minute
 
-// helper is the command that "distlock run" starts in the tests. The first parameter selects its
-// behavior.
+// helper is a command that "distlock run" starts in the tests and that a shell script cannot replace.
+// The first parameter selects its behavior.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
 	signal.Ignore(syscall.SIGPIPE) // the reading parent may be gone
 	switch what {
-	case "env": // prints its environment and exits with the given code
-		fmt.Printf("%s=%s\n%s=%s\n", envName, os.Getenv(envName), envFence, os.Getenv(envFence))
-		code, _ := strconv.Atoi(args[0])
-		return code
-	case "die": // dies of a signal
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "polite": // exits with 7 after a signal
 		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
 		fmt.Println("ready", os.Getpid())
@@ -51,21 +53,6 @@ func helper(what string, args []string) int {
 		}
 	case "parent": // leaves a child of the given kind
 		return leaveBehind(args[0])
-	case "environ": // prints its environment
-		return printEnvironment()
-	case "stop": // stops itself
-		signal.Notify(caught, syscall.SIGCONT)
-		fmt.Println("stops")
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // another thread may stop first
-		if helperSignal(caught) != nil {
-			fmt.Println("goes on")
-			return 3
-		}
-	case "read": // reads a line from its standard input
-		fmt.Println("ready", os.Getpid())
-		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
-		fmt.Printf("read %q (%v)\n", line, err)
-		return 5
 	case "family": // starts two processes that do not end
 		self, _ := os.Executable()
 		_, err := os.StartProcess(self, []string{self, "helper", "stubborn"},
@@ -73,11 +60,6 @@ func helper(what string, args []string) int {
 		if err == nil {
 			return helper("stubborn", nil)
 		}
-	case "args": // prints its arguments
-		fmt.Printf("%q\n", args)
-		return 0
-	case "alive": // prints the live processes
-		return printAlive(args)
 	case "distlock":
 		os.Args = append([]string{"distlock"}, args...)
 		main()
@@ -94,22 +76,6 @@ func leaveBehind(what string) int {
 	if err == nil {
 		_, _ = reading.Read(make([]byte, 1)) // until the helper is ready
 		fmt.Println("parent of", child.Pid)
-	}
-	return 0
-}
-
-func printEnvironment() int {
-	fmt.Println(strings.Join(os.Environ(), "\n"))
-	given, _ := os.ReadFile("/proc/self/environ") // on Linux
-	fmt.Println(string(given))
-	return 0
-}
-
-func printAlive(pids []string) int {
-	for _, arg := range pids {
-		if pid, _ := strconv.Atoi(arg); !dead(pid) && !zombie(pid) {
-			fmt.Println("alive:", pid)
-		}
 	}
 	return 0
 }

@@ -59,9 +59,12 @@ func TestMain(m *testing.M) {
 	effort.Main(suite{m})
 }
 
-// self returns a command line that starts the test program as a helper.
+// self returns a command line that starts the test program as a helper, or a script.
 func self(t *testing.T, args ...string) []string {
 	t.Helper()
+	if script, is := scripts[args[0]]; is {
+		return append([]string{"sh", "-c", script, "sh"}, args[1:]...)
+	}
 	path := assert.Value(os.Executable())(t)
 	return append([]string{path, "helper"}, args...)
 }

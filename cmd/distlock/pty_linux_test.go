@@ -88,7 +88,7 @@ func TestRun_Terminal_IsTheCommandsAndGivenBack(t *testing.T) {
 			types(t, person, "one\n")
 			awaitText(t, p.out.String, "code")
 			types(t, person, "two\n")
-			p.wait().want(t, 0, `read "one\n"`, "code 5", "shell reads two")
+			p.wait().want(t, 0, "read one", "code 5", "shell reads two")
 		})
 	}
 }
