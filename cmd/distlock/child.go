@@ -36,9 +36,7 @@ func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	notify(stops, syscall.SIGTSTP, syscall.SIGPIPE)
-	done := make(chan struct{})
-	go func() { // ends with the returned function, which waits for it
-		defer close(done)
+	go func() { // ends with the returned function
 		for signalled := range stops {
 			if signalled == syscall.SIGTSTP {
 				s.say("not stopped: the lock, or the place in the queue, would be lost")
@@ -49,7 +47,6 @@ func catchSignals(s stdio) (<-chan os.Signal, func()) {
 		signal.Stop(caught)
 		signal.Stop(stops)
 		close(stops)
-		<-done
 	}
 }
 

@@ -111,21 +111,17 @@ func (v *events) collect(ctx context.Context, st *store) (eventList, error) {
 	}
 	found.Limited = v.limit > 0 && len(found.Events)+len(found.Malformed) >= v.limit
 	if len(found.Events) == 0 {
-		found.empty = v.emptyText(ctx, st)
+		what := "no history"
+		if v.name != "" {
+			what += " of lock " + named(v.name)
+		}
+		if v.since > 0 {
+			what += fmt.Sprintf(" in the last %v", v.since)
+		}
+		found.empty = st.emptyText(ctx, fmt.Sprintf("%s in database %q: no event occurred, or the "+
+			"programs do not record events", what, st.database))
 	}
 	return found, nil
-}
-
-func (v *events) emptyText(ctx context.Context, st *store) string {
-	of, within := "", ""
-	if v.name != "" {
-		of = " of lock " + named(v.name)
-	}
-	if v.since > 0 {
-		within = fmt.Sprintf(" in the last %v", v.since)
-	}
-	return st.emptyText(ctx, fmt.Sprintf("no history%s%s in database %q: no event occurred, or the "+
-		"programs do not record events", of, within, st.database))
 }
 
 func eventRowOf(e history.Entry) eventRow {

@@ -137,7 +137,17 @@ type problem struct {
 
 func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 	found := newListing(st.database)
-	free, err := found.gather(ctx, st, l.held)
+	free := 0
+	err := each(st.Locks(ctx), &found.Malformed, func(one distlock.LockInfo) {
+		if l.held && !one.Held {
+			free++
+		} else {
+			found.add(one)
+		}
+	})
+	if err == nil {
+		err = each(st.Waiters(ctx), &found.Malformed, found.addWaiter)
+	}
 	if err != nil {
 		return found, err
 	}
@@ -158,22 +168,6 @@ func (l *locks) collect(ctx context.Context, st *store) (listing, error) {
 func newListing(database string) listing {
 	return listing{Database: database, Locks: []row{}, Malformed: problemList{},
 		Queue: queue{[]waiterRow{}}}
-}
-
-// gather reads all locks and waiters. If the parameter held is true, gather skips the free locks
-// and returns their number.
-func (l *listing) gather(ctx context.Context, st *store, held bool) (free int, err error) {
-	err = each(st.Locks(ctx), &l.Malformed, func(one distlock.LockInfo) {
-		if held && !one.Held {
-			free++
-		} else {
-			l.add(one)
-		}
-	})
-	if err != nil {
-		return free, err
-	}
-	return free, each(st.Waiters(ctx), &l.Malformed, l.addWaiter)
 }
 
 // count returns the number of listed locks. A lock with several holders counts once.
