@@ -58,7 +58,6 @@ type group struct {
 	status   syscall.WaitStatus  // the exit status of the command
 	stopped  chan syscall.Signal // receives the signals that stopped the command
 	guardian *guardian
-	tty      *terminal // nil without a terminal
 	say      func(format string, args ...any)
 	killed   bool // SIGKILL was sent
 }
@@ -135,14 +134,14 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 	g := &group{
 		cmd: cmd, pgid: cmd.Process.Pid,
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
-		guardian: guardian, tty: openTerminal(), say: s.say,
+		guardian: guardian, say: s.say,
 	}
 	guardian.send(order{Group: g.pgid, Grace: r.grace, Late: r.guardianDelay(),
 		Until: guard.Deadline()})
 	go g.wait()                    // ends with the group; runCommand waits for the command
 	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
 	if isTerminal(s.in) && isTerminal(s.out) {
-		g.tty.give(g.pgid)
+		moveTerminal(syscall.Getpgrp(), g.pgid)
 	}
 	return g, nil
 }
@@ -194,7 +193,7 @@ func (g *group) forward(s syscall.Signal) {
 // another job is in the foreground, resume returns false, and the caller ends the command.
 func (g *group) resume(by syscall.Signal) bool {
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
-	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
+	if wantsTerminal && !moveTerminal(syscall.Getpgrp(), g.pgid) {
 		g.say("the command needs the terminal, which another job has; the command is ended")
 		return false
 	}
@@ -226,7 +225,7 @@ func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscal
 // lost, end then waits until the killed processes have exited, but at most for the takeover time.
 // Finally end takes the terminal back.
 func (r *runner) end(g *group, guard *distlock.TryGuard) {
-	defer g.tty.takeBack(g.pgid)
+	defer moveTerminal(g.pgid, syscall.Getpgrp())
 	if g.exited() {
 		return
 	}
@@ -287,42 +286,19 @@ func (g *group) result(guard *distlock.TryGuard) (int, error) {
 	return code, nil
 }
 
-// A terminal is the controlling terminal of this process. A nil *terminal means that there is none.
-// The methods give and takeBack then do nothing.
-type terminal struct {
-	file *os.File
-	own  int // the process group of this process
-}
-
-// openTerminal opens the controlling terminal. It returns nil if this process has none.
-func openTerminal() *terminal {
-	file, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
+// moveTerminal replaces the process group in the foreground of the controlling terminal, if it is the
+// first group. It reports whether the second group is in the foreground now. Without a terminal, it
+// does nothing and returns true. The caller must ignore SIGTTOU.
+func moveTerminal(from, to int) bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		return nil
+		return true
 	}
-	return &terminal{file: file, own: syscall.Getpgrp()}
-}
-
-// move replaces the process group in the foreground of the terminal, if it is the first group. It
-// reports whether the second group is in the foreground now.
-func (t *terminal) move(from, to int) bool {
-	fd := int(t.file.Fd()) // after Fd, use only the descriptor and Close, not the file
+	defer func() { _ = tty.Close() }() // Close cannot lose data
+	fd := int(tty.Fd())
 	owner, _ := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	if owner == from && unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, to) == nil {
 		owner = to
 	}
 	return owner == to
-}
-
-// give puts a process group into the foreground if the group of this process is in the foreground.
-// It reports whether the given group is in the foreground now.
-func (t *terminal) give(pgid int) bool { return t != nil && t.move(t.own, pgid) }
-
-// takeBack puts the group of this process into the foreground if the given group is in the
-// foreground. Then it closes the terminal. The caller must ignore SIGTTOU.
-func (t *terminal) takeBack(pgid int) {
-	if t != nil {
-		t.move(pgid, t.own)
-		_ = t.file.Close()
-	}
 }
