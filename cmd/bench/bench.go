@@ -44,11 +44,14 @@ const (
 )
 
 // benchPatience is the timeout of one command. It is long, so that bench can measure a slow server.
-// closeLimit is the timeout for the close of a Manager or of the client.
-const (
-	benchPatience = 30 * time.Second
-	closeLimit    = 10 * time.Second
-)
+const benchPatience = 30 * time.Second
+
+// undo calls a function that closes or removes something, even if ctx has ended.
+func undo(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
+	defer cancel()
+	return end(ctx)
+}
 
 // run measures the server and prints the results. Finally it drops its database, even if ctx has
 // ended.
@@ -57,17 +60,11 @@ func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	if v.client, err = mongocatalog.Dial(options.Client(), v.uri, 0, ""); err != nil {
 		return err
 	}
-	defer func() {
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-		defer cancel()
-		_ = v.client.Disconnect(undo) // best effort
-	}()
+	defer func() { _ = undo(ctx, v.client.Disconnect) }() // best effort
 	fmt.Fprintf(errOut, "bench: writes to the new database %s on %s for about %v "+
 		"(locks and at most %d rows), then drops it\n", v.database, v.hosts, 6*v.each, 2*benchRows)
 	figures, err := v.measure(ctx)
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
-	defer cancel()
-	if dropped := v.client.Database(v.database).Drop(undo); dropped != nil {
+	if dropped := undo(ctx, v.client.Database(v.database).Drop); dropped != nil {
 		err = errors.Join(err, fmt.Errorf("the database %s was not dropped, drop it manually: %w",
 			v.database, dropped))
 	}
@@ -120,7 +117,7 @@ func (v *bench) measure(ctx context.Context) (figures, error) {
 		if err != nil {
 			return f, err
 		}
-		defer v.end(ctx, v.pair[i])
+		defer func() { _ = undo(ctx, v.pair[i].Close) }() // run drops the database
 	}
 	for _, one := range []func(context.Context) (figure, error){
 		v.roundTrip, v.leastWrite, v.lock, v.handOver, v.claims} {
@@ -134,13 +131,6 @@ func (v *bench) measure(ctx context.Context) (figures, error) {
 		f.Figures[i].LeastWrites = f.Figures[i].MedianMS / f.Figures[1].MedianMS
 	}
 	return f, nil
-}
-
-// end closes a Manager. It ignores errors, because run drops the database.
-func (v *bench) end(ctx context.Context, m *distlock.Manager) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-	defer cancel()
-	_ = m.Close(ctx)
 }
 
 // repeat calls the given function again and again for the time v.each, at least once, and measures
