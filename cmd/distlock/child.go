@@ -136,8 +136,8 @@ func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, 
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
 		guardian: guardian, say: s.say,
 	}
-	guardian.send(order{Group: g.pgid, Grace: r.grace, Late: r.guardianDelay(),
-		Until: guard.Deadline()})
+	guardian.order = order{Group: g.pgid, Grace: r.grace}
+	guardian.extend(guard.Deadline())
 	go g.wait()                    // ends with the group; runCommand waits for the command
 	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
 	if isTerminal(s.in) && isTerminal(s.out) {
@@ -229,9 +229,8 @@ func (r *runner) end(g *group, guard *distlock.TryGuard) {
 	if g.exited() {
 		return
 	}
-	ending := g.guardian.last
-	ending.Ending = true
-	g.guardian.send(ending)
+	g.guardian.order.Ending = true
+	g.guardian.send()
 	g.forward(syscall.SIGTERM)
 	watch := clock.System()
 	begun := watch.Now()

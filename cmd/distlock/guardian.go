@@ -23,8 +23,7 @@ const guardianArg = "guardian"
 type order struct {
 	Group  int           // the process group of the command
 	Grace  time.Duration // between SIGTERM and SIGKILL
-	Late   time.Duration // from the deadline to the first action of the guardian
-	Until  time.Time     // the deadline of the lock
+	Until  time.Time     // a short delay after the deadline of the lock
 	Ending bool          // "distlock run" has sent SIGTERM
 }
 
@@ -44,8 +43,12 @@ type guardian struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has exited
 	pipe  *os.File      // if run exits, the process reads the end of the pipe
-	last  order         // the last order that was sent
+	order order         // the last order
 	died  bool          // the guardian process failed; set before ended is closed
+
+	// The guardian acts a delay after the deadline of the lock, so that "distlock run" can act first.
+	// The delay is at most half of the time between SIGKILL and a takeover.
+	delay time.Duration
 }
 
 func (r *runner) startGuardian(s stdio) (*guardian, error) {
@@ -68,7 +71,8 @@ func (r *runner) startGuardian(s stdio) (*guardian, error) {
 		_ = writing.Close()
 		return nil, fmt.Errorf("start the guardian of the command: %w", err)
 	}
-	g := &guardian{cmd: cmd, ended: make(chan struct{}), pipe: writing}
+	g := &guardian{cmd: cmd, ended: make(chan struct{}), pipe: writing,
+		delay: min(r.takeover/20, time.Second)}
 	go func() { // ends with the guardian, which stop ends
 		defer close(g.ended)
 		g.died = cmd.Wait() != nil
@@ -76,25 +80,19 @@ func (r *runner) startGuardian(s stdio) (*guardian, error) {
 	return g, nil
 }
 
-// guardianDelay returns the delay from the deadline of the lock to the first action of the
-// guardian. During the delay, "distlock run" can act first. The delay is at most half of the time
-// between SIGKILL and a takeover.
-func (r *runner) guardianDelay() time.Duration { return min(r.takeover/20, time.Second) }
-
 // extend sends a new deadline of the lock.
-func (g *guardian) extend(until time.Time) {
-	if o := g.last; !until.Equal(o.Until) {
-		o.Until = until
-		g.send(o)
+func (g *guardian) extend(deadline time.Time) {
+	if until := deadline.Add(g.delay); !until.Equal(g.order.Until) {
+		g.order.Until = until
+		g.send()
 	}
 }
 
-// send sends an order. If the guardian does not read, send gives up after a second. It ignores
+// send sends the order. If the guardian does not read, send gives up after a second. It ignores
 // errors, because runCommand reports the exit of the guardian.
-func (g *guardian) send(o order) {
-	g.last = o
+func (g *guardian) send() {
 	_ = g.pipe.SetWriteDeadline(clock.System().Now().Wall.Add(time.Second)) // pipes support deadlines
-	_ = json.NewEncoder(g.pipe).Encode(o)                                   // so short that it is written as a whole or not at all
+	_ = json.NewEncoder(g.pipe).Encode(g.order)                             // so short that it is written as a whole or not at all
 }
 
 func (g *guardian) stop() {
@@ -168,7 +166,7 @@ func (w *watchdog) watch(orders <-chan order) string {
 
 func (w *watchdog) receive(o order) {
 	w.order, w.begun = o, w.clock.Now()
-	w.left = o.Until.Sub(w.begun.Wall) + o.Late
+	w.left = o.Until.Sub(w.begun.Wall)
 }
 
 // remaining returns the time until the guardian acts.
