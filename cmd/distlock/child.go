@@ -110,7 +110,8 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
 // start creates a guardian, and then starts the command in a new process group. If "distlock run" is
-// in the foreground of a terminal, start moves the new group to the foreground.
+// in the foreground of a terminal, start moves the new group to the foreground. If "distlock run" is
+// killed before the guardian knows the group, the command dies on Linux, and continues elsewhere.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
 	guardian, err := r.startGuardian(s)
 	if err != nil {
