@@ -67,7 +67,7 @@ func (c *connection) accept(given call) error {
 	case c.uri != "" && c.uriFile != "":
 		return errors.New("--uri and --uri-file are mutually exclusive: omit one of them")
 	case c.uriFile != "":
-		if err := c.readURI(given.warn); err != nil {
+		if err := c.readURI(given.stdio); err != nil {
 			return fmt.Errorf("--uri-file: %w", err)
 		}
 	case c.uri == "":
@@ -93,7 +93,7 @@ func (c *connection) chooseDatabase() {
 
 // readURI reads the connection string from the file --uri-file. If every user of the machine can
 // read the file, readURI warns.
-func (c *connection) readURI(warn func(string)) error {
+func (c *connection) readURI(s stdio) error {
 	f, err := os.Open(c.uriFile)
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func (c *connection) readURI(warn func(string)) error {
 	const everybody = 0o004
 	open := err == nil && info.Mode().IsRegular() && info.Mode()&everybody != 0
 	if open && runtime.GOOS != "windows" { // Windows reports every file as readable
-		warn(fmt.Sprintf("%s can be read by every user of this machine: chmod 600",
-			shown(c.uriFile, 200)))
+		s.say("warning: %s can be read by every user of this machine: chmod 600",
+			shown(c.uriFile, 200))
 	}
 	return nil
 }

@@ -56,10 +56,11 @@ import (
 type stdio struct {
 	in          io.Reader
 	out, errOut io.Writer
+	command     string // the prefix of messages
 }
 
 func (s stdio) say(format string, args ...any) {
-	fmt.Fprintf(s.errOut, "distlock run: "+format+"\n", args...)
+	fmt.Fprintf(s.errOut, s.command+": "+format+"\n", args...)
 }
 
 func isTerminal(stream any) bool {
@@ -102,7 +103,7 @@ func notify(caught chan<- os.Signal, signals ...os.Signal) {
 
 // run is main without the signal handling. It returns the exit code.
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	top := root(stdio{in, out, errOut})
+	top := root(stdio{in, out, errOut, "distlock"})
 	top.SetArgs(joinWait(args))
 	c, err := top.ExecuteContextC(ctx)
 	if err == nil {

@@ -29,7 +29,7 @@ type command interface {
 // A call is the parsed command line of a command.
 type call struct {
 	*pflag.FlagSet
-	warn func(string) // reports usage that is allowed but unwise
+	stdio // for warnings
 }
 
 // A topic describes a command. The rest of the help of the command is a file in the folder help.
@@ -149,8 +149,8 @@ func (t topic) of(s stdio) *cobra.Command {
 		return coded(usage, wrongFlag(c.Flags(), err))
 	})
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		warn := func(text string) { fmt.Fprintf(s.errOut, "distlock %s: warning: %s\n", t.name, text) }
-		if err := t.accept(call{c.Flags(), warn}); err != nil {
+		s.command = c.CommandPath()
+		if err := t.accept(call{c.Flags(), s}); err != nil {
 			return coded(usage, err)
 		}
 		if err := t.run(c.Context(), s); err != nil {

@@ -136,16 +136,13 @@ func (p *page) run(ctx context.Context, s stdio) error {
 		return err
 	}
 	defer st.close()
-	say := func(format string, args ...any) {
-		fmt.Fprintf(s.errOut, "distlock ui: "+format+"\n", args...)
-	}
-	endMetrics, err := p.metrics.serve(ctx, say, newStoreCollector(ctx, st))
+	endMetrics, err := p.metrics.serve(ctx, s.say, newStoreCollector(ctx, st))
 	if err != nil {
 		return err
 	}
 	defer endMetrics()
 	for _, caution := range p.access.Cautions(p.allowBreak) {
-		say("%s", caution)
+		s.say("%s", caution)
 	}
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Past: st.read, Client: st.client, Hosts: p.hosts(), Database: p.database,
