@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 )
 
@@ -184,4 +187,44 @@ func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	if l := b.lock("job"); l.Held { // the lock was in the database that the environment names
 		t.Errorf("lock is %+v", l)
 	}
+}
+
+// "distlock run" sends each new deadline of the lock once. The guardian acts after the latest
+// deadline, or when the grace period after it has passed if "distlock run" is ending the command.
+func TestGuardian_NewDeadlines_PostponeTheEnd(t *testing.T) {
+	t.Parallel()
+	reading, writing, err := os.Pipe()
+	assert.Must(t, err)
+	defer reading.Close()
+	begun := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+	g := &guardian{pipe: writing, delay: time.Second, order: order{Group: 7, Grace: 5 * time.Second}}
+	for _, after := range []time.Duration{10 * time.Second, 10 * time.Second, time.Minute} {
+		g.extend(begun.Add(after))
+	}
+	g.order.Ending = true
+	g.send()
+	assert.Must(t, writing.Close())
+	var got []string
+	for o := range ordersFrom(reading) {
+		got = append(got, fmt.Sprint(o.Group, o.Grace, o.Until.Sub(begun), o.Ending))
+	}
+	want := []string{"7 5s 11s false", "7 5s 1m1s false", "7 5s 1m1s true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("orders %q, want %q", got, want)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := &watchdog{clock: clock.System()}
+		begun, orders := time.Now(), make(chan order)
+		w.receive(order{Grace: 5 * time.Second, Until: begun.Add(10 * time.Second)})
+		go func() {
+			time.Sleep(9 * time.Second)
+			orders <- order{Grace: 5 * time.Second, Until: begun.Add(time.Minute)}
+			time.Sleep(50 * time.Second)
+			orders <- order{Grace: 5 * time.Second, Until: begun.Add(time.Minute), Ending: true}
+		}()
+		why := w.watch(orders)
+		if took := time.Since(begun); took.Round(time.Second) != 65*time.Second {
+			t.Errorf("it acts after %v: %s", took, why)
+		}
+	})
 }
