@@ -3,7 +3,6 @@ package singleton
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"mongodlm/catalog"
 )
@@ -60,15 +59,4 @@ func (e *PanicError) Unwrap() error {
 
 func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadArgument, fmt.Sprintf(format, args...))
-}
-
-// orDefault sets *d to def if it is zero. It returns an error if *d is negative.
-func orDefault(what string, d *time.Duration, def time.Duration) error {
-	if *d < 0 {
-		return bad("%s is negative (%v); leave it out for %v", what, *d, def)
-	}
-	if *d == 0 {
-		*d = def
-	}
-	return nil
 }

@@ -2,27 +2,12 @@ package singleton
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
-
-// number converts a value of any numeric type. If v is not a whole number, ok is false.
-func number(v bson.RawValue) (n int64, ok bool) {
-	switch v.Type {
-	case bson.TypeInt32:
-		return int64(v.Int32()), true
-	case bson.TypeInt64:
-		return v.Int64(), true
-	case bson.TypeDouble:
-		f := v.Double()
-		return int64(f), f == math.Trunc(f) && math.Abs(f) <= 1<<53
-	}
-	return 0, false
-}
 
 func kindOf(v bson.RawValue) string {
 	if v.Type == 0 {
@@ -96,9 +81,9 @@ func (f fields) date(field string) time.Time {
 
 func (f fields) count(field string) int64 {
 	v := f.raw.Lookup(field)
-	n, ok := number(v)
+	n, ok := v.AsInt64OK()
 	if v.Type != 0 && (!ok || n < 0) {
-		f.fail(field, "must be a whole number that is not negative")
+		f.fail(field, "must be a number that is not negative")
 		return 0
 	}
 	return n

@@ -94,6 +94,7 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 		l.BackOff = 10 * l.Every
 	}
 	r.pass = func(ctx context.Context, t *tenure) (time.Duration, error) { return l.pass(ctx, r, t) }
+	r.next = func(t *tenure) time.Time { return r.now(t).Add(t.due - r.clock.Now().Mono) }
 	return r.run(ctx)
 }
 
@@ -112,13 +113,11 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 	}
 	now := r.clock.Now().Mono
 	if t.due > now && !t.rec.asked() {
-		if look := t.read.Mono + resync; look < t.due { // to find a request of RunNow
-			if look <= now {
-				return 0, r.enter(t.guard.Context(), t)
-			}
-			return look - now, nil
+		look := t.read.Mono + resync // to find a request of RunNow
+		if look <= now {
+			return 0, r.enter(t.guard.Context(), t)
 		}
-		return t.due - now, nil
+		return min(t.due, look) - now, nil
 	}
 	if ok, err := r.may(t.guard.Context(), t); err != nil || !ok {
 		return min(l.Every, lookAgain), err
@@ -133,16 +132,12 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 		return 0, err
 	}
 	t.due = t.read.Mono + l.Every + l.jitter(r.clock)
-	do := func(ctx context.Context) error { return l.Do(ctx, t.guard) }
-	return 0, r.round(ctx, t, do, func(err error) func(Status) time.Time {
-		now := r.clock.Now().Mono
-		if err != nil {
-			r.log.Warn().Err(err).Int64("fence", t.guard.Fence()).Msg("round failed")
-			t.due = now + l.pause(t.rec.Failures) + l.jitter(r.clock)
-		}
-		due := r.now(t).Add(t.due - now)
-		return func(Status) time.Time { return due }
-	})
+	r.round(ctx, t, func(ctx context.Context) error { return l.Do(ctx, t.guard) })
+	if t.open && t.failed != nil {
+		r.log.Warn().Err(t.failed).Int64("fence", t.guard.Fence()).Msg("round failed")
+		t.due = r.clock.Now().Mono + l.pause(t.rec.Failures) + l.jitter(r.clock)
+	}
+	return 0, r.end(t)
 }
 
 // first returns the due time of a new holder's first round. This is usually Next in the record. If

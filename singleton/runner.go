@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type runner struct {
 	drain   time.Duration
 	zone    *time.Location
 	pass    func(ctx context.Context, t *tenure) (wait time.Duration, err error)
+	next    func(t *tenure) time.Time // the due time of the next round, at the end of a round
 
 	stopped string // the last logged reason for stopped rounds
 	ahead   bool   // noteAhead has logged that the latest slot is ahead
@@ -76,9 +78,13 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 		}
 		r.store = store
 	}
+	if r.drain < 0 {
+		return bad("Drain is %v, must not be negative", r.drain)
+	}
+	r.drain = cmp.Or(r.drain, defaultDrain)
 	r.manager, r.clock = m, clock.From(ctx)
 	r.log = m.Config().Logger.With().Str("singleton", catalog.Printable(r.name, 200)).Logger()
-	return orDefault("Drain", &r.drain, defaultDrain)
+	return nil
 }
 
 // A tenure is a period in which this process holds the lock.
@@ -87,11 +93,12 @@ type tenure struct {
 	rec     Status // the record after the last read or write
 	entered bool   // rec is valid
 	read    clock.Reading
-	told    string              // the last logged reason why no round begins
-	open    bool                // the end of the last round is not recorded yet
-	ending  func(Status) bson.D // the fields that record the end of the last round
-	rounds  int                 // the number of rounds in this tenure
-	over    bool                // Turn rounds have run
+	told    string // the last logged reason why no round begins
+	rounds  int    // the number of rounds in this tenure
+
+	open   bool          // the end of the last round is not recorded yet
+	failed error         // the error of the last round
+	took   time.Duration // by the last round
 
 	planned bool          // loop: due is set; schedule: it is compared with the record
 	due     time.Duration // loop: when the next round is due, by the process's monotonic clock
@@ -122,7 +129,8 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // hold calls the function pass until the lock is lost, ctx ends, the turn is over, or an error is
-// permanent. It always releases the lock.
+// permanent. If ctx ends before the end of the last round is recorded, hold tries again to record
+// it. It always releases the lock.
 func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	defer func() {
 		if released := t.guard.Release(); !errors.Is(released, distlock.ErrLockLost) {
@@ -133,13 +141,9 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 	either, cancel := context.WithCancel(t.guard.Context())
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	pause, last := firstPause, endTries
-	for t.guard.Err() == nil && !t.over {
-		if ctx.Err() != nil {
-			if last--; !t.open || last < 0 {
-				break
-			}
-		}
+	pause := firstPause
+	over := func() bool { return !t.open && r.turn > 0 && t.rounds >= r.turn }
+	for ctx.Err() == nil && t.guard.Err() == nil && !over() {
 		wait, err := r.pass(ctx, t)
 		switch {
 		case err == nil:
@@ -161,11 +165,12 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 			t.entered = false
 			wait, pause = pause, min(2*pause, mostPause)
 		}
-		done := either.Done()
-		if ctx.Err() != nil && t.open {
-			wait, done = firstPause, t.guard.Context().Done()
-		}
-		clock.Sleep(r.clock, wait, done)
+		clock.Sleep(r.clock, wait, either.Done())
+	}
+	for tries := 1; t.open && tries < endTries; tries++ {
+		clock.Sleep(r.clock, firstPause, t.guard.Context().Done())
+		t.entered = false
+		_, _ = r.pass(ctx, t)
 	}
 	return nil
 }
@@ -215,7 +220,7 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) error {
 	ctx, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
 	defer cancel()
 	c.Name, c.Fence = r.name, t.guard.Fence()
-	c.Set = append(bson.D{e("kind", r.kind), e("process", t.guard.Process())}, c.Set...)
+	c.Set = append(bson.D{e("process", t.guard.Process())}, c.Set...)
 	raw, err := r.store.Change(ctx, c)
 	if err != nil {
 		return err
@@ -231,27 +236,16 @@ func (r *runner) changeWithin(ctx context.Context, t *tenure, c Change) error {
 // enter writes the fence into the record and reads the record. After that, no earlier holder can
 // change the record. Each tenure begins with enter.
 func (r *runner) enter(ctx context.Context, t *tenure) error {
-	limited, cancel := context.WithTimeout(ctx, r.manager.Config().CommandTimeout)
-	defer cancel()
-	raw, err := r.store.Change(limited, Change{Name: r.name, Fence: t.guard.Fence(),
-		Set: bson.D{e("process", t.guard.Process())}})
-	if err != nil {
-		return err
+	err := r.changeWithin(ctx, t, Change{})
+	if err == nil && t.rec.Kind == "" { // the record is new
+		err = r.changeWithin(ctx, t, Change{Set: bson.D{e("kind", r.kind)}})
 	}
-	t.read = r.clock.Now()
-	if raw.Lookup("kind").Type == 0 { // the record is new
-		return r.changeWithin(ctx, t, Change{})
-	}
-	if t.rec, err = parseRecord(raw); err != nil {
-		return err
-	}
-	if t.rec.Kind != r.kind {
-		return &MalformedError{Collection: RecordsCollection, ID: r.name, Field: "kind",
+	if err == nil && t.rec.Kind != r.kind {
+		err = &MalformedError{Collection: RecordsCollection, ID: r.name, Field: "kind",
 			Problem: fmt.Sprintf("is %q, not %q: the name is already in use; choose another name",
 				t.rec.Kind, r.kind)}
 	}
-	t.entered = true
-	return nil
+	return err
 }
 
 // The method now estimates the server's time, from the last read of the record and the time since
@@ -293,46 +287,32 @@ func (r *runner) may(ctx context.Context, t *tenure) (bool, error) {
 	return ok, nil
 }
 
-// round runs a round whose beginning is recorded, and then records its end. The function next gets
-// the error of the round, and returns a function that computes the due time of the next round from
-// the record at the time of the write.
-func (r *runner) round(ctx context.Context, t *tenure, do func(context.Context) error,
-	next func(error) func(Status) time.Time) error {
-	began, err := r.work(ctx, t, do)
-	if !began {
-		return nil
-	}
-	t.rounds++
-	took := r.clock.Now().Mono - t.read.Mono
-	due := next(err)
-	t.ending = func(rec Status) bson.D { return ending(rec, err, due(rec), took) }
-	t.open = true
-	return r.end(t)
-}
-
-// end records the end of the last round. If an earlier try has recorded this end, end does nothing.
+// end records the end of the last round. If no round has ended, or if an earlier try has recorded
+// this end, end does nothing.
 func (r *runner) end(t *tenure) (err error) {
-	if t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
-		err = r.change(t, t.ending(t.rec), "ended")
+	if t.open && t.rec.State == Running && t.rec.runFence == t.guard.Fence() {
+		err = r.change(t, ending(t.rec, t.failed, r.next(t), t.took), "ended")
 	}
 	t.open = err != nil
-	t.over = !t.open && t.rounds == r.turn
 	return err
 }
 
-// work calls the given function, which runs a round. The context of the round ends if the lock is
-// lost, or if Drain has passed since the end of ctx. If the function panics, work returns a
-// *PanicError. If the lock is lost before the call, work does not call the function and returns
-// false.
-func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) error) (
-	began bool, err error) {
+// round calls the given function, which runs a round whose beginning is recorded. The context of
+// the round ends if the lock is lost, or if Drain has passed since the end of ctx. If the function
+// panics, the error of the round is a *PanicError. If the lock is lost before the call, round does
+// not call the function.
+func (r *runner) round(ctx context.Context, t *tenure, do func(context.Context) error) {
 	// Manager.Close waits for the round, and then releases the lock.
 	defer r.manager.Internal(leading.Key{}).Use(t.guard)()
 	if t.guard.Err() != nil {
-		return false, nil
+		return
 	}
 	over := r.beginRound()
-	defer func() { over(err) }()
+	defer func() {
+		over(t.failed)
+		t.open, t.took = true, r.clock.Now().Mono-t.read.Mono
+		t.rounds++
+	}()
 	round, cancel := context.WithCancelCause(t.guard.Context())
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() {
@@ -344,11 +324,11 @@ func (r *runner) work(ctx context.Context, t *tenure, do func(context.Context) e
 	defer func() {
 		if value := recover(); value != nil {
 			stack := string(debug.Stack())
-			began, err = true, &PanicError{Value: value, Stack: stack}
-			r.log.Error().Err(err).Str("stack", stack).Msg("round panicked")
+			t.failed = &PanicError{Value: value, Stack: stack}
+			r.log.Error().Err(t.failed).Str("stack", stack).Msg("round panicked")
 		}
 	}()
-	return true, leading.Asked(do(round))
+	t.failed = leading.Asked(do(round))
 }
 
 // ending returns the fields that record the end of a round.

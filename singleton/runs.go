@@ -110,15 +110,15 @@ const RunsKept = 20
 // A PastRun is one round of a loop, or one attempt of a slot. Begun and Ended are times of the
 // server's clock, accurate to a round trip.
 type PastRun struct {
-	State   State     // Running, Done, Failed or Interrupted
-	Process string    // the process that began the round
-	Fence   int64     // the fence of the process's lock
-	Slot    time.Time // the time of a slot; zero for a loop
-	Attempt int64     // the attempt of a slot; zero for a loop
-	Begun   time.Time
-	Ended   time.Time     // zero while the round runs, and for an interrupted round
-	Took    time.Duration // by the monotonic clock of the process
-	Error   string
+	State   State         `bson:"state"`             // Running, Done, Failed or Interrupted
+	Process string        `bson:"process"`           // the process that began the round
+	Fence   int64         `bson:"fence"`             // the fence of the process's lock
+	Slot    time.Time     `bson:"slot,omitempty"`    // the time of a slot; zero for a loop
+	Attempt int64         `bson:"attempt,omitempty"` // the attempt of a slot; zero for a loop
+	Begun   time.Time     `bson:"begun"`
+	Ended   time.Time     `bson:"ended,omitempty"` // zero while the round runs, and if interrupted
+	Took    time.Duration `bson:"-"`               // by the monotonic clock of the process
+	Error   string        `bson:"error,omitempty"`
 }
 
 // beginning returns the field "runs" with an additional round that begins now.
@@ -149,48 +149,29 @@ func over(runs []PastRun, state State, text string, took time.Duration) bson.E {
 	return written(runs)
 }
 
+// A storedRun is an element of the field "runs".
+type storedRun struct {
+	PastRun    `bson:",inline"`
+	TookMicros int64 `bson:"tookMicros,omitempty"`
+}
+
 // written returns the field "runs" with the latest rounds, at most RunsKept.
 func written(runs []PastRun) bson.E {
-	list := bson.A{}
+	list := []storedRun{}
 	for _, run := range runs[max(0, len(runs)-RunsKept):] {
-		doc := bson.D{e("state", run.State), e("process", run.Process),
-			e("fence", run.Fence), e("begun", run.Begun)}
-		if !run.Slot.IsZero() {
-			doc = append(doc, e("slot", run.Slot), e("attempt", run.Attempt))
-		}
-		if !run.Ended.IsZero() {
-			doc = append(doc, e("ended", run.Ended),
-				e("tookMicros", run.Took.Microseconds()))
-		}
-		if run.Error != "" {
-			doc = append(doc, e("error", run.Error))
-		}
-		list = append(list, doc)
+		list = append(list, storedRun{run, run.Took.Microseconds()})
 	}
 	return e("runs", list)
 }
 
 func (f fields) runs() (runs []PastRun) {
-	list := value(f, "runs", "an array", bson.RawValue.ArrayOK)
-	if list == nil {
-		return nil
+	var list []storedRun
+	if v := f.raw.Lookup("runs"); v.Type != 0 && v.Unmarshal(&list) != nil {
+		f.fail("runs", "must be an array of rounds, each with the types that a process writes")
 	}
-	values, err := list.Values()
-	if err != nil || len(values) > 10*RunsKept {
-		f.fail("runs", "cannot be read, or is longer than any process writes it")
-		return nil
-	}
-	for i, value := range values {
-		doc, ok := value.DocumentOK()
-		if !ok {
-			f.fail("runs", "must have documents only, not %s", kindOf(value))
-			return nil
-		}
-		in := f.within(fmt.Sprintf("runs.%d", i), doc)
-		runs = append(runs, PastRun{State: State(in.text("state")), Process: in.text("process"),
-			Fence: in.count("fence"), Slot: in.date("slot"), Attempt: in.count("attempt"),
-			Begun: in.date("begun"), Ended: in.date("ended"),
-			Took: time.Duration(in.count("tookMicros")) * time.Microsecond, Error: in.text("error")})
+	for _, run := range list {
+		run.Took = time.Duration(run.TookMicros) * time.Microsecond
+		runs = append(runs, run.PastRun)
 	}
 	return runs
 }

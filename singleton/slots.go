@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -108,15 +109,8 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 	if err := r.check(ctx, m); err != nil {
 		return err
 	}
-	if err := orDefault("Grace", &s.Grace, time.Minute); err != nil {
-		return err
-	}
-	if s.MostMissed == 0 {
-		s.MostMissed = 100
-	}
-	if s.MaxAttempts == 0 {
-		s.MaxAttempts = 5
-	}
+	s.Grace, s.MostMissed = cmp.Or(s.Grace, time.Minute), cmp.Or(s.MostMissed, 100)
+	s.MaxAttempts = cmp.Or(s.MaxAttempts, 5)
 	switch {
 	case s.Do == nil:
 		return bad("Do is nil")
@@ -124,6 +118,8 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 		return bad("Schedule is nil")
 	case s.Missed < RunOnce || s.Missed > RunAll:
 		return bad("Missed is %d, must be RunOnce, Skip or RunAll", s.Missed)
+	case s.Grace < 0:
+		return bad("Grace is %v, must not be negative", s.Grace)
 	case s.MaxAttempts < 1:
 		return bad("MaxAttempts is %d, must be at least 1", s.MaxAttempts)
 	case s.MostMissed < 1 || s.MostMissed > mostCounted:
@@ -133,6 +129,7 @@ func RunSlots(ctx context.Context, m *distlock.Manager, s Slots) error {
 		return err
 	}
 	r.pass = func(ctx context.Context, t *tenure) (time.Duration, error) { return s.pass(ctx, r, t) }
+	r.next = func(t *tenure) time.Time { return s.Schedule.Next(t.rec.Slot.In(r.zone)) }
 	return r.run(ctx)
 }
 
@@ -238,14 +235,12 @@ func (s *Slots) begin(ctx context.Context, r *runner, t *tenure, slot Slot) erro
 // run runs a slot whose beginning is recorded, and then records its end.
 func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error {
 	slot.Time, slot.Guard = slot.Time.In(r.zone), t.guard
-	do := func(ctx context.Context) error { return s.Do(ctx, slot) }
-	return r.round(ctx, t, do, func(err error) func(Status) time.Time {
-		if err != nil {
-			r.log.Warn().Err(err).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).
-				Msg("round failed")
-		}
-		return func(rec Status) time.Time { return s.Schedule.Next(rec.Slot.In(r.zone)) }
-	})
+	r.round(ctx, t, func(ctx context.Context) error { return s.Do(ctx, slot) })
+	if t.open && t.failed != nil {
+		r.log.Warn().Err(t.failed).Time("slot", slot.Time).Int64("fence", t.guard.Fence()).
+			Msg("round failed")
+	}
+	return r.end(t)
 }
 
 // skip records n missed slots. The parameter to is the time of the last of these slots.

@@ -113,7 +113,9 @@ func parseRecord(raw bson.Raw) (Status, error) {
 		runFence: f.count("runFence"), asks: f.count("asks"), answered: f.count("answered"),
 		Runs: f.runs(),
 	}
-	if s.Kind != KindLoop && s.Kind != KindSlots {
+	switch s.Kind {
+	case KindLoop, KindSlots, "": // a new record has no kind until the second write of its holder
+	default:
 		f.fail("kind", "must be %q or %q, not %q", KindLoop, KindSlots, s.Kind)
 	}
 	switch s.State {
