@@ -109,17 +109,10 @@ func newContest(client *mongo.Client, opts CheckOptions) (*contest, error) {
 		return nil, errors.New("configserver: check: the client is nil")
 	}
 	opts.Contenders, opts.Rounds = cmp.Or(opts.Contenders, 16), cmp.Or(opts.Rounds, 50)
-	var problems []error
-	if opts.Contenders < 2 || opts.Contenders > maxContenders {
-		problems = append(problems, fmt.Errorf(
-			"configserver: check: %d contenders, must be 2 to %d", opts.Contenders, maxContenders))
-	}
-	if opts.Rounds < 1 || opts.Rounds > maxRounds {
-		problems = append(problems, fmt.Errorf(
-			"configserver: check: %d rounds, must be 1 to %d", opts.Rounds, maxRounds))
-	}
-	if len(problems) > 0 {
-		return nil, errors.Join(problems...)
+	if opts.Contenders < 2 || opts.Contenders > maxContenders || opts.Rounds < 1 ||
+		opts.Rounds > maxRounds {
+		return nil, fmt.Errorf("configserver: check: %d contenders, must be 2 to %d; %d rounds, must be "+
+			"1 to %d", opts.Contenders, maxContenders, opts.Rounds, maxRounds)
 	}
 	name := "distlock_check_" + bson.NewObjectID().Hex()
 	scratch := client.Database(cmp.Or(opts.Database, "config")).Collection(name, options.Collection().

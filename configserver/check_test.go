@@ -20,18 +20,14 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-var rounds = flag.Int("rounds", effort.Share(250),
-	"rounds of each kind of race through the front; the two kinds make 500")
+var rounds = flag.Int("rounds", effort.Share(60),
+	"rounds of each of the two kinds of race through the front")
 
 // Each round on the embedded server has exactly one winner, even while races run in other
 // databases.
 func TestCheck_Front_EveryRoundHasOneWinner(t *testing.T) {
-	rounds := *rounds
-	if testing.Short() {
-		rounds = min(rounds, 30)
-	}
 	client := connect(t, start(t, configserver.Config{}).URI())
-	for database, rounds := range map[string]int{"config": rounds, "a": 15, "b": 15, "c": 15} {
+	for database, rounds := range map[string]int{"config": *rounds, "a": 15, "b": 15, "c": 15} {
 		t.Run(database, func(t *testing.T) {
 			t.Parallel()
 			report, err := configserver.Check(t.Context(), client,
@@ -51,7 +47,7 @@ func TestCheck_BareFerretDB_SeveralWinners(t *testing.T) {
 	if runtime.GOMAXPROCS(0) == 1 {
 		t.Skip("on one processor its commands rarely overlap")
 	}
-	socket, stop, err := configserver.StartBare(t.Context(), t.TempDir())
+	socket, stop, err := configserver.StartBare(t.TempDir())
 	assert.Must(t, err)
 	t.Cleanup(func() { assert.NoErr(t, stop()) })
 	client := connect(t, "mongodb://"+url.PathEscape(socket)+"/")

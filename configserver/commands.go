@@ -36,12 +36,10 @@ func parseRequest(f frame) (request, error) {
 		if err != nil {
 			return request{}, err
 		}
-		b, err := parseMsg(stripped)
-		if err != nil {
+		r.frame, r.silent = stripped, flags&flagMoreToCome != 0
+		if document, sequences, err = parseMsg(stripped); err != nil {
 			return request{}, err
 		}
-		r.frame, r.silent = stripped, flags&flagMoreToCome != 0
-		document, sequences = b.document, b.sequences
 	case opQuery:
 		var err error
 		if document, err = parseQuery(f); err != nil {
@@ -124,15 +122,15 @@ func writes(stage bson.Raw) bool {
 
 // markFront adds frontField to the reply to buildInfo. FerretDB sets no flags in its replies.
 func markFront(reply frame) (frame, error) {
-	b, err := parseMsg(reply)
+	document, _, err := parseMsg(reply)
 	if err != nil {
 		return nil, err
 	}
 	var info bson.D
-	if err := bson.Unmarshal(b.document, &info); err != nil {
+	if err := bson.Unmarshal(document, &info); err != nil {
 		return nil, damaged("reply to buildInfo: %v", err)
 	}
-	document, err := bson.Marshal(append(info, bson.E{Key: frontField, Value: true}))
+	document, err = bson.Marshal(append(info, bson.E{Key: frontField, Value: true}))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,8 @@ type contest struct {
 	rounds     int
 }
 
-const casID = "compare-and-set"
+// freeFence is the fence of a free lock before a race.
+const freeFence = int64(1)
 
 // A scratchLock is the document of a race. Only this package writes it, so it is decoded without
 // checks.
@@ -30,16 +31,12 @@ func (c *contest) run(ctx context.Context) (Report, error) {
 	if err := c.connect(ctx); err != nil {
 		return Report{}, fmt.Errorf("connect: %w", err)
 	}
-	first := bson.D{{Key: "_id", Value: casID}, {Key: "fence", Value: int64(0)}}
-	_, err := c.scratch.InsertOne(ctx, first)
-	if err != nil {
-		return Report{}, fmt.Errorf("compare-and-set: %w", err)
-	}
 	for round := range c.rounds {
-		if err := c.acquireRound(ctx, round, &report.Acquire); err != nil {
+		// In even rounds the lock document is missing, in odd rounds the lock is free.
+		if err := c.round(ctx, round%2 > 0, c.acquire, &report.Acquire); err != nil {
 			return Report{}, fmt.Errorf("acquire, round %d: %w", round+1, err)
 		}
-		if err := c.setRound(ctx, &report.CompareAndSet); err != nil {
+		if err := c.round(ctx, true, c.compareAndSet, &report.CompareAndSet); err != nil {
 			return Report{}, fmt.Errorf("compare-and-set, round %d: %w", round+1, err)
 		}
 	}
@@ -50,19 +47,19 @@ func (c *contest) run(ctx context.Context) (Report, error) {
 // connect makes the client open a connection for each contender. So the first race does not include
 // handshakes.
 func (c *contest) connect(ctx context.Context) error {
-	_, err := c.race(ctx, func(ctx context.Context, _ bson.ObjectID) (bool, error) {
+	_, err := c.race(ctx, func(ctx context.Context, _ string, _ bson.ObjectID) (bool, error) {
 		return false, c.scratch.Database().RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
-	})
+	}, "")
 	return err
 }
 
-// race starts all contenders at the same time and returns the sessions of the winners. Each
-// contender calls the given function. The function sends one command, and reports whether the
-// contender has won according to the reply of the server. After an error, the contender has neither
-// won nor lost.
-func (c *contest) race(ctx context.Context,
-	try func(ctx context.Context, session bson.ObjectID) (won bool, err error),
-) ([]bson.ObjectID, error) {
+// A try sends one command for a contender, which is identified by its session. It reports whether
+// the contender has won according to the reply of the server. After an error, the contender has
+// neither won nor lost.
+type try func(ctx context.Context, id string, session bson.ObjectID) (won bool, err error)
+
+// race starts all contenders at the same time and returns the sessions of the winners.
+func (c *contest) race(ctx context.Context, one try, id string) ([]bson.ObjectID, error) {
 	var (
 		mu      sync.Mutex // guards winners, failed
 		winners []bson.ObjectID
@@ -78,7 +75,7 @@ func (c *contest) race(ctx context.Context,
 			// collection would create the collection again.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 			defer cancel()
-			won, err := try(ctx, session)
+			won, err := one(ctx, id, session)
 			mu.Lock()
 			defer mu.Unlock()
 			if won {
@@ -94,22 +91,20 @@ func (c *contest) race(ctx context.Context,
 	return winners, failed
 }
 
-// acquireRound runs one race for a lock. In even rounds the lock document is missing, in odd rounds
-// the lock is free. acquireRound deletes the document afterwards, because each document slows
-// FerretDB down.
-func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
-	id := fmt.Sprintf("acquire-%d", round)
-	byID := bson.D{{Key: "_id", Value: id}}
-	fence := int64(round % 2)
-	if fence > 0 {
+// round runs one race for a document and counts the winners. If exists is set, the document is that
+// of a free lock before the race. Otherwise it is missing. round deletes the document afterwards,
+// because each document slows FerretDB down.
+func (c *contest) round(ctx context.Context, exists bool, one try, t *Tally) error {
+	id := bson.NewObjectID().Hex()
+	byID, fence := bson.D{{Key: "_id", Value: id}}, int64(0)
+	if exists {
+		fence = freeFence
 		free := append(byID, bson.E{Key: "state", Value: 0}, bson.E{Key: "fence", Value: fence})
 		if _, err := c.scratch.InsertOne(ctx, free); err != nil {
 			return err
 		}
 	}
-	winners, err := c.race(ctx, func(ctx context.Context, s bson.ObjectID) (bool, error) {
-		return c.acquire(ctx, id, s)
-	})
+	winners, err := c.race(ctx, one, id)
 	if err != nil {
 		return err
 	}
@@ -125,43 +120,28 @@ func (c *contest) acquireRound(ctx context.Context, round int, t *Tally) error {
 // acquire sends the command by which distlock acquires a lock.
 func (c *contest) acquire(ctx context.Context, id string, s bson.ObjectID) (bool, error) {
 	filter := bson.D{{Key: "_id", Value: id}, {Key: "state", Value: 0}}
-	update := bson.D{
-		{Key: "$set", Value: bson.D{{Key: "state", Value: 1}, {Key: "ts", Value: s}}},
-		{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
-	}
 	after := options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)
 	var got scratchLock
-	err := c.scratch.FindOneAndUpdate(ctx, filter, update, after).Decode(&got)
+	err := c.scratch.FindOneAndUpdate(ctx, filter, taken(s), after).Decode(&got)
 	if mongo.IsDuplicateKeyError(err) {
 		return false, nil // the lock exists and is held
 	}
 	return err == nil && got.TS == s, err
 }
 
-// setRound runs one race to change the fence. All contenders expect the same old value.
-func (c *contest) setRound(ctx context.Context, t *Tally) error {
-	byID := bson.D{{Key: "_id", Value: casID}}
-	var before, after scratchLock
-	if err := c.scratch.FindOne(ctx, byID).Decode(&before); err != nil {
-		return err
+// compareAndSet sends an update of the document that all contenders have read.
+func (c *contest) compareAndSet(ctx context.Context, id string, s bson.ObjectID) (bool, error) {
+	filter := bson.D{{Key: "_id", Value: id}, {Key: "fence", Value: freeFence}}
+	res, err := c.scratch.UpdateOne(ctx, filter, taken(s))
+	return err == nil && res.MatchedCount == 1, err
+}
+
+// taken returns the update by which a contender takes the lock.
+func taken(s bson.ObjectID) bson.D {
+	return bson.D{
+		{Key: "$set", Value: bson.D{{Key: "state", Value: 1}, {Key: "ts", Value: s}}},
+		{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
 	}
-	filter := append(byID, bson.E{Key: "fence", Value: before.Fence})
-	winners, err := c.race(ctx, func(ctx context.Context, s bson.ObjectID) (bool, error) {
-		update := bson.D{
-			{Key: "$set", Value: bson.D{{Key: "ts", Value: s}}},
-			{Key: "$inc", Value: bson.D{{Key: "fence", Value: int64(1)}}},
-		}
-		res, err := c.scratch.UpdateOne(ctx, filter, update)
-		return err == nil && res.MatchedCount == 1, err
-	})
-	if err != nil {
-		return err
-	}
-	if err = c.scratch.FindOne(ctx, byID).Decode(&after); err != nil {
-		return err
-	}
-	t.count(winners, after, before.Fence+1)
-	return nil
 }
 
 // count adds a round to the tally. The argument last is the document after the round. If the round

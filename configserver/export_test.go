@@ -11,8 +11,8 @@ import (
 // This file exports unexported identifiers for tests.
 
 // StartBare runs a FerretDB without the front, on its Unix socket, and returns the socket's path.
-func StartBare(ctx context.Context, dir string) (socket string, stop func() error, err error) {
-	b, err := startBackend(ctx, dir, false, zerolog.Nop())
+func StartBare(dir string) (socket string, stop func() error, err error) {
+	b, err := startBackend(dir, false, zerolog.Nop())
 	if err != nil {
 		return "", nil, err
 	}
@@ -35,7 +35,7 @@ func (f Front) Close(ctx context.Context) { f.close(ctx) }
 func (f Front) Clients() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.clients)
+	return f.clients
 }
 
 // ErrDamaged matches the error of a message that violates the protocol.

@@ -41,36 +41,33 @@ type front struct {
 	dial     dialer
 	limit    int
 	log      zerolog.Logger
-	// open ends when the front begins to close. No command passes after that.
-	open          context.Context
-	stop          context.CancelFunc
+	// open ends when the front begins to close. No command passes after that. The connections are
+	// closed at the end of whole, if they are still open.
+	open, whole   context.Context
+	stop, cut     context.CancelFunc
 	reads, writes atomic.Int64 // commands received
 	gates         [1024]gate   // by the hash of a database name
 	// served counts the goroutine that accepts clients and one goroutine for each client.
 	served sync.WaitGroup
 
-	mu      sync.Mutex            // guards the fields below
-	clients map[net.Conn]net.Conn // backend connections by client; nil while the front dials
-	refused int64                 // clients beyond the limit
-	full    bool                  // the limit has been logged, and no client has left since
+	mu      sync.Mutex // guards the fields below
+	clients int        // connected now
+	refused int64      // clients beyond the limit
+	full    bool       // the limit has been logged, and no client has left since
 }
-
-// A session is one client and its backend connection.
-type session struct{ client, backend net.Conn }
 
 // A gate passes one write at a time. It has one element while the backend carries out a write.
 type gate chan struct{}
 
 // newFront starts to serve on listener and takes ownership of it.
 func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger) *front {
-	f := &front{
-		listener: listener, dial: dial, limit: limit, log: log,
-		clients: map[net.Conn]net.Conn{},
-	}
+	f := &front{listener: listener, dial: dial, limit: limit, log: log}
 	for i := range f.gates {
 		f.gates[i] = make(gate, 1)
 	}
 	f.open, f.stop = context.WithCancel(context.Background())
+	f.whole, f.cut = context.WithCancel(context.Background())
+	context.AfterFunc(f.open, func() { listener.Close() }) // the error of Close has no remedy
 	f.served.Go(f.accept)
 	return f
 }
@@ -92,10 +89,10 @@ func (f *front) accept() {
 // receive connects a new client to the backend and serves it.
 func (f *front) receive(client net.Conn) {
 	defer client.Close()
-	if !f.enter(client) {
+	if !f.enter() {
 		return
 	}
-	defer f.leave(client)
+	defer f.leave()
 	ctx, cancel := context.WithTimeout(f.open, dialTimeout)
 	backend, err := f.dial(ctx)
 	cancel()
@@ -106,23 +103,25 @@ func (f *front) receive(client net.Conn) {
 		return
 	}
 	defer backend.Close()
-	f.mu.Lock()
-	f.clients[client] = backend
-	f.mu.Unlock()
-	err = f.serve(session{client, backend})
+	defer context.AfterFunc(f.open, func() {
+		// The current or next read from the client fails. A running command still gets its reply.
+		_ = client.SetReadDeadline(time.Unix(1, 0)) // only fails if the client is closed
+	})()
+	defer context.AfterFunc(f.whole, func() {
+		client.Close()
+		backend.Close()
+	})()
+	err = f.serve(client, backend)
 	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errFrontClosed) {
 		f.log.Debug().Err(err).Stringer("client", client.RemoteAddr()).Msg("connection closed")
 	}
 }
 
-// enter registers a client. It returns false if the front is closing or full.
-func (f *front) enter(client net.Conn) bool {
+// enter counts a client. It returns false if the front is full.
+func (f *front) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.open.Err() != nil {
-		return false
-	}
-	if len(f.clients) >= f.limit {
+	if f.clients >= f.limit {
 		f.refused++
 		if !f.full {
 			f.log.Warn().Int("limit", f.limit).Msg("client refused, too many connections")
@@ -130,21 +129,21 @@ func (f *front) enter(client net.Conn) bool {
 		f.full = true
 		return false
 	}
-	f.clients[client] = nil
+	f.clients++
 	return true
 }
 
-func (f *front) leave(client net.Conn) {
+func (f *front) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.clients, client)
+	f.clients--
 	f.full = false
 }
 
 // serve handles the messages of one client until the client disconnects or violates the protocol,
 // or until the front closes.
-func (f *front) serve(s session) error {
-	fromClient, fromBackend := bufio.NewReader(s.client), bufio.NewReader(s.backend)
+func (f *front) serve(client, backend net.Conn) error {
+	fromClient, fromBackend := bufio.NewReader(client), bufio.NewReader(backend)
 	for {
 		message, err := readFrame(fromClient)
 		if err != nil {
@@ -154,14 +153,14 @@ func (f *front) serve(s session) error {
 		if err != nil {
 			return err
 		}
-		reply, err := f.exchange(s.backend, fromBackend, r)
+		reply, err := f.exchange(backend, fromBackend, r)
 		if err != nil {
 			return err
 		}
 		if r.silent {
 			continue
 		}
-		if _, err = s.client.Write(reply); err != nil {
+		if _, err = client.Write(reply); err != nil {
 			return net.ErrClosed // the client has disconnected
 		}
 	}
@@ -212,33 +211,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 // If ctx ends first, close closes the connections of the sessions. It returns when all goroutines
 // have ended.
 func (f *front) close(ctx context.Context) {
-	f.mu.Lock()
-	if f.open.Err() == nil {
-		f.stop()
-		f.listener.Close() // the error of Close has no remedy
-		for client := range f.clients {
-			// The current or next read from the client fails. A running command still gets its reply.
-			_ = client.SetReadDeadline(time.Unix(1, 0)) // only fails if the client is closed
-		}
-	}
-	f.mu.Unlock()
-	ended := make(chan struct{})
-	go func() { // returns after the last session
-		f.served.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return
-	case <-ctx.Done():
-	}
-	f.mu.Lock()
-	for client, backend := range f.clients {
-		client.Close()
-		if backend != nil {
-			backend.Close()
-		}
-	}
-	f.mu.Unlock()
-	<-ended
+	f.stop()
+	defer context.AfterFunc(ctx, f.cut)()
+	f.served.Wait()
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"mongodlm/internal/clock"
 )
 
 const closeTimeout = 10 * time.Second
@@ -54,11 +56,14 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("configserver: start: %w", context.Cause(ctx))
+	}
 	s := &Server{closed: make(chan struct{})}
 	if s.folder, err = openFolder(ctx, cfg.Dir); err != nil {
 		return nil, err
 	}
-	s.backend, err = startBackend(ctx, s.folder.path, s.folder.temporary, cfg.Logger)
+	s.backend, err = startBackend(s.folder.path, s.folder.temporary, cfg.Logger)
 	if err != nil {
 		return nil, errors.Join(err, s.folder.close())
 	}
@@ -120,7 +125,7 @@ func (s *Server) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return Stats{
-		Clients: len(f.clients), Refused: f.refused, Reads: f.reads.Load(), Writes: f.writes.Load(),
+		Clients: f.clients, Refused: f.refused, Reads: f.reads.Load(), Writes: f.writes.Load(),
 	}
 }
 
@@ -137,15 +142,12 @@ func (s *Server) Close(ctx context.Context) error {
 	})
 	select {
 	case <-s.closed:
-		return s.err
-	default:
-	}
-	select {
-	case <-s.closed:
-		return s.err
 	case <-ctx.Done():
-		return fmt.Errorf("configserver: close: %w", context.Cause(ctx))
+		if !clock.Over(s.closed) {
+			return fmt.Errorf("configserver: close: %w", context.Cause(ctx))
+		}
 	}
+	return s.err
 }
 
 // shutdown closes the front, FerretDB and the folder in this order. So FerretDB has no open

@@ -76,16 +76,10 @@ func readFrame(r io.Reader) (frame, error) {
 	return whole.Bytes(), nil
 }
 
-// A body is the content of an opMsg: one command document, and sequences of further documents.
-type body struct {
-	document  bson.Raw
-	sequences int
-}
-
-// parseMsg parses an opMsg without a checksum. It requires exactly one section of kind 0. With two
-// such sections, the backend could execute a command that the front did not read.
-func parseMsg(f frame) (body, error) {
-	var b body
+// parseMsg parses an opMsg without a checksum. It returns the command document and the number of
+// sequences of further documents. It requires exactly one section of kind 0. With two such
+// sections, the backend could execute a command that the front did not read.
+func parseMsg(f frame) (document bson.Raw, sequences int, err error) {
 	for at := headerSize + 4; at < len(f); {
 		kind := f[at]
 		at++
@@ -93,28 +87,28 @@ func parseMsg(f frame) (body, error) {
 		case 0:
 			size, err := checkDocument(f[at:])
 			if err != nil {
-				return body{}, err
+				return nil, 0, err
 			}
-			if b.document != nil {
-				return body{}, damaged("two sections of kind 0")
+			if document != nil {
+				return nil, 0, damaged("two sections of kind 0")
 			}
-			b.document = bson.Raw(f[at : at+size])
+			document = bson.Raw(f[at : at+size])
 			at += size
 		case 1:
 			size, err := sequenceSize(f[at:])
 			if err != nil {
-				return body{}, err
+				return nil, 0, err
 			}
-			b.sequences++
+			sequences++
 			at += size
 		default:
-			return body{}, damaged("section of kind %d", kind)
+			return nil, 0, damaged("section of kind %d", kind)
 		}
 	}
-	if b.document == nil {
-		return body{}, damaged("no section of kind 0")
+	if document == nil {
+		return nil, 0, damaged("no section of kind 0")
 	}
-	return b, nil
+	return document, sequences, nil
 }
 
 // checkDocument returns the length of the document at the start of b. It also checks the lengths
