@@ -254,15 +254,13 @@ func (c *Collector) Describe(to chan<- *prom.Desc) {
 	for _, m := range c.counted {
 		m.Describe(to)
 	}
-	for _, r := range readings {
-		to <- r.desc
+	for _, m := range read(distlock.Stats{}, distlock.Config{}) {
+		to <- m.Desc()
 	}
 	for _, desc := range c.descs {
 		to <- desc
 	}
-	to <- commandsDesc
-	to <- listeningDesc
-	to <- serverDesc
+	to <- commandsDesc // read returns this metric only for commands that were sent
 }
 
 // Collect implements [prom.Collector]. It gathers all metrics before it sends the first one, so a
