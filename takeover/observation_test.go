@@ -1,6 +1,7 @@
 package takeover_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -22,28 +23,14 @@ func follow(
 	return o, d
 }
 
-func TestObservation_Look_TakesAfterTheTakeoverTime(t *testing.T) {
+// A pause longer than MaxGap between two reads restarts the watch.
+func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
 	t.Parallel()
 	var o takeover.Observation
 	if _, ok := o.First(); ok {
 		t.Fatal("an empty observation has a first read")
 	}
-	o, d := follow(o, 0, limit, time.Minute)
-	if d.Verdict != takeover.Watch || d.Remaining != trip || d.Restart {
-		t.Fatalf("20 ms short: %+v", d)
-	}
-	if first, ok := o.First(); !ok || first != look(0) {
-		t.Errorf("first read: %+v", first)
-	}
-	if _, d = follow(o, limit+trip, limit+trip, 1); d.Verdict != takeover.Take || d.Rule != "watch" {
-		t.Errorf("at the takeover time: %+v", d)
-	}
-}
-
-// A pause longer than MaxGap between two reads restarts the watch.
-func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
-	t.Parallel()
-	o, _ := follow(takeover.Observation{}, 0, 10*time.Minute, time.Minute)
+	o, _ = follow(o, 0, 10*time.Minute, time.Minute)
 	back := 10*time.Minute + trip + maxGap + 1
 	o, d := follow(o, back, back, 1)
 	first, _ := o.First()
@@ -60,14 +47,6 @@ func TestObservation_Look_PauseRestarts(t *testing.T) { // D5
 	}
 }
 
-func TestObservation_Look_PauseOfTheAllowedLength(t *testing.T) {
-	t.Parallel()
-	_, d := follow(takeover.Observation{}, 0, limit+maxGap+trip, maxGap+trip)
-	if d.Verdict != takeover.Take {
-		t.Errorf("reading every %v: %+v", maxGap+trip, d)
-	}
-}
-
 // The observation keeps the longest pause, so that a stricter policy also finds it.
 func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 	t.Parallel()
@@ -79,76 +58,32 @@ func TestObservation_Look_KeepsTheLongestPause(t *testing.T) {
 	}
 }
 
-func TestObservation_Look_IgnoresTheCallersGap(t *testing.T) {
+// A new primary, or a step back of the server's clock, restarts the watch. This also applies if
+// reads before do not know the primary or the server's clock, or if one of them restarted the
+// watch.
+func TestObservation_Look_RemembersPrimaryAndServer(t *testing.T) { // A4, A16
 	t.Parallel()
-	o, d := follow(takeover.Observation{}, 0, 0, 1, gap(night))
-	if d.Restart {
-		t.Errorf("first read: %+v", d)
-	}
-	_, d = follow(o, time.Minute, limit+time.Minute, time.Minute, gap(night))
-	if d.Verdict != takeover.Take {
-		t.Errorf("a gap that the caller left in the evidence: %+v", d)
-	}
-}
-
-// A new primary restarts the watch, even if a read between the old and the new primary knows no
-// primary.
-func TestObservation_Look_RemembersThePrimary(t *testing.T) { // A16
-	t.Parallel()
-	for name, terms := range map[string][]string{
-		"unknown in between":       {"1", "", "2"},
-		"unknown at the beginning": {"", "1", "2"},
-		"unknown twice":            {"", "1", "", "2"},
+	const term2, back = "term 2", -3 * time.Minute
+	for name, reads := range map[string][][]edit{
+		"primary, unknown in between":       {{}, {noPrimary}, {primary(term2)}},
+		"primary, unknown at the beginning": {{noPrimary}, {}, {primary(term2)}},
+		"primary, unknown twice":            {{noPrimary}, {}, {noPrimary}, {primary(term2)}},
+		"primary, after a restart":          {{seq(6)}, {noPrimary}, {primary(term2)}},
+		"server":                            {{}, {}, {}, {}, {serverOff(back)}},
+		"server, unknown in between":        {{}, {}, {}, {noServer}, {serverOff(back)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var o takeover.Observation
 			var d takeover.Decision
-			for i, term := range terms {
-				if d.Restart {
+			for i, edits := range reads {
+				if d.Restart && !strings.Contains(d.Reason, "seq") {
 					t.Errorf("restarted before the last read: %+v", d)
 				}
-				at := time.Duration(i) * time.Minute
-				o, d = o.Look(look(at, primary(term)), policy())
+				o, d = o.Look(look(time.Duration(i)*time.Minute, edits...), policy())
 			}
 			if !d.Restart {
-				t.Errorf("election not seen: %+v", d)
-			}
-		})
-	}
-}
-
-// If a read without a primary restarts the watch, the observation keeps the primary of the read
-// before.
-func TestObservation_Look_RemembersThePrimaryOverARestart(t *testing.T) {
-	t.Parallel()
-	o, _ := takeover.Observation{}.Look(look(0), policy())
-	o, d := o.Look(look(time.Minute, seq(8), noPrimary), policy())
-	if !d.Restart {
-		t.Fatalf("holder pinged: %+v", d)
-	}
-	if _, d = o.Look(look(2*time.Minute, seq(8), primary("term 2")), policy()); !d.Restart {
-		t.Errorf("election not seen: %+v", d)
-	}
-}
-
-// The watch restarts if the server's clock shows an earlier time than at the previous read, even if
-// it shows a later time than at the first read.
-func TestObservation_Look_ServerBackAgainstTheLookBefore(t *testing.T) { // A4
-	t.Parallel()
-	for name, between := range map[string][]edit{
-		"seen by the next read":                        nil,
-		"with a read without a server time in between": {noServer},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o, _ := follow(takeover.Observation{}, 0, 5*time.Minute, time.Minute)
-			if between != nil {
-				o, _ = follow(o, 6*time.Minute, 6*time.Minute, 1, between...)
-			}
-			_, d := follow(o, 7*time.Minute, 7*time.Minute, 1, serverOff(-3*time.Minute))
-			if !d.Restart {
-				t.Errorf("server's clock went back: %+v", d)
+				t.Errorf("not seen: %+v", d)
 			}
 		})
 	}

@@ -69,6 +69,7 @@ func foreign(e *takeover.Evidence) {
 	e.Recorded = 0
 }
 
+func noSeq(e *takeover.Evidence)     { e.Seq, e.HasSeq = 0, false }
 func noServer(e *takeover.Evidence)  { e.Server = time.Time{} }
 func noLocal(e *takeover.Evidence)   { e.Local = time.Time{} }
 func noWall(e *takeover.Evidence)    { e.Wall = time.Time{} }
@@ -144,15 +145,15 @@ func check(t *testing.T, rows []row) {
 	}
 }
 
-// checkReason requires that the reason is one printable line.
+// checkReason requires that the reason is one printable line of at most 2,000 bytes.
 func checkReason(t interface {
 	Helper()
 	Errorf(string, ...any)
 }, reason string,
 ) {
 	t.Helper()
-	if reason == "" {
-		t.Errorf("no reason")
+	if reason == "" || len(reason) > 2000 {
+		t.Errorf("the reason has %d bytes", len(reason))
 	}
 	for _, r := range reason {
 		if !unicode.IsPrint(r) {

@@ -24,6 +24,7 @@ func (w world) look(sent, there, back time.Duration) takeover.Evidence {
 	e.Received = e.Sent + there + back
 	e.Server, e.Wall = noon.Add(at), noon.Add(at+back)
 	e.PingInterval = w.interval
+	e.LongestGap = night // an Observation ignores it
 	return e
 }
 
