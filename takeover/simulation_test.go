@@ -74,6 +74,8 @@ func TestObservation_DeadHolderIsTakenInTime(t *testing.T) {
 			o, d = o.Look(w.look(at, trip/2, trip/2), p)
 			taken := d.Verdict == takeover.Take
 			switch {
+			case d.Restart:
+				t.Fatalf("restarted at %v: %+v", at, d)
 			case taken && at < earliest:
 				t.Fatalf("taken at %v, not before %v: %+v", at, earliest, d)
 			case !taken && at >= earliest:

@@ -108,7 +108,7 @@ func TestImports_PointOneWay(t *testing.T) {
 			"internal/rows"},
 		"singleton": {"catalog", "distlock", "internal/clock", "internal/leading",
 			"internal/metrics"},
-		"adapters/gocron":      {"distlock", "internal/leading", "singleton"},
+		"adapters/gocron":      {"distlock", "internal/clock", "internal/leading", "singleton"},
 		"adapters/prometheus":  {"catalog", "distlock", "internal/metrics"},
 		"adapters/otel":        {"distlock"},
 		"cmd/internal/words":   {"catalog", "distlock", "distlock/history", "election"},
