@@ -47,7 +47,7 @@ func TestElection_NextInLineIsDead_IsPassedOver(t *testing.T) {
 						t.Error("an observer received a dead candidate as the leader")
 					}
 				}
-				if len(b.led()) > 0 {
+				if b.led.Load() {
 					t.Error("it leads")
 				}
 			})

@@ -100,7 +100,7 @@ func TestResign_NeverLed_NothingIsStopped(t *testing.T) {
 		wantErr(t, election.New(b.p.Manager, name).Resign(t.Context()), election.ErrNotLeader)
 		wantErr(t, b.quit(), nil)
 		b.wantNone()
-		if l.ctx.Err() != nil || l.leader.Err() != nil || len(b.led())+len(w.lock().Waiters) != 0 {
+		if l.ctx.Err() != nil || l.leader.Err() != nil || b.led.Load() || len(w.lock().Waiters) != 0 {
 			t.Errorf("the leader was disturbed: %v, %v", l.ctx.Err(), w.lock())
 		}
 		_ = a.quit()
@@ -172,8 +172,8 @@ func TestRun_ContextEnds_DuringCampaignAndTerm(t *testing.T) {
 			t.Fatalf("%+v", w.lock())
 		}
 		wantErr(t, b.quit(), nil)
-		if len(w.lock().Waiters) != 0 || len(b.led()) != 0 {
-			t.Errorf("%+v, fences %v", w.lock(), b.led())
+		if len(w.lock().Waiters) != 0 || b.led.Load() {
+			t.Errorf("%+v, it has led: %t", w.lock(), b.led.Load())
 		}
 		failure := errors.New("half done")
 		a.cancel()
@@ -352,19 +352,21 @@ func TestElection_BadArguments(t *testing.T) {
 		n := p.Store.Total()
 		fn := func(context.Context, *election.Leadership) error { return nil }
 		bad := distlock.ErrBadOption
-		wantErr(t, election.Run(t.Context(), nil, name, fn), bad)
-		wantErr(t, election.Run(t.Context(), p.Manager, name, nil), bad)
-		var noContext context.Context
-		wantErr(t, election.Run(noContext, p.Manager, name, fn), bad)
-		wantErr(t, election.Run(t.Context(), p.Manager, "", fn), distlock.ErrBadName)
-		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, nil), bad)
-		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(0, 1)), bad)
-		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Backoff(2, 1)), bad)
-		endless := election.Backoff(math.MaxInt64, math.MaxInt64) // a pause would overflow
-		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, endless), bad)
-		for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 200 * time.Hour} {
-			wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Lease(d)), bad)
+		run := func(opts ...election.Option) error {
+			return election.Run(t.Context(), p.Manager, name, fn, opts...)
 		}
+		var noContext context.Context
+		for _, err := range []error{
+			election.Run(t.Context(), nil, name, fn), election.Run(t.Context(), p.Manager, name, nil),
+			election.Run(noContext, p.Manager, name, fn), run(nil), run(election.OnNewLeader(nil)),
+			run(election.Backoff(0, 1)), run(election.Backoff(2, 1)),
+			run(election.Backoff(math.MaxInt64, math.MaxInt64)), // a pause would overflow
+			run(election.Lease(0)), run(election.Lease(-time.Second)),
+			run(election.Lease(time.Microsecond)), run(election.Lease(200 * time.Hour)),
+		} {
+			wantErr(t, err, bad)
+		}
+		wantErr(t, election.Run(t.Context(), p.Manager, "", fn), distlock.ErrBadName)
 		var none *election.Election
 		wantErr(t, none.Resign(t.Context()), bad)
 		wantErr(t, assert.Err(none.Leader(t.Context())), bad)
@@ -378,7 +380,7 @@ func TestElection_BadArguments(t *testing.T) {
 		if p.Store.Total() != n {
 			t.Errorf("%d commands", p.Store.Total()-n)
 		}
-		wantErr(t, election.Run(t.Context(), p.Manager, name, fn, election.Metadata("\x00")), bad)
+		wantErr(t, run(election.Metadata("\x00")), bad)
 		r := w.stand(p)
 		l := r.wantLeader().obey()
 		wantErr(t, l.leader.Renew(t.Context()), bad) // a leader without a lease

@@ -30,10 +30,6 @@ func TestRun_StoppedCleanly_IsNoError(t *testing.T) {
 		if err := election.Run(ended, p.Manager, name, fn, election.Once()); err == nil {
 			t.Error("no error although there was no term")
 		}
-		leads, waits := w.stand(p), w.stand(w.Start(nil))
-		leads.wantLeader().obey()
-		wantErr(t, waits.quit(), nil)
-		wantErr(t, leads.quit(), nil)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Hour, func() { cancel(errors.New("a signal")) })
 		wantErr(t, election.Run(ctx, p.Manager, name, fn), nil)

@@ -75,27 +75,6 @@ func TestHandover_CandidateGone_LeadershipKept(t *testing.T) {
 	})
 }
 
-// If the named candidate died just before the hand-over, Handover succeeds. Another candidate leads
-// after the takeover time.
-func TestHandover_CandidateJustDied_ReplacedAfterTakeover(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b, c := w.stand(w.Start(nil)), w.stand(w.Start(nil)), w.stand(w.Start(nil))
-		a.wantLeader().obey()
-		w.kill(c.p)
-		died := time.Now()
-		assert.NoErr(t, a.e.Handover(t.Context(), c.p.Process()), "Handover")
-		b.wantLeader().obey()
-		if took := time.Since(died); took > takeoverTime+pingTime+time.Minute || len(c.led()) != 0 {
-			t.Errorf("led after %v; the dead one led %v", took, c.led())
-		}
-		c.p.Heal()
-		for _, r := range []*run{c, b} {
-			_ = r.quit()
-		}
-		a.wantLeader().obey()
-	})
-}
-
 // If the named candidate leaves the queue during Handover, the next candidate leads and Handover
 // returns ErrNoCandidate.
 func TestHandover_CandidateLeavesMeanwhile_NextLeads(t *testing.T) {

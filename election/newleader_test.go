@@ -14,6 +14,7 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
+// received contains the leaders that OnNewLeader reported to one candidate.
 type received struct {
 	mu  sync.Mutex // guards the field all
 	all []election.Leader
@@ -25,14 +26,10 @@ func (n *received) note(l election.Leader) {
 	n.all = append(n.all, l)
 }
 
-func (n *received) leaders() []election.Leader {
+func (n *received) of() (by []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.all)
-}
-
-func (n *received) of() (by []string) {
-	for _, l := range n.leaders() {
+	for _, l := range n.all {
 		by = append(by, l.Metadata)
 	}
 	return by
@@ -70,7 +67,7 @@ func TestOnNewLeader_AllAreToldOnce(t *testing.T) {
 		l.finish <- nil
 		runs[1].wantLeader()
 		want("a", "b")
-		all := heard[2].leaders()
+		all := heard[2].all
 		if all[1].Fence <= all[0].Fence || all[1].Nobody || all[1].Process == "" {
 			t.Errorf("received %+v", all)
 		}

@@ -2,8 +2,8 @@ package election_test
 
 import (
 	"context"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,9 +65,7 @@ type run struct {
 	started chan *leading
 	ended   sync.Once
 	gone    chan struct{} // closed to make the function return
-
-	mu     sync.Mutex // guards the field fences
-	fences []int64
+	led     atomic.Bool   // there was a term
 }
 
 // A leading is a call of the leader's function that has not returned.
@@ -98,9 +96,7 @@ func (w *world) stand(p *locktest.Proc, opts ...election.Option) *run {
 }
 
 func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
-	r.mu.Lock()
-	r.fences = append(r.fences, leader.Fence())
-	r.mu.Unlock()
+	r.led.Store(true)
 	l := &leading{ctx: ctx, leader: leader, finish: make(chan error, 1)}
 	r.started <- l
 	select {
@@ -112,13 +108,6 @@ func (r *run) lead(ctx context.Context, leader *election.Leadership) error {
 	case <-r.gone:
 		return nil
 	}
-}
-
-// led returns the fence of each term so far.
-func (r *run) led() []int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.fences)
 }
 
 // obey makes the function return as soon as its context has ended.
