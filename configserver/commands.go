@@ -1,8 +1,8 @@
 package configserver
 
 import (
+	"bytes"
 	"encoding/binary"
-	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -57,7 +57,7 @@ func parseRequest(f frame) (request, error) {
 	r.command = first.Key() // the first key is the name
 	r.database = databaseOf(r.command, document)
 	r.write = !isRead(r.command) &&
-		(r.command != "aggregate" || sequences > 0 || !onlyReads(document))
+		(r.command != "aggregate" || sequences > 0 || mayWrite(document))
 	return r, nil
 }
 
@@ -90,34 +90,12 @@ func isRead(command string) bool {
 	return false
 }
 
-// onlyReads reports whether no stage of an aggregate command writes. A pipeline that is not an
-// array of documents counts as a write. The errors of Elements are ignored, because checkDocument
-// has already checked the documents.
-func onlyReads(aggregate bson.Raw) bool {
-	elements, _ := aggregate.Elements()
-	for _, e := range elements {
-		if e.Key() != "pipeline" {
-			continue
-		}
-		if e.Value().Type != bson.TypeArray {
-			return false
-		}
-		stages, _ := bson.Raw(e.Value().Value).Elements()
-		for _, stage := range stages {
-			document, ok := stage.Value().DocumentOK()
-			if !ok || writes(document) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func writes(stage bson.Raw) bool {
-	elements, _ := stage.Elements()
-	return slices.ContainsFunc(elements, func(e bson.RawElement) bool {
-		return e.Key() == "$out" || e.Key() == "$merge"
-	})
+// mayWrite reports whether an aggregate command may have a stage that writes. The bytes of a stage
+// contain its name and a zero byte. If a value contains the same bytes, the command also counts as
+// a write.
+func mayWrite(aggregate bson.Raw) bool {
+	return bytes.Contains(aggregate, []byte("$out\x00")) ||
+		bytes.Contains(aggregate, []byte("$merge\x00"))
 }
 
 // markFront adds frontField to the reply to buildInfo. FerretDB sets no flags in its replies.

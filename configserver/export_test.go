@@ -32,11 +32,7 @@ func NewFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger)
 func (f Front) Close(ctx context.Context) { f.close(ctx) }
 
 // Clients returns the number of connected clients.
-func (f Front) Clients() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.clients
-}
+func (f Front) Clients() int { return int(f.clients.Load()) }
 
 // ErrDamaged matches the error of a message that violates the protocol.
 var ErrDamaged = errDamaged

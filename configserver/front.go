@@ -19,14 +19,9 @@ import (
 const (
 	// maxClients is the maximum number of clients. The front closes further connections immediately.
 	maxClients = 2000
-	// dialTimeout is the timeout for connecting a new client to the backend.
-	dialTimeout = 10 * time.Second
 	// acceptPause is the pause after a failed accept, for example without free file descriptors.
 	acceptPause = 50 * time.Millisecond
 )
-
-// errFrontClosed is the error of a request that the front does not send because it is closing.
-var errFrontClosed = errors.New("the front is closed")
 
 type dialer func(ctx context.Context) (net.Conn, error)
 
@@ -46,14 +41,11 @@ type front struct {
 	open, whole   context.Context
 	stop, cut     context.CancelFunc
 	reads, writes atomic.Int64 // commands received
+	clients       atomic.Int64 // connected now
+	refused       atomic.Int64 // clients beyond the limit
 	gates         [1024]gate   // by the hash of a database name
 	// served counts the goroutine that accepts clients and one goroutine for each client.
 	served sync.WaitGroup
-
-	mu      sync.Mutex // guards the fields below
-	clients int        // connected now
-	refused int64      // clients beyond the limit
-	full    bool       // the limit has been logged, and no client has left since
 }
 
 // A gate passes one write at a time. It has one element while the backend carries out a write.
@@ -89,13 +81,14 @@ func (f *front) accept() {
 // receive connects a new client to the backend and serves it.
 func (f *front) receive(client net.Conn) {
 	defer client.Close()
-	if !f.enter() {
+	defer f.clients.Add(-1)
+	if f.clients.Add(1) > int64(f.limit) {
+		if f.refused.Add(1) == 1 { // Stats returns the number of the others
+			f.log.Warn().Int("limit", f.limit).Msg("client refused, too many connections")
+		}
 		return
 	}
-	defer f.leave()
-	ctx, cancel := context.WithTimeout(f.open, dialTimeout)
-	backend, err := f.dial(ctx)
-	cancel()
+	backend, err := f.dial(f.open)
 	if err != nil {
 		if f.open.Err() == nil {
 			f.log.Warn().Err(err).Msg("backend cannot be reached")
@@ -112,32 +105,9 @@ func (f *front) receive(client net.Conn) {
 		backend.Close()
 	})()
 	err = f.serve(client, backend)
-	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errFrontClosed) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		f.log.Debug().Err(err).Stringer("client", client.RemoteAddr()).Msg("connection closed")
 	}
-}
-
-// enter counts a client. It returns false if the front is full.
-func (f *front) enter() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.clients >= f.limit {
-		f.refused++
-		if !f.full {
-			f.log.Warn().Int("limit", f.limit).Msg("client refused, too many connections")
-		}
-		f.full = true
-		return false
-	}
-	f.clients++
-	return true
-}
-
-func (f *front) leave() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.clients--
-	f.full = false
 }
 
 // serve handles the messages of one client until the client disconnects or violates the protocol,
@@ -188,7 +158,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 		}
 	}
 	if f.open.Err() != nil { // the gate may be free although the front is closing
-		return nil, errFrontClosed
+		return nil, net.ErrClosed
 	}
 	if _, err := conn.Write(r.frame); err != nil {
 		return nil, err

@@ -122,10 +122,9 @@ type Stats struct {
 // Stats returns the counts. It does not wait for commands.
 func (s *Server) Stats() Stats {
 	f := s.front
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	return Stats{
-		Clients: f.clients, Refused: f.refused, Reads: f.reads.Load(), Writes: f.writes.Load(),
+		Clients: int(f.clients.Load()), Refused: f.refused.Load(),
+		Reads: f.reads.Load(), Writes: f.writes.Load(),
 	}
 }
 
