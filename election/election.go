@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
@@ -283,6 +282,3 @@ func (e *Election) RequestYield(ctx context.Context, why string) error {
 	}
 	return err
 }
-
-// printable returns the election's name, escaped for the log.
-func (e *Election) printable() string { return catalog.Printable(e.name, 200) }

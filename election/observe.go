@@ -36,9 +36,6 @@ type Leader struct {
 //
 // Errors: [ErrMode]; the errors of [distlock.Inspector.Holder].
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	if err := e.usable(ctx); err != nil {
-		return Leader{}, err
-	}
 	holder, _, err := e.read(ctx)
 	if err != nil {
 		return Leader{}, err
@@ -51,9 +48,6 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 //
 // Errors: those of Leader.
 func (e *Election) Candidates(ctx context.Context) ([]Candidate, error) {
-	if err := e.usable(ctx); err != nil {
-		return nil, err
-	}
 	_, queue, err := e.read(ctx)
 	if err != nil {
 		return nil, err
@@ -126,6 +120,9 @@ func (e *Election) callOne(fn func(Leader), leader Leader) {
 
 // read returns the holder of the lock and its waiters. The holder of a free lock is nil.
 func (e *Election) read(ctx context.Context) (*distlock.LockInfo, []distlock.LockInfo, error) {
+	if err := e.usable(ctx); err != nil {
+		return nil, nil, err
+	}
 	holders, queue, err := e.manager.Inspector().Holder(ctx, e.name)
 	if err != nil {
 		return nil, nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
 	"mongodlm/internal/leading"
@@ -60,9 +61,8 @@ type term struct {
 	cancel context.CancelCauseFunc
 	cause  error // resignation, hand-over or loss; set before done is closed
 
-	returned chan struct{} // closed when the function has returned
-	done     chan struct{} // closed after the release of the lock
-	outcome  error         // the error of the release; set before done is closed
+	done    chan struct{} // closed after the release of the lock
+	outcome error         // the error of the release; set before done is closed
 
 	ask    sync.Once
 	yield  chan struct{}
@@ -74,8 +74,7 @@ type term struct {
 }
 
 func newTerm(e *Election, guard *distlock.TryGuard) *term {
-	t := &term{e: e, guard: guard, returned: make(chan struct{}), done: make(chan struct{}),
-		yield: make(chan struct{})}
+	t := &term{e: e, guard: guard, done: make(chan struct{}), yield: make(chan struct{})}
 	t.ctx, t.cancel = context.WithCancelCause(guard.Context())
 	return t
 }
@@ -85,17 +84,17 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 // context, failed is nil. released is the error of the release.
 func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 	t.e.term.Store(t)
+	returned := make(chan struct{}) // closed when fn has returned
 	defer close(t.done)
 	defer func() { // runs also when fn panics or calls runtime.Goexit
 		t.e.term.Store(nil)
-		close(t.returned)
+		close(returned)
 		t.finish()
 		t.work.Wait()
 		t.outcome = t.guard.Release()
 		released = t.outcome
 	}()
-	forget := context.AfterFunc(t.ctx, func() { t.complain(clk) })
-	defer forget()
+	defer context.AfterFunc(t.ctx, func() { t.complain(clk, returned) })()
 	// Close of the Manager waits for fn before it releases the lock.
 	defer t.e.manager.Internal(leading.Key{}).Use(t.guard)()
 	inner, err := t.guard.Reenter()
@@ -132,9 +131,9 @@ func panicked(value any) *PanicError {
 
 // complain logs a warning if the leader's function has not returned half of Config.Margin after the
 // end of its context.
-func (t *term) complain(clk clock.Clock) {
+func (t *term) complain(clk clock.Clock, returned <-chan struct{}) {
 	patience := t.e.manager.Config().Margin / 2
-	if clock.Sleep(clk, patience, t.returned) {
+	if clock.Sleep(clk, patience, returned) {
 		t.e.log(context.Cause(t.ctx)).Int64("fence", t.guard.Fence()).Dur("after", patience).
 			Msg("the leader's function ignores the end of its context")
 	}
@@ -192,7 +191,7 @@ func (t *term) heed() {
 
 func (e *Election) log(err error) *zerolog.Event {
 	log := e.manager.Config().Logger
-	event := log.Warn().Str("election", e.printable()).AnErr("cause", err)
+	event := log.Warn().Str("election", catalog.Printable(e.name, 200)).AnErr("cause", err)
 	var panicked *PanicError
 	if errors.As(err, &panicked) {
 		event = event.Str("stack", panicked.Stack)

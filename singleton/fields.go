@@ -21,7 +21,6 @@ type fields struct {
 	raw        bson.Raw
 	collection string
 	id         string
-	prefix     string // the prefix of field names inside a nested document
 	err        *error
 }
 
@@ -39,14 +38,9 @@ func open(collection string, raw bson.Raw) fields {
 	return f
 }
 
-func (f fields) within(field string, raw bson.Raw) fields {
-	f.raw, f.prefix = raw, field+"."
-	return f
-}
-
 func (f fields) fail(field, format string, args ...any) {
 	if *f.err == nil {
-		*f.err = &MalformedError{Collection: f.collection, ID: f.id, Field: f.prefix + field,
+		*f.err = &MalformedError{Collection: f.collection, ID: f.id, Field: field,
 			Problem: fmt.Sprintf(format, args...)}
 	}
 }

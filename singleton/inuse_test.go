@@ -37,13 +37,15 @@ func TestClose_RoundRuns_KeepsTheLock(t *testing.T) {
 		closing := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		go func() { assert.NoErr(t, p.Close(ctx)) }()
+		closed := make(chan error, 1)
+		go func() { closed <- p.Close(ctx) }()
 		g := assert.Value(b.Lock("a").Lock(b.ctx))(t)
 		if took := time.Since(closing); took < work || took > work+time.Second || g.Fence() != fence+1 {
 			t.Errorf("fence %d after %d, %v after Close began", g.Fence(), fence, took)
 		}
 		_ = g.Release()
 		wantErr(t, <-ended, distlock.ErrClosed)
+		wantErr(t, <-closed, nil)
 		assert.Equal(t, w.status().State, singleton.Done, "the state is %q, want %q")
 	})
 }

@@ -49,7 +49,10 @@ func ParseSettings(raw bson.Raw) (Settings, error) {
 	}
 	const of = "a document with start and stop"
 	if in := value(f, "activeWindow", of, bson.RawValue.DocumentOK); in != nil {
-		s.Window = f.within("activeWindow", in).window()
+		s.Window = &Window{Start: f.timeOfDay("start"), Stop: f.timeOfDay("stop")}
+		if s.Window.Start == s.Window.Stop {
+			f.fail("activeWindow.stop", "is the same as start; remove activeWindow to run all day")
+		}
 	}
 	if *f.err != nil {
 		return Settings{}, *f.err
@@ -57,17 +60,9 @@ func ParseSettings(raw bson.Raw) (Settings, error) {
 	return s, nil
 }
 
-func (f fields) window() *Window {
-	w := &Window{Start: f.timeOfDay("start"), Stop: f.timeOfDay("stop")}
-	if w.Start == w.Stop {
-		f.fail("stop", "is the same as start; remove activeWindow to run all day")
-	}
-	return w
-}
-
-// timeOfDay parses a time such as "6:00" or "06:00".
-func (f fields) timeOfDay(field string) time.Duration {
-	v := f.raw.Lookup(field)
+// timeOfDay parses a field of the active window, a time such as "6:00" or "06:00".
+func (f fields) timeOfDay(name string) time.Duration {
+	v, field := f.raw.Lookup("activeWindow", name), "activeWindow."+name
 	text, ok := v.StringValueOK()
 	if !ok {
 		f.fail(field, `must be a string like "23:00", not %s`, kindOf(v))
