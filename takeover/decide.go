@@ -2,7 +2,6 @@ package takeover
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -268,20 +267,8 @@ func holder(e Evidence) string {
 	return quoted(e.Process)
 }
 
-// figure formats a duration to the millisecond. It describes the largest and the smallest duration
-// in words.
-func figure(d time.Duration) string {
-	switch d {
-	case math.MaxInt64:
-		return "more than 292 years"
-	case math.MinInt64:
-		return "less than -292 years"
-	}
-	if d > -time.Millisecond && d < time.Millisecond {
-		return d.String()
-	}
-	return d.Round(time.Millisecond).String()
-}
+// figure formats a duration to the millisecond.
+func figure(d time.Duration) string { return d.Round(time.Millisecond).String() }
 
 func instant(t time.Time) string {
 	if t.IsZero() {
