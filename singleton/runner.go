@@ -358,10 +358,8 @@ func ending(rec Status, err error, next time.Time, took time.Duration) bson.D {
 	if err != nil {
 		state, text, failures = Failed, catalog.Printable(err.Error(), 600), rec.Failures+1
 	}
-	set := bson.D{
-		e("state", state), e("lastError", text),
-		e("failures", failures), e("rounds", rec.Rounds+1),
-		over(rec.Runs, state, text, took),
+	return bson.D{
+		e("state", state), e("lastError", text), e("failures", failures),
+		e("rounds", rec.Rounds+1), e("next", next), over(rec.Runs, state, text, took),
 	}
-	return append(set, e("next", bson.NewDateTimeFromTime(next)))
 }

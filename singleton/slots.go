@@ -157,7 +157,11 @@ func (s *Slots) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, 
 		}
 	}
 	r.noteAhead(t)
-	slots, missed, err := due(s.Schedule, t.rec.Slot.In(r.zone), r.now(t).In(r.zone), s.most())
+	most := 1
+	if s.Missed == RunAll {
+		most = s.MostMissed
+	}
+	slots, missed, err := due(s.Schedule, t.rec.Slot.In(r.zone), r.now(t).In(r.zone), most)
 	if err != nil {
 		return 0, err
 	}
@@ -184,22 +188,12 @@ func (s *Slots) countFromNow(r *runner, t *tenure) error {
 	return r.change(t, bson.D{e("slot", from), e("next", s.Schedule.Next(from.In(r.zone)))})
 }
 
-func (s *Slots) most() int {
-	if s.Missed == RunAll {
-		return s.MostMissed
-	}
-	return 1
-}
-
 // unfinished handles a slot that has begun but has no recorded end.
 func (s *Slots) unfinished(ctx context.Context, r *runner, t *tenure) (time.Duration, error) {
 	rec := t.rec
 	slot := Slot{Time: rec.Slot, Attempt: int(rec.Attempt)}
 	switch {
 	case rec.runFence == t.guard.Fence(): // the reply to the write that began the slot was lost
-		if ctx.Err() != nil || t.guard.Err() != nil {
-			return 0, nil
-		}
 		return 0, s.run(ctx, r, t, slot)
 	case !s.Rerun || rec.Attempt >= int64(s.MaxAttempts):
 		r.log.Warn().Time("slot", rec.Slot).Int64("fence", rec.runFence).Int64("attempt", rec.Attempt).
