@@ -81,7 +81,8 @@ func TestRun_FunctionFails_IsLoggedAndReturned(t *testing.T) {
 				}
 				err := r.quit()
 				var panicked *election.PanicError
-				if panics && (!errors.As(err, &panicked) || !strings.Contains(panicked.Stack, "setup_test.go")) ||
+				if panics && (!errors.As(err, &panicked) || panicked.Value != "disk full" ||
+					!strings.Contains(panicked.Stack, "setup_test.go")) ||
 					!panics && !errors.Is(err, failure) || errors.Is(err, context.Canceled) {
 					t.Errorf("Run returned %v", err)
 				}
