@@ -59,7 +59,7 @@ func section(frame []byte, name string, documents ...[]byte) []byte {
 	return frame
 }
 
-func TestParse_Sections(t *testing.T) {
+func TestParse_WholeMessages(t *testing.T) {
 	t.Parallel()
 	document := assert.Value(bson.Marshal(okay))(t)
 	plain := message(t, 1, insertOne, 0)
@@ -77,8 +77,22 @@ func TestParse_Sections(t *testing.T) {
 		{"a sequence without a name", section(plain, "", document), false, false},
 		{"a sequence with half a document", section(plain, "x", document[:9]), false, false},
 		{"two commands", twice(plain), false, false},
+		{"length 0", make([]byte, 16), false, false},
+		{"length -1", edit(plain, 0, 0xff, 0xff, 0xff, 0xff), false, false},
+		{"length 48 MB + 1", edit(plain, 0, 0x01, 0x6c, 0xdc, 0x02), false, false},
+		{"header only", edit(plain[:16], 0, 16), false, false},
+		{"opcode compressed", edit(plain, 12, 0xdc, 0x07), false, false},
+		{"opcode 0", edit(plain, 12, 0, 0), false, false},
+		{"unknown flag", edit(plain, 16, 1<<3), false, false},
+		{"wrong checksum", edit(message(t, 1, insertOne, flagChecksum), 21+8, 'x'), false, false},
+		{"section kind 2", edit(plain, 20, 2), false, false},
+		{"document too long", edit(plain, 21, 0xff), false, false},
 	} {
-		_, write, _, _, err := configserver.Parse(bytes.Clone(row.frame))
+		frame, err := configserver.ReadFrame(bytes.NewReader(row.frame))
+		write := false
+		if err == nil {
+			_, write, _, _, err = configserver.Parse(frame)
+		}
 		if (err == nil) != row.good || write != row.write {
 			t.Errorf("%s: write %t, %v", row.name, write, err)
 		}
