@@ -27,11 +27,9 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 		once("no document", unheld, 0, takeover.Evidence{Name: "balancer", Sent: origin}).
 			saying("lock is free"),
 		once("free document", unheld, 0, look(night, free)),
-		later("freed during the watch", unheld, 0, look(0), look(time.Minute, free)),
 		once("malformed", unread, 0, look(night, broken)). // F15
 									saying(`field "state" must be a whole number; never taken over until somebody repairs`),
 		once("malformed and free", unread, 0, look(night, broken, free)),
-		once("malformed and condemned", unread, 0, look(night, broken, doomed)),
 		later("malformed after the takeover time", unread, 0, look(0), look(night, broken)),
 		once("malformed with control characters", unread, 0, look(0, odd)).
 			saying(`a\u000a\u001b[2J\u202eb;`),
@@ -40,8 +38,6 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 		takes("condemned although the ping is fresh", "condemned", look(0), look(time.Second, doomed)),
 		takes("condemned during the watch", "condemned", look(0), look(time.Minute, doomed)),
 		takes("condemned after another primary answered", "condemned", look(0), another),
-		takes("condemned, watch only", "condemned", look(0, doomed), look(0, doomed)).
-			by(policy(mode(takeover.WatchOnly))),
 		takes("condemned, policy not valid", "condemned", look(0, doomed), look(0, doomed)).
 			by(takeover.Policy{Rule: 9}),
 		once("condemned but free", unheld, 0, look(0, doomed, free)),

@@ -120,16 +120,13 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 			"is alive: seq went from 7 to 8"),
 		again("holder pinged long ago", held, look(night, pinged(time.Minute, 8)),
 			"is alive"),
-		again("seq rises under a frozen clock", held, look(at, seq(8)), "seq went"), // A5
-		again("seq rises within one millisecond", held, look(at, seq(9)), "7 to 9"), // A17
+		again("seq rises under a frozen clock", held, look(at, seq(8)), "seq went"), // A5, A17
 		again("seq falls", watched, look(at, seq(6)), "seq went from 7 to 6"),       // F17
-		again("seq jumps", held, look(at, seq(1007)), "seq went from 7 to 1007"),
 		again("seq disappears", watched, look(at, foreign), "another form"),
 		again("ping rises without seq", held, look(at, ping(at)), "pinged"),
 		again("ping rises a little without seq", watched, look(at, ping(1)), "ping went"),
 		again("ping falls", watched, look(at, ping(-time.Second)), "ping went"),
 		again("local rises", watched, look(at, local(time.Second)), "local went"),
-		again("local falls", watched, look(at, local(-time.Second)), "local went"),
 		again("local disappears", watched, look(at, noLocal), "local went"),
 		again("another holder", watched, look(at, other), "the holder was"),
 		again("another holder, alive", held, look(at, other, pinged(at, 8)),
@@ -137,8 +134,6 @@ func TestDecide_ChangeRestarts(t *testing.T) {
 		again("another session", watched, look(at, session), "another session"),
 		again("another primary", watched, look(at, primary("term 2")),
 			`primary "term 2" instead of "term 1"`), // A16
-		again("another primary, ten minutes ahead", watched,
-			look(at, primary("term 2"), serverOff(10*time.Minute)), "primary"), // A16
 		again("another primary, holder alive", held,
 			look(at, primary("term 2"), pinged(at, 8)), "alive"),
 		again("server's clock went back", watched, look(at, serverOff(-20*time.Minute)), // A4

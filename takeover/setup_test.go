@@ -7,8 +7,15 @@ import (
 	"unicode"
 
 	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/effort"
 	"mongodlm/takeover"
 )
+
+// TestMain runs 10,000 checks of every property by default, and fails if a goroutine is left.
+func TestMain(m *testing.M) {
+	effort.RapidChecks(10000)
+	effort.Main(m)
+}
 
 // Most tests use a holder whose last ping was at noon, a contender with a round trip of 20 ms, and
 // correct clocks.

@@ -40,8 +40,6 @@ func TestDecide_SightRule(t *testing.T) {
 		once("one nanosecond short", watched, 1, look(due-1, sight(night))),
 		once("of the ping before", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.Seq-- }))),
-		once("of a ping to come", watched, three,
-			look(due, sight(night, func(s *takeover.Sight) { s.Seq++ }))),
 		once("without a contender", watched, three,
 			look(due, sight(night, func(s *takeover.Sight) { s.By = "" }))),
 		once("without a server's clock", watched, three,
@@ -52,8 +50,6 @@ func TestDecide_SightRule(t *testing.T) {
 			look(due, sight(night, ahead(-time.Hour)))),
 		once("its contender's clock was far ahead", watched, three,
 			look(due, sight(night, ahead(time.Hour)))),
-		once("the server's clock was far behind", watched, three,
-			look(due, sight(night, server(-time.Hour)))),
 		once("its contender's clock was a little ahead", watched, 10*time.Second,
 			look(due, sight(night, ahead(10*time.Second)))),
 		once("the server's clock was a little ahead", watched, 10*time.Second-trip,
@@ -67,10 +63,6 @@ func TestDecide_SightRule(t *testing.T) {
 		once("not of a foreign holder", watched, limit, look(due, sight(night), foreign)),
 		once("the holder's clock says it lives", skewed, limit,
 			look(due, sight(night), local(night))),
-		once("the second contender's clock is ahead", skewed, limit,
-			look(due, sight(night), wallOff(time.Hour))),
-		once("the server's clock is ahead", skewed, limit,
-			look(due, sight(night), serverOff(time.Hour))),
 	})
 }
 

@@ -44,7 +44,6 @@ func TestDecide_WitnessesRule(t *testing.T) {
 			look(due, rare)),
 		once("three intervals are never more than the takeover time", watched, limit,
 			look(night, every(time.Hour))),
-		once("an interval of 292 years", watched, limit, look(night, every(math.MaxInt64))),
 		// Three times this interval overflows to a negative number.
 		once("an interval of 146 years", watched, limit, look(night, every(math.MaxInt64/2))),
 		once("an allowed skew of 292 years", held, math.MaxInt64,
@@ -91,15 +90,9 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	// The read's server time is a little earlier than the ping.
 	seen("alive, server a little behind", held, "", look(second, serverOff(-skew)))
 
-	seen("dead, contender ahead", skewed, "differ too much", look(night, wallOff(off)))
 	seen("dead, contender behind", skewed, "differ too much", look(night, wallOff(-off)))
-	seen("dead, contender far behind", skewed, "before the ping",
-		look(night, wallOff(-2*night)))
 	seen("dead, server ahead", skewed, "differ too much", look(night, serverOff(off)))
-	seen("dead, server far behind", skewed, "before the ping",
-		look(night, serverOff(-2*night)))
 	seen("dead, holder ahead", skewed, "disagree", look(night, local(night-second)))
-	seen("dead, holder far ahead", skewed, "before the ping", look(night, local(2*night)))
 	seen("dead, readings in the reason", skewed,
 		"server's clock 2011-06-01T20:00:00.010Z, contender's 2011-06-01T20:20:00.020Z",
 		look(night, wallOff(off)))
