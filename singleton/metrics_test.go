@@ -34,7 +34,7 @@ func TestRun_Observer_IsToldOfRounds(t *testing.T) {
 				Do: func(context.Context, singleton.Slot) error { return nil }})
 			time.Sleep(time.Second)
 		}
-		time.Sleep(24 * time.Hour)
+		time.Sleep(6 * time.Hour)
 		want := func(i int, value float64, m *metrics.Metric, labels ...string) {
 			t.Helper()
 			if got, ok := kept[i].Of(m, labels...); !ok || got != value {
@@ -48,7 +48,7 @@ func TestRun_Observer_IsToldOfRounds(t *testing.T) {
 		want(0, 2, metrics.Rounds, "failed", "loop", "a")
 		want(0, float64(n-2), metrics.Rounds, "done", "loop", "a")
 		want(0, float64(n*60), metrics.RoundTime, "loop", "a")
-		want(0, 24, metrics.Rounds, "done", "slots", "b")
+		want(0, 6, metrics.Rounds, "done", "slots", "b")
 		want(0, 0, metrics.Rounds, "failed", "slots", "b")
 		want(1, 0, metrics.Begun, "loop", "a")
 		at, _ := kept[0].Of(metrics.LastRound, "loop", "a")
