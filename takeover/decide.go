@@ -113,7 +113,7 @@ func (j *judgement) intervals(n time.Duration) time.Duration {
 	return n * d
 }
 
-// changed describes the first difference between the evidence of two reads, or returns "". It
+// changed describes the first difference between two reads that restarts a watch, or returns "". It
 // compares the field seq because two pings may have the same time, if the server's clock has
 // stopped. It compares the field local because a second process with the same id has another local
 // time. It compares the lock session ts only between reads of the same lock. mongos 2.0 to 3.0
@@ -140,6 +140,12 @@ func changed(before, now *Evidence) string {
 		return fmt.Sprintf("the read before was of lock %s", quoted(before.Name))
 	case before.Name == now.Name && before.TS != now.TS:
 		return "another session holds the lock"
+	case before.Primary != "" && now.Primary != "" && before.Primary != now.Primary:
+		return fmt.Sprintf("primary %s instead of %s answered", quoted(now.Primary),
+			quoted(before.Primary))
+	case !before.Server.IsZero() && !now.Server.IsZero() && now.Server.Before(before.Server):
+		return fmt.Sprintf("the server's clock went back from %s to %s", instant(before.Server),
+			instant(now.Server))
 	}
 	return ""
 }
@@ -155,16 +161,6 @@ func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause 
 	for _, before = range []*Evidence{first, last} {
 		if cause = changed(before, now); cause != "" {
 			return before, cause
-		}
-	}
-	for _, before = range []*Evidence{first, last} {
-		switch {
-		case before.Primary != "" && now.Primary != "" && before.Primary != now.Primary:
-			return before, fmt.Sprintf("primary %s instead of %s answered",
-				quoted(now.Primary), quoted(before.Primary))
-		case !before.Server.IsZero() && !now.Server.IsZero() && now.Server.Before(before.Server):
-			return before, fmt.Sprintf("the server's clock went back from %s to %s",
-				instant(before.Server), instant(now.Server))
 		}
 	}
 	if now.LongestGap > p.MaxGap {
