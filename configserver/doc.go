@@ -15,8 +15,7 @@
 //
 // FerretDB v1 does not support updates with a pipeline, $lookup, $expr, change streams and
 // transactions. It returns two wrong results without an error. If a $group has several
-// accumulators, only the first one gets the documents. $$NOW is a string instead of a date. Tests
-// of this package fail if a newer version of FerretDB changes this.
+// accumulators, only the first one gets the documents. $$NOW is a string instead of a date.
 //
 // # The front
 //
