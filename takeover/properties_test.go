@@ -152,11 +152,7 @@ func TestDecide_IsTotalAndDeterministic(t *testing.T) {
 	})
 }
 
-func wellFormed(t interface {
-	Helper()
-	Errorf(string, ...any)
-}, now takeover.Evidence, p takeover.Policy, d takeover.Decision,
-) {
+func wellFormed(t *rapid.T, now takeover.Evidence, p takeover.Policy, d takeover.Decision) {
 	t.Helper()
 	checkReason(t, d.Reason)
 	waits := d.Verdict == takeover.Watch || d.Verdict == takeover.Skewed ||

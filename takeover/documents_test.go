@@ -162,39 +162,3 @@ func TestDecide_Documents(t *testing.T) {
 		})
 	}
 }
-
-// FuzzDecide calls Decide with two raw documents and arbitrary readings of the clocks. No call
-// panics, and no malformed lock is taken. At the first read, a lock is taken only if the ping
-// document of its holder is condemned or contains a Sight. A Sight is the record of an earlier
-// contender. A well-formed held lock is taken if it was unchanged for a week.
-func FuzzDecide(f *testing.F) {
-	for _, c := range documents {
-		f.Add(c.lock, c.ping, noon.UnixMilli(), noon.UnixMilli(), int64(0), int64(trip))
-	}
-	f.Add(lockWith(), pingWith(), noon.Add(night).UnixMilli(), noon.Add(night).UnixMilli(),
-		int64(math.MaxInt64), int64(math.MinInt64))
-	f.Fuzz(func(t *testing.T, lock, ping []byte, server, wall, sent, roundTrip int64) {
-		e := evidence(lock, ping)
-		e.Server, e.Wall = time.UnixMilli(server), time.UnixMilli(wall)
-		e.Sent, e.Received = time.Duration(sent), time.Duration(sent)+time.Duration(roundTrip)
-		for _, m := range []takeover.Rule{takeover.Witnesses, takeover.WatchOnly} {
-			p := policy(mode(m))
-			d := takeover.Decide(e, e, p)
-			wellFormed(t, e, p, d)
-			if d.Verdict == takeover.Take && d.Rule != "condemned" &&
-				(m != takeover.Witnesses || e.Sight.By == "") {
-				t.Errorf("taken at the first read: %+v", d)
-			}
-		}
-		const week = catalog.MaxTakeover
-		first, last := e, e
-		first.Sent, first.Received = 0, 0
-		last.Sent, last.Received = week, week
-		last.Server = e.Server.Add(week)
-		d := takeover.Decide(first, last, policy())
-		wellFormed(t, last, policy(), d)
-		if readable := e.Malformed == "" && e.Held; readable != (d.Verdict == takeover.Take) {
-			t.Errorf("unchanged for a week: %+v", d)
-		}
-	})
-}
