@@ -14,6 +14,8 @@ import (
 
 	"mongodlm/configserver"
 	"mongodlm/distlock"
+	"mongodlm/election"
+	"mongodlm/singleton"
 )
 
 // Do acquires a lock, runs a function, and releases the lock.
@@ -129,4 +131,44 @@ func ExampleCheck() {
 	report, err := configserver.Check(ctx, client, configserver.CheckOptions{Rounds: 5})
 	fmt.Println(report.Atomic, report.Acquire, err)
 	// Output: true 5 of 5 rounds with exactly one winner, 0 with several, 0 with none <nil>
+}
+
+// Many processes run this code. Each round of the loop runs in one process, and one process is the
+// leader.
+func Example_leaderAndLoop() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, manager, end := open(ctx) // as in the first example of the package
+	defer end()
+
+	loop, stop := context.WithCancel(ctx)
+	cleanUp := func(context.Context, *distlock.TryGuard) error {
+		fmt.Println("cleaning up")
+		stop()
+		return nil
+	}
+	var err error
+	func(ctx context.Context) {
+		err = singleton.Run(ctx, manager, singleton.Loop{
+			Name: "cleanup", Every: time.Minute, Do: cleanUp, // one process, one round a minute
+		})
+	}(loop)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	schedule := func(context.Context, int64) error {
+		fmt.Println("leading")
+		cancel()
+		return nil
+	}
+	err = election.Run(ctx, manager, "scheduler", func(ctx context.Context, l *election.Leadership) error {
+		return schedule(ctx, l.Fence()) // until it returns, ctx ends, or leadership is lost
+	})
+	if err != nil {
+		log.Print(err)
+	}
+	// Output:
+	// cleaning up
+	// leading
 }

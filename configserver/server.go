@@ -30,7 +30,7 @@ type Config struct {
 	// Addr is the TCP address to listen on: a loopback address or localhost, with a port; default
 	// "127.0.0.1:0". If the port is 0, the system chooses a port.
 	Addr string
-	// Logger gets the warnings for an operator; silent by default.
+	// Logger gets the warnings for an operator, and the errors of FerretDB; silent by default.
 	Logger zerolog.Logger
 }
 
