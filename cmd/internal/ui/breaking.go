@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,60 +40,51 @@ type breakPage struct {
 	Granted []distlock.LockInfo
 }
 
+// breakHref returns the address of the form that breaks the lock of a holder. It also identifies the
+// break in a ticket.
 func breakHref(h distlock.LockInfo) string {
 	return "/break?" + url.Values{"name": {h.Name}, "session": {h.Session.Hex()},
 		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()
 }
 
-type breakTarget struct {
-	name    string
-	fence   int64
-	session bson.ObjectID
-}
-
-func parseTarget(form url.Values) (b breakTarget, err error) {
-	b.name = form.Get("name")
-	if b.fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
-		return b, errors.New("the fence is missing or is not a number")
+// parseTarget is the inverse of breakHref.
+func parseTarget(form url.Values) (h distlock.LockInfo, err error) {
+	h.Name = form.Get("name")
+	if h.Fence, err = strconv.ParseInt(form.Get("fence"), 10, 64); err != nil {
+		return h, errors.New("the fence is missing or is not a number")
 	}
-	if b.session, err = bson.ObjectIDFromHex(form.Get("session")); err != nil {
-		return b, errors.New("the session is missing or invalid")
+	if h.Session, err = bson.ObjectIDFromHex(form.Get("session")); err != nil {
+		return h, errors.New("the session is missing or invalid")
 	}
-	return b, nil
-}
-
-// texts returns the strings that identify the break in a signed ticket.
-func (b breakTarget) texts() []string {
-	return []string{"break", b.name, strconv.FormatInt(b.fence, 10), b.session.Hex()}
+	return h, nil
 }
 
 // breakPageOf returns a page that shows the holder, or the reason why a break is not possible.
-func (s *Server) breakPageOf(ctx context.Context, b breakTarget) breakPage {
-	p := breakPage{Name: b.name}
-	holders, queue, err := s.cfg.Inspector.Holder(ctx, b.name)
+func (s *Server) breakPageOf(ctx context.Context, of distlock.LockInfo) breakPage {
+	p := breakPage{Name: of.Name}
+	holders, queue, err := s.cfg.Inspector.Holder(ctx, of.Name)
 	if err != nil {
 		p.Problem = s.problem(err)
 		return p
 	}
-	for _, h := range holders {
-		if h.Held && h.Session == b.session && h.Fence == b.fence {
-			p.Target = h
-			if len(queue) > 0 {
-				p.Next = &queue[0]
-			}
-			p.Gone = words.NextIsGone(queue)
-			p.Ticket = s.ticket(b.texts()...)
-			return p
-		}
+	at := slices.IndexFunc(holders, func(h distlock.LockInfo) bool {
+		return h.Held && h.Session == of.Session && h.Fence == of.Fence
+	})
+	if at < 0 {
+		p.Problem = lockChanged
+		return p
 	}
-	p.Problem = lockChanged
+	p.Target, p.Gone, p.Ticket = holders[at], words.NextIsGone(queue), s.ticket(breakHref(of))
+	if len(queue) > 0 {
+		p.Next = &queue[0]
+	}
 	return p
 }
 
 // serveBreak serves the two steps of a break. The first step shows the holder and requests the
 // confirmation. The second step, which submits a form, breaks the lock.
 func (s *Server) serveBreak(w http.ResponseWriter, r *http.Request) {
-	b, err := parseTarget(r.URL.Query()) // a form would change the line ends in a name
+	of, err := parseTarget(r.URL.Query()) // a form would change the line ends in a name
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -101,63 +92,56 @@ func (s *Server) serveBreak(w http.ResponseWriter, r *http.Request) {
 	var code int
 	var p breakPage
 	if r.Method == http.MethodPost {
-		code, p = s.doBreak(r, b)
-	} else if code, p = http.StatusOK, s.breakPageOf(r.Context(), b); p.Problem != "" {
+		code, p = s.doBreak(r, of)
+	} else if code, p = http.StatusOK, s.breakPageOf(r.Context(), of); p.Problem != "" {
 		code = http.StatusConflict
 	}
-	s.writeStatic(w, r, code, view{title: "Break " + words.Named(p.Name), name: "break"}, p)
+	s.writeStatic(w, r, code, view{Title: "Break " + words.Named(p.Name), Name: "break"}, p)
 }
 
-func (s *Server) doBreak(r *http.Request, b breakTarget) (code int, p breakPage) {
-	if !s.validTicket(r.PostForm.Get("ticket"), b.texts()...) {
-		p = s.breakPageOf(r.Context(), b)
+func (s *Server) doBreak(r *http.Request, of distlock.LockInfo) (code int, p breakPage) {
+	if !s.validTicket(r.PostForm.Get("ticket"), breakHref(of)) {
+		p = s.breakPageOf(r.Context(), of)
 		p.Problem = cmp.Or(p.Problem, staleForm)
 		return http.StatusForbidden, p
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
 	why := r.PostForm.Get("why")
-	now, err := s.breaker(r).Break(ctx, b.name, b.fence, why, b.session)
+	now, err := s.breaker(r).Break(ctx, of.Name, of.Fence, why, of.Session)
 	if err != nil {
-		return s.failed(ctx, b, why, err)
+		return s.notBroken(ctx, of, why, err)
 	}
-	s.cfg.Logger.Warn().Str("lock", catalog.Printable(b.name, 200)).Int64("fence", b.fence).
+	s.cfg.Logger.Warn().Str("lock", catalog.Printable(of.Name, 200)).Int64("fence", of.Fence).
 		Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page broke a lock")
-	return http.StatusOK, breakResult(b, now)
-}
-
-func (s *Server) failed(ctx context.Context, b breakTarget, why string, err error) (
-	code int, p breakPage) {
-	switch {
-	case errors.Is(err, distlock.ErrFenceMismatch):
-		return http.StatusConflict, breakPage{Name: b.name, Problem: lockChanged}
-	case errors.Is(err, distlock.ErrOutcomeUnknown):
-		return http.StatusBadGateway, breakPage{Name: b.name,
-			Problem: "The lock may or may not be broken now. Check the lock again: " + s.problem(err)}
-	}
-	p = s.breakPageOf(ctx, b)
-	p.Why = why
-	p.Problem = "Nothing was changed: " + s.problem(err)
-	if errors.Is(err, distlock.ErrBadOption) {
-		return http.StatusBadRequest, p
-	}
-	return http.StatusBadGateway, p
-}
-
-func breakResult(b breakTarget, now []distlock.LockInfo) breakPage {
-	p := breakPage{Name: b.name}
+	p = breakPage{Name: of.Name}
 	switch {
 	case len(now) == 0:
 		p.Done = "That holder no longer holds the lock. Other holders remain."
 	case !now[0].Held:
 		p.Done = "The lock is free now."
-		if now[0].Fence > 0 {
-			p.Done = fmt.Sprintf("The lock is free now, fence %d.", now[0].Fence)
-		}
 	default:
 		p.Done, p.Granted = "The lock was granted to the next waiter.", now
 	}
-	return p
+	return http.StatusOK, p
+}
+
+// notBroken returns the page for a break that has failed.
+func (s *Server) notBroken(ctx context.Context, of distlock.LockInfo, why string, err error) (
+	code int, p breakPage) {
+	if errors.Is(err, distlock.ErrOutcomeUnknown) {
+		return http.StatusBadGateway, breakPage{Name: of.Name,
+			Problem: "The lock may or may not be broken now. Check the lock again: " + s.problem(err)}
+	}
+	p = s.breakPageOf(ctx, of)
+	p.Why, p.Problem = why, "Nothing was changed: "+s.problem(err)
+	switch {
+	case errors.Is(err, distlock.ErrFenceMismatch):
+		return http.StatusConflict, p
+	case errors.Is(err, distlock.ErrBadOption):
+		return http.StatusBadRequest, p
+	}
+	return http.StatusBadGateway, p
 }
 
 func (s *Server) writeStatic(w http.ResponseWriter, r *http.Request, code int, v view, data any) {

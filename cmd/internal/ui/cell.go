@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"mongodlm/cmd/internal/words"
-	"mongodlm/internal/clock"
 )
 
 // The commands of a round have their own limits, so roundLimit is only the limit of their sum.
@@ -17,16 +16,14 @@ const (
 	roundLimit = 10 * time.Minute
 )
 
-// busyShare bounds the load on the server. The pause after a round is at least nine times the
-// duration of the round.
+// busyShare bounds the load on the server. The pause after a read is at least nine times the
+// duration of the read.
 const busyShare = 10
 
 // A cell caches a value that all browsers share. It reads the value only on demand.
 type cell[T any] struct {
 	keep  time.Duration // the shortest pause between two reads
-	share time.Duration // if positive, reads take at most 1/share of the time
 	limit time.Duration // of a read; the default is cellLimit
-	wait  time.Duration // if positive, get waits only for a missing or old value, and only so long
 
 	latest  reading[T]    // guarded by the mu of the Server
 	running chan struct{} // closed when the running read has ended; nil without one; guarded by mu
@@ -37,25 +34,19 @@ type cell[T any] struct {
 func (c *cell[T]) get(ctx context.Context, s *Server,
 	read func(context.Context) (T, error)) reading[T] {
 	s.mu.Lock()
-	now, latest, running := s.clock.Now().Mono, c.latest, c.running
-	begins := running == nil && (latest.seq == 0 || now >= latest.due) && s.ctx.Err() == nil
-	if begins {
-		running = make(chan struct{})
-		c.running = running
+	due := c.latest.seq == 0 || s.clock.Now().Mono >= c.latest.due
+	if c.running == nil && due && s.ctx.Err() == nil {
+		c.running = make(chan struct{})
 		s.reads.Go(func() { c.refresh(s, read) })
 	}
+	latest, running := c.latest, c.running
 	s.mu.Unlock()
-	old := latest.seq == 0 || now >= latest.due+c.keep
-	switch {
-	case running == nil || c.wait > 0 && !(begins && old):
+	if running == nil {
 		return latest
-	case c.wait > 0:
-		clock.Sleep(s.clock, c.wait, running)
-	default:
-		select {
-		case <-running:
-		case <-ctx.Done():
-		}
+	}
+	select {
+	case <-running:
+	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +67,7 @@ func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
 	defer s.mu.Unlock()
 	c.latest = c.latest.next(value, problem, ended.Wall)
 	c.latest.took = ended.Mono - begun
-	c.latest.due = ended.Mono + max(c.keep, (c.share-1)*c.latest.took)
+	c.latest.due = ended.Mono + max(c.keep, (busyShare-1)*c.latest.took)
 	close(c.running)
 	c.running = nil
 }

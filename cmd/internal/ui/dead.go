@@ -26,11 +26,11 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the shortest pause between two counts of the dead rows. A round waits for a count at
-// most countWait, so that a slow count does not delay the page.
+// keepDead is the shortest pause between two counts of the dead rows. Rounds wait for a count, so
+// deadLimit bounds it.
 const (
 	keepDead  = 15 * time.Second
-	countWait = time.Second
+	deadLimit = 3 * time.Second
 )
 
 type deadPage struct {
@@ -83,7 +83,7 @@ func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	now := s.locks.get(r.Context(), s, s.read)
 	ofQueue := func(k *lock) bool { return words.BelongsTo(k.Name, p.Namespace) }
 	if _, collection, _ := strings.Cut(p.Namespace, "."); collection == "" || s.cfg.Client == nil ||
-		!slices.ContainsFunc(now.value.locks, ofQueue) {
+		now.value == nil || !slices.ContainsFunc(now.value.locks, ofQueue) {
 		http.Error(w, "There is no queue of that name: no worker has claimed rows there.",
 			http.StatusNotFound)
 		return
@@ -95,7 +95,7 @@ func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
 	defer cancel()
 	s.listDead(ctx, r, &p)
-	s.writeStatic(w, r, code, view{title: "Dead rows of " + words.Named(p.Namespace), name: "dead"}, p)
+	s.writeStatic(w, r, code, view{Title: "Dead rows of " + words.Named(p.Namespace), Name: "dead"}, p)
 }
 
 // doDead performs an action on dead rows if the form has a valid ticket. If the form has no ticket,

@@ -3,7 +3,6 @@ package ui
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -67,13 +66,13 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		case r.URL.Path == "/login" && r.Method == http.MethodPost:
 			s.login(w, r)
 		case r.Header.Get("Authorization") != "":
-			s.wrongToken(w, r, layout{Title: "Token"})
+			s.wrongToken(w, r, loginPage)
 		default:
-			asked := "/"
+			page := loginPage
 			if r.Method == http.MethodGet {
-				asked = r.URL.RequestURI()
+				page.Address = r.URL.RequestURI()
 			}
-			s.write(w, http.StatusUnauthorized, "login", layout{Title: "Token", Path: asked})
+			s.write(w, http.StatusUnauthorized, "login", page)
 		}
 	})
 }
@@ -116,11 +115,10 @@ func (s *Server) validTicket(ticket string, texts ...string) bool {
 		age > -formLife
 }
 
-// Limits of the token file: the length of a token in bytes, and the number of tokens.
+// Limits of the token file: the length of a token, and the length of the file, in bytes.
 const (
-	minToken  = 16
-	maxToken  = 4 << 10
-	maxTokens = 100
+	minToken     = 16
+	maxTokenFile = 64 << 10
 )
 
 // Tokens maps each accepted token to the name of its owner. The name of an owner may be empty.
@@ -141,12 +139,12 @@ func (a Access) tokens() (Tokens, error) {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // Close cannot lose data of a read
-	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
-	if len(text) > maxTokens*maxToken {
-		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokens*maxToken)
+	if len(text) > maxTokenFile {
+		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokenFile)
 	}
 	return parseTokens(strings.TrimSpace(string(text)))
 }
@@ -177,19 +175,14 @@ func parseTokens(text string) (Tokens, error) {
 		}
 		all[token] = of[1]
 	}
-	if len(all) > maxTokens {
-		return nil, fmt.Errorf("--token-file has %d tokens, at most %d are allowed", len(all), maxTokens)
-	}
 	return all, nil
 }
 
-// checkToken returns an error for a token that is too short, too long or hard to type. The error
+// checkToken returns an error for a token that is too short or hard to type. The error
 // names the given position in the token file.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
-	case len(token) > maxToken:
-		return fmt.Errorf("--token-file%s has more than %d bytes", where, maxToken)
 	case len(token) < minToken:
 		return fmt.Errorf("--token-file%s holds %d characters, at least %d are needed: openssl "+
 			"rand -hex 16", where, len(token), minToken)
@@ -200,41 +193,39 @@ func checkToken(where, token string) error {
 	return nil
 }
 
-// owner returns the owner of the token that the given function accepts. If it accepts no token,
-// known is false.
-func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
-	for token, name := range s.cfg.Tokens {
-		if of(token) {
+// owner returns the owner of a token or of the cookie for a token. If the page accepts neither,
+// known is false. If the page requires no token, owner accepts everything.
+func (s *Server) owner(token, cookie string) (owner string, known bool) {
+	for accepted, name := range s.cfg.Tokens {
+		if equal(token, accepted) || equal(cookie, s.sign("cookie", accepted)) {
 			owner, known = name, true
 		}
 	}
-	return owner, known
+	return owner, known || len(s.cfg.Tokens) == 0
 }
 
-// authenticate reports whether a request has an accepted token, or a cookie for an accepted token.
-// It returns the owner of the token. If the page requires no token, authenticate accepts every
-// request.
+// authenticate returns the owner of the token or cookie of a request, as [Server.owner] does.
 func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
-	if len(s.cfg.Tokens) == 0 {
-		return "", true
-	}
-	if shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return s.owner(func(token string) bool { return equal(shown, token) })
-	}
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
-		return "", false
+		return s.owner(token, "")
 	}
-	return s.owner(func(token string) bool { return equal(cookie.Value, s.sign("cookie", token)) })
+	return s.owner(token, cookie.Value)
 }
+
+// loginPage is the page that requests a token. After the login, the browser gets the Address.
+var loginPage = layout{view: view{Title: "Token"}, Address: "/"}
 
 // login gives a browser a cookie in exchange for a token. The cookie is valid until the program
 // ends.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
-	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
-		s.wrongToken(w, r, layout{Title: "Token", Path: r.PostFormValue("to"), Problem: "The file " +
-			"named by --token-file had no such token when the page was started."})
+	if _, known := s.owner(shown, ""); !known {
+		page := loginPage
+		page.Address, page.Problem = r.PostFormValue("to"),
+			"The file named by --token-file had no such token when the page was started."
+		s.wrongToken(w, r, page)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sign("cookie", shown), Path: "/",
@@ -252,34 +243,19 @@ func local(to string) string {
 	return "/"
 }
 
-// Limits on attempts to guess a token. wrongPause delays the reply to a wrong token. While maxWrong
-// replies are delayed, further wrong tokens are refused immediately.
-const (
-	wrongPause = time.Second
-	maxWrong   = 8
-)
+// wrongPause delays the reply to a wrong token.
+const wrongPause = time.Second
 
 // wrongToken logs the attempt, without the token, and replies after a pause.
 func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout) {
 	s.cfg.Logger.Warn().Str("from", r.RemoteAddr).Msg("wrong token")
-	select {
-	case s.wrong <- struct{}{}:
-		defer func() { <-s.wrong }()
-	default:
-		w.Header().Set("Retry-After", "2")
-		http.Error(w, "Too many wrong tokens. Try again later.", http.StatusTooManyRequests)
-		return
-	}
 	if clock.Sleep(s.clock, wrongPause, r.Context().Done()) {
 		s.write(w, http.StatusUnauthorized, "login", page)
 	}
 }
 
-// equal compares two strings in constant time.
-func equal(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
+// equal compares two strings in constant time, if they have the same length.
+func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
 // tokenOwner returns the owner of the request's token. It is empty without a token.
 func (s *Server) tokenOwner(r *http.Request) string {

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -42,9 +43,9 @@ type listing struct {
 	named   map[string]*lock
 	bad     []*distlock.MalformedError
 	partial bool      // the database has more locks or waiters
-	now     time.Time // the server's clock; zero if no row contains it
+	now     time.Time // the server's clock; this machine's clock if no lock is held
 	void    string    // the message for a database without locks
-	loops   reading[loopSummary]
+	loops   reading[[]loopRow]
 	dead    reading[int64] // the number of dead rows; unknown without queues
 }
 
@@ -61,6 +62,7 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.now = cmp.Or(l.now, s.clock.Now().Wall)
 	if len(l.locks)+len(l.bad) == 0 && s.cfg.Void != nil {
 		l.void = s.void.get(ctx, s, s.cfg.Void).value
 	}
@@ -72,7 +74,6 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 			})
 		}
 	}
-	s.record.compare(l, s.clock.Now().Wall)
 	return l, nil
 }
 

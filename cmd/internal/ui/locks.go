@@ -13,24 +13,19 @@ import (
 	"mongodlm/cmd/internal/outlook"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/distlock"
+	"mongodlm/distlock/history"
 )
 
-// perPage is the default number of locks on a page, and maxPage is the largest number. maxQuery is
-// the largest length of a search text, in runes.
-const (
-	perPage  = 50
-	maxPage  = 200
-	maxQuery = 1024
-)
+// perPage is the number of locks on a page.
+const perPage = 50
 
 type lockList struct {
 	Query, Show, Sort string
 	Figures           []figure
+	Sorts             []choice
 	Rows              []lockRow
 	First, Found      int
 	Prev, Next        string
-	Filters, Sorts    []choice
-	Empty             string
 }
 
 type lockRow struct {
@@ -40,77 +35,73 @@ type lockRow struct {
 	Trouble int // see [words.Trouble]
 }
 
-var lockFilters = []struct {
+func (k lockRow) inUse() bool { return k.Held() || len(k.Queue) > 0 }
+
+var lockFilters = []filter[lockRow]{
+	{"", "In use", "", lockRow.inUse},
+	{"all", "All names", "", func(lockRow) bool { return true }},
+	{"held", "Held", "", func(k lockRow) bool { return k.Held() }},
+	{"waited", "Waited for", "", func(k lockRow) bool { return len(k.Queue) > 0 }},
+	{"silent", "Dead or silent", "bad", func(k lockRow) bool { return k.Trouble == 2 }},
+	{"long", "Long queues", "late", func(k lockRow) bool { return words.Long(k.Queue) }},
+}
+
+func byQueue(a, b lockRow) int { return cmp.Compare(len(b.Queue), len(a.Queue)) }
+
+// lockSorts lists the orders of rows that are already in the order of their names. By default, locks
+// in trouble come first. Among locks in the same trouble, locks with longer queues come first.
+var lockSorts = []struct {
 	value, word string
-	is          func(lockRow) bool
+	order       func(a, b lockRow) int
 }{
-	{"", "In use", func(k lockRow) bool { return k.Held() || len(k.Queue) > 0 }},
-	{"held", "Held", func(k lockRow) bool { return k.Held() }},
-	{"waited", "Waited for", func(k lockRow) bool { return len(k.Queue) > 0 }},
-	{"silent", "Dead or silent", func(k lockRow) bool { return k.Trouble == 2 }},
-	{"long", "Long queues", func(k lockRow) bool { return words.Long(k.Queue) }},
-	{"all", "All", func(lockRow) bool { return true }},
+	{"", "Trouble", func(a, b lockRow) int {
+		if c := cmp.Compare(b.Trouble, a.Trouble); c != 0 || a.Trouble == 0 {
+			return c
+		}
+		return byQueue(a, b)
+	}},
+	{"name", "Name", func(_, _ lockRow) int { return 0 }},
+	{"held", "Held for", func(a, b lockRow) int { return cmp.Compare(b.heldFor(), a.heldFor()) }},
+	{"ping", "Ping", func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) }},
+	{"queue", "Queue", byQueue},
 }
 
 func (s *Server) showLocks(r *http.Request, now *listing) any {
 	q := r.URL.Query()
-	query, echo := searchText(r)
-	l := lockList{Query: echo, Show: q.Get("show"), Sort: q.Get("sort")}
-	counts := make([]int, len(lockFilters))
-	var found []lockRow
+	l := lockList{Query: searchText(r), Show: q.Get("show"), Sort: q.Get("sort")}
+	var all []lockRow
 	for _, k := range now.locks {
-		row := rowOf(k)
-		shown := matches(k, query)
-		for i, f := range lockFilters {
-			is := f.is(row)
-			count(&counts[i], is)
-			if f.value == l.Show && !is && (l.Show != "" || query == "") {
-				shown = false
-			}
-		}
-		if shown {
-			found = append(found, row)
-		}
+		all = append(all, rowOf(k))
 	}
-	sortRows(found, l.Sort)
-	l.paginate(r, found)
-	for i, f := range lockFilters {
-		l.Filters = append(l.Filters,
-			choice{f.word, urlWith(r, "show", f.value, "page", ""), l.Show == f.value})
-		if f.value != "" {
-			class := map[string]string{"silent": "bad", "long": "late"}[f.value]
-			l.Figures = append(l.Figures, figureOf(r, f.word, f.value, counts[i], class))
-		}
+	figures, found := filtered(r, all, lockFilters)
+	if l.Show == "" && l.Query != "" {
+		found = all
 	}
-	l.Figures[len(l.Figures)-1].Word = "All names"
-	card := func(word, href string, n int) {
-		f := figureOf(r, word, "", n, "bad")
-		f.Href, f.On = href, false
-		l.Figures = slices.Insert(l.Figures, len(l.Figures)-1, f)
+	found = slices.DeleteFunc(found, func(k lockRow) bool { return !matches(k.lock, l.Query) })
+	malformed, href := len(now.bad), "#malformed"
+	if malformed == 0 {
+		href = "/loops?show=malformed"
 	}
-	malformed := len(now.bad)
-	contentOf(now.loops, func(loops loopSummary) any {
-		card("Failing loops", "/loops?show=failed", loops.failing)
-		malformed += loops.malformed
-		return nil
-	})
-	contentOf(now.dead, func(dead int64) any {
-		card("Dead rows", "/queues", int(dead))
-		return nil
-	})
+	if loops := now.loops; !loops.at.IsZero() {
+		malformed += howMany(loops.value, loopRow.malformed)
+		figures = append(figures, newFigure("Failing loops", "/loops?show=failed",
+			howMany(loops.value, loopRow.Failed), "bad"))
+	}
+	if dead := now.dead; !dead.at.IsZero() {
+		figures = append(figures, newFigure("Dead rows", "/queues", int(dead.value), "bad"))
+	}
 	if malformed > 0 {
-		href := "#malformed"
-		if len(now.bad) == 0 {
-			href = "/loops?show=malformed"
-		}
-		card("Malformed", href, malformed)
+		figures = append(figures, newFigure("Malformed", href, malformed, "bad"))
 	}
-	if l.Found == 0 {
-		l.Empty = "No lock is held or waited for."
-		if query != "" || l.Show != "" {
-			l.Empty = "No lock matches."
+	l.Figures = figures
+	for _, c := range lockSorts {
+		if c.value == l.Sort {
+			slices.SortStableFunc(found, c.order)
 		}
+		l.Sorts = append(l.Sorts, choice{Word: c.word, Href: urlWith(r, "sort", c.value, "page", ""),
+			On: l.Sort == c.value})
 	}
+	l.paginate(r, found)
 	return l
 }
 
@@ -125,39 +116,26 @@ func rowOf(k *lock) lockRow {
 
 func (l *lockList) paginate(r *http.Request, found []lockRow) {
 	l.Found = len(found)
-	per := perPage
-	if n, err := strconv.Atoi(r.URL.Query().Get("per")); err == nil && n > 0 {
-		per = min(n, maxPage)
-	}
 	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
-	page = max(0, min(page, (l.Found-1)/per))
-	l.First = page * per
-	l.Rows = found[min(l.First, len(found)):min(l.First+per, len(found))]
+	page = max(0, min(page, (l.Found-1)/perPage))
+	l.First = page * perPage
+	l.Rows = found[l.First:min(l.First+perPage, l.Found)]
 	if page > 0 {
 		l.Prev = urlWith(r, "page", strconv.Itoa(page-1))
 	}
-	if l.First+per < l.Found {
+	if l.First+perPage < l.Found {
 		l.Next = urlWith(r, "page", strconv.Itoa(page+1))
-	}
-	for _, c := range []struct{ value, word string }{{"", "Trouble"}, {"name", "Name"},
-		{"held", "Held for"}, {"ping", "Ping"}, {"queue", "Queue"}} {
-		l.Sorts = append(l.Sorts, choice{c.word, urlWith(r, "sort", c.value, "page", ""), l.Sort == c.value})
 	}
 }
 
-// searchText returns the search text of the request, cut to maxQuery runes. The second result
-// contains only its printable characters.
-func searchText(r *http.Request) (q, shown string) {
-	q = r.URL.Query().Get("q")
-	if runes := []rune(q); len(runes) > maxQuery {
-		q = string(runes[:maxQuery])
-	}
-	return q, strings.Map(func(r rune) rune {
+// searchText returns the printable characters of the request's search text.
+func searchText(r *http.Request) string {
+	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, q)
+	}, r.URL.Query().Get("q"))
 }
 
 // matches reports whether the name of a lock, or the process or reason of a holder or waiter,
@@ -173,30 +151,11 @@ func matches(k *lock, q string) bool {
 
 func contains(s, q string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q)) }
 
-// sortRows sorts rows that are already in the order of their names. By default, locks in trouble
-// come first. Among locks in the same trouble, locks with longer queues come first.
-func sortRows(rows []lockRow, by string) {
-	order := map[string]func(a, b lockRow) int{
-		"": func(a, b lockRow) int {
-			if c := cmp.Compare(b.Trouble, a.Trouble); c != 0 || a.Trouble == 0 {
-				return c
-			}
-			return cmp.Compare(len(b.Queue), len(a.Queue))
-		},
-		"held":  func(a, b lockRow) int { return cmp.Compare(heldFor(b), heldFor(a)) },
-		"ping":  func(a, b lockRow) int { return cmp.Compare(b.First.PingAge, a.First.PingAge) },
-		"queue": func(a, b lockRow) int { return cmp.Compare(len(b.Queue), len(a.Queue)) },
-	}[by]
-	if order != nil {
-		slices.SortStableFunc(rows, order)
-	}
-}
-
-func heldFor(r lockRow) time.Duration {
-	if !r.Held() {
+func (k lockRow) heldFor() time.Duration {
+	if !k.Held() {
 		return -1
 	}
-	return r.First.Age
+	return k.First.Age
 }
 
 type lockPage struct {
@@ -206,10 +165,8 @@ type lockPage struct {
 	Problem    string // the reason why the lock's existence is unknown
 	AllowBreak bool
 	Timeline   timeline
-	Events     []event
+	Events     []history.Entry // newest first
 	More       bool
-	Source     string
-	Quiet      bool // everything was read, and no events exist
 }
 
 type holder struct {
@@ -231,8 +188,7 @@ func holdersOf(k *lock) (all []holder) {
 	return all
 }
 
-// The page of a lock shows the newest maxEvents events. It also shows up to maxEvents older,
-// unusual events, so that a takeover stays visible after many acquisitions.
+// The page of a lock shows the newest maxEvents events.
 const maxEvents = 100
 
 func (s *Server) showLock(r *http.Request, now *listing) any {
@@ -241,26 +197,15 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	if p.Lock == nil && (now.partial || len(now.bad) > 0) {
 		p.Lock, p.Problem = s.readLock(r.Context(), p.Name)
 	}
+	var present []*lock
 	if p.Lock != nil {
-		s.palette.ofLock(p.Lock)
 		p.Holders = holdersOf(p.Lock)
+		present = []*lock{p.Lock}
 	}
-	events, source, whole := s.events(r.Context(), p.Name)
-	p.Source, p.Quiet = source, whole && len(events) == 0
-	few := &listing{}
-	if p.Lock != nil {
-		few.locks = []*lock{p.Lock}
-	}
-	p.Timeline = s.timeline(r, now, holdings(events, few, p.Name), true)
-	slices.Reverse(events)
-	for i, e := range events {
-		unusual := e.Class() == "bad" || e.Class() == "late"
-		if i >= maxEvents && (!unusual || len(p.Events) >= 2*maxEvents) {
-			p.More = true
-			continue
-		}
-		p.Events = append(p.Events, e)
-	}
+	read := s.past(r.Context(), p.Name)
+	p.Timeline = newTimeline(r, now.now, read, present, true)
+	p.Events = read.value.entries[:min(maxEvents, len(read.value.entries))]
+	p.More = len(read.value.entries) > maxEvents
 	return p
 }
 

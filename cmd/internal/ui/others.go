@@ -28,9 +28,8 @@ type loopRow struct {
 // Failed reports whether the latest finished round of the loop failed.
 func (l loopRow) Failed() bool { return l.Failures > 0 || l.State == singleton.Failed }
 
-// trouble ranks a loop for sorting. Loops with malformed documents have the highest rank, and
-// failing loops the next.
-func (l loopRow) trouble() int { return 2*boolean(l.Malformed != "") + boolean(l.Failed()) }
+func (l loopRow) stopped() bool   { return l.Stopped != "" }
+func (l loopRow) malformed() bool { return l.Malformed != "" }
 
 // Newest returns the recorded rounds of the loop, the newest first.
 func (l loopRow) Newest() []singleton.PastRun {
@@ -39,46 +38,28 @@ func (l loopRow) Newest() []singleton.PastRun {
 	return runs
 }
 
-// A loopSummary counts the loops and schedules of a database. It lists at most maxLoops of them.
-type loopSummary struct {
-	rows                               []loopRow // malformed first, then failing, then stopped
-	total, failing, stopped, malformed int
+var loopFilters = []filter[loopRow]{
+	{"", "All", "", func(loopRow) bool { return true }},
+	{"failed", "Failing", "bad", loopRow.Failed},
+	{"stopped", "Stopped", "late", loopRow.stopped},
+	{"malformed", "Malformed", "bad", loopRow.malformed},
 }
 
 type loopList struct {
 	Figures []figure
-	Rows    []loopRow
-	Total   int
-	Listed  int // the number of kept rows, at most Total
+	Rows    []loopRow // at most maxLoops
+	Total   int       // all loops
+	Found   int
 }
 
 func (s *Server) showLoops(r *http.Request, _ state) content {
-	return contentOf(s.loops.get(r.Context(), s, s.readLoops),
-		func(all loopSummary) any { return listLoops(r, all) })
-}
-
-func listLoops(r *http.Request, all loopSummary) loopList {
-	l := loopList{Total: all.total, Listed: len(all.rows)}
-	show := r.URL.Query().Get("show")
-	for _, row := range all.rows {
-		is, known := map[string]bool{"failed": row.Failed(), "stopped": row.Stopped != "",
-			"malformed": row.Malformed != ""}[show]
-		if is || !known {
-			l.Rows = append(l.Rows, row)
-		}
-	}
-	l.Figures = []figure{
-		figureOf(r, "All", "", all.total, ""),
-		figureOf(r, "Failing", "failed", all.failing, "bad"),
-		figureOf(r, "Stopped", "stopped", all.stopped, "late"),
-		figureOf(r, "Malformed", "malformed", all.malformed, "bad"),
-	}
-	return l
-}
-
-func boolean(b bool) (n int) {
-	count(&n, b)
-	return n
+	return contentOf(s.loops.get(r.Context(), s, s.readLoops), func(all []loopRow) any {
+		l := loopList{Total: len(all)}
+		l.Figures, l.Rows = filtered(r, all, loopFilters)
+		l.Found = len(l.Rows)
+		l.Rows = l.Rows[:min(len(l.Rows), maxLoops)]
+		return l
+	})
 }
 
 func roundTitle(r singleton.PastRun) string {
@@ -93,19 +74,20 @@ func roundTitle(r singleton.PastRun) string {
 	return text
 }
 
-func (s *Server) readLoops(ctx context.Context) (found loopSummary, err error) {
+// readLoops returns all loops and schedules: malformed ones first, then failing ones, then stopped
+// ones.
+func (s *Server) readLoops(ctx context.Context) (rows []loopRow, err error) {
 	if s.cfg.Client == nil {
-		return found, errNoClient
+		return nil, errNoClient
 	}
 	store, err := singleton.NewStore(s.cfg.Client.Database(s.cfg.Database))
 	if err != nil {
-		return found, err
+		return nil, err
 	}
 	all, err := singleton.List(ctx, store)
 	if err != nil {
-		return found, err
+		return nil, err
 	}
-	rows := make([]loopRow, 0, len(all))
 	for _, status := range all {
 		row := loopRow{Status: status}
 		switch {
@@ -117,18 +99,16 @@ func (s *Server) readLoops(ctx context.Context) (found loopSummary, err error) {
 		if bad := errors.Join(status.Err, status.SettingsErr); bad != nil {
 			row.Malformed = s.problem(bad)
 		}
-		count(&found.failing, row.Failed())
-		count(&found.stopped, row.Stopped != "")
-		count(&found.malformed, row.Malformed != "")
 		rows = append(rows, row)
 	}
+	rank := func(l loopRow) int {
+		return slices.IndexFunc([]bool{l.malformed(), l.Failed(), l.stopped(), true},
+			func(is bool) bool { return is })
+	}
 	slices.SortStableFunc(rows, func(a, b loopRow) int {
-		return cmp.Or(-cmp.Compare(a.trouble(), b.trouble()),
-			-cmp.Compare(a.Failures, b.Failures),
-			-cmp.Compare(boolean(a.Stopped != ""), boolean(b.Stopped != "")))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Failures, a.Failures))
 	})
-	found.total, found.rows = len(rows), slices.Clone(rows[:min(len(rows), maxLoops)])
-	return found, nil
+	return rows, nil
 }
 
 const (
@@ -141,7 +121,7 @@ const (
 // Limits of the pages of processes, queues and loops.
 const (
 	maxProcesses = 500
-	maxHeldShown = 50 // locks of one process
+	maxNamed     = 50 // locks of one process
 	maxQueues    = 20
 	maxLoops     = 500
 )
@@ -158,7 +138,6 @@ func (s *Server) showElections(_ *http.Request, now *listing) any {
 		if !slices.ContainsFunc(k.Holders, isElection) && !slices.ContainsFunc(k.Queue, isElection) {
 			continue
 		}
-		s.palette.ofLock(k)
 		rows = append(rows, k)
 	}
 	return rows
@@ -190,33 +169,34 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 	if now.at.IsZero() || now.problem != "" {
 		return found, errors.New("the locks of the workers could not be read")
 	}
+	known := map[string]*queueRow{}
 	var rows []*queueRow
-	known := map[[2]string]*queueRow{}
 	for _, k := range now.value.locks {
-		parts := strings.Split(k.Name, ":")
-		if len(parts) < 4 || parts[0] != "claim" {
+		database, collection, is := words.Queue(k.Name)
+		at := strings.LastIndexByte(k.Name, ':')
+		namespace := database + "." + collection
+		queue, whole := strings.CutPrefix(k.Name[:max(at, 0)], "claim:"+namespace+":")
+		if !is || !whole {
 			continue
 		}
-		key := [2]string{parts[1], strings.Join(parts[2:len(parts)-1], ":")}
-		row := known[key]
+		row := known[k.Name[:at]]
 		if row == nil {
-			row = &queueRow{Namespace: key[0], Queue: key[1]}
-			known[key] = row
+			row = &queueRow{Namespace: namespace, Queue: queue}
+			known[k.Name[:at]] = row
 			rows = append(rows, row)
 		}
 		row.due = cmp.Or(row.due, claim.ConfigOf(k.Holders[0].Why).Due)
-		if last := parts[len(parts)-1]; k.Held() && last != "rescue" {
+		if k.Held() && k.Name[at:] != ":rescue" {
 			row.Workers++
 		}
 	}
 	found.Total = len(rows)
 	for _, row := range rows[:min(len(rows), maxQueues)] {
-		if !strings.Contains(row.Namespace, ".") {
-			row.Problem = "the lock's name has no DATABASE.COLLECTION"
-		} else if admin, err := claim.NewAdmin(s.collection(row.Namespace),
-			claim.Config{Due: row.due}); err != nil {
-			row.Problem = s.problem(err)
-		} else if row.Counts, err = admin.Count(ctx); err != nil {
+		admin, err := claim.NewAdmin(s.collection(row.Namespace), claim.Config{Due: row.due})
+		if err == nil {
+			row.Counts, err = admin.Count(ctx)
+		}
+		if err != nil {
 			row.Problem = s.problem(err)
 		}
 		found.Rows = append(found.Rows, *row)
@@ -268,26 +248,6 @@ func (s *Server) showServer(r *http.Request, now state) content {
 		Locks: contentOf(now, func(l *listing) any { return len(l.locks) })}}
 }
 
-// hello is the server's reply to the command isMaster.
-type hello struct {
-	LocalTime time.Time `bson:"localTime"`
-	Me        string    `bson:"me"`
-	SetName   string    `bson:"setName"`
-	Writable  bool      `bson:"ismaster"`
-	Message   string    `bson:"msg"`
-}
-
-// hello sends the command isMaster to the server that accepts writes.
-func (s *Server) hello(ctx context.Context) (h hello, err error) {
-	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2 on.
-	err = s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
-		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
-	if err == nil && h.LocalTime.IsZero() {
-		err = errors.New("the server does not report its clock")
-	}
-	return h, err
-}
-
 // readMembers reads the clock of each member. If the members are unknown, it reads the clock of the
 // server that accepts writes.
 func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
@@ -299,25 +259,17 @@ func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 			return all, err
 		}
 	}
+	var reply struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
 	sent := s.clock.Now()
-	h, err := s.hello(ctx)
+	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2 on.
+	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
+		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&reply)
 	if err != nil {
 		return nil, err
 	}
-	m := Member{Host: cmp.Or(h.Me, s.cfg.Hosts), Kind: kindOf(h),
-		RoundTrip: s.clock.Now().Mono - sent.Mono}
-	m.Ahead = h.LocalTime.Sub(sent.Wall.Add(m.RoundTrip / 2))
-	return []Member{m}, nil
-}
-
-func kindOf(h hello) string {
-	switch {
-	case h.Message == "isdbgrid":
-		return "mongos"
-	case h.SetName != "" && h.Writable:
-		return "primary"
-	case h.SetName != "":
-		return "member"
-	}
-	return "standalone"
+	trip := s.clock.Now().Mono - sent.Mono
+	return []Member{{Host: s.cfg.Hosts, Kind: "server", RoundTrip: trip,
+		Ahead: reply.LocalTime.Sub(sent.Wall.Add(trip / 2))}}, nil
 }

@@ -215,7 +215,7 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 				"state", int32(2), "ts", bson.NewObjectID(), "process", "h:1:2:x", "fence", int64(i)))
 			assert.Must(t, err)
 		}
-		for _, path := range []string{"/", "/?per=1000000", "/?page=9999999", "/?page=-1",
+		for _, path := range []string{"/", "/?page=9999999", "/?page=-1",
 			"/timeline?span=7d", "/processes"} {
 			page := w.get(path)
 			if n := strings.Count(page, "<tr data-k"); len(page) > 500<<10 || n > 200 {
@@ -251,82 +251,69 @@ func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 	})
 }
 
-func withAndWithoutHistory(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	for name, unwritten := range map[string]bool{"written": false, "seen": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(t *testing.T, w *world) {
-				w.unwritten = unwritten
-				test(t, w)
-			})
-		})
-	}
-}
-
-// The page shows a dead holder as silent, and marks the takeover of its lock. The page knows the
-// takeover from the stored history or, without a history, from the changes that it observed.
+// The page shows a dead holder as silent. It shows the takeover of the lock, and the eviction with
+// its evidence.
 func TestPage_Takeover_Shown(t *testing.T) {
-	withAndWithoutHistory(t, func(t *testing.T, w *world) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
 		dead := "host:1:2:dead"
 		_ = w.mem.Put(catalog.PingsCollection, ping(dead, 0))
 		_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(1),
 			"ts", bson.NewObjectID(), "process", dead, "fence", int64(7),
 			"when", bson.NewDateTimeFromTime(time.Now()), "takeoverMS", takeoverTime.Milliseconds()))
-		w.open("/", nil)
 		time.Sleep(takeoverTime + time.Second)
 		want(t, w.get("/?show=silent"), "job", "silent", "1 to 1 of 1<")
 		w.wait(t.Context(), w.process(), "job", distlock.Why("instead"))
 		time.Sleep(2 * takeoverTime)
 		page := w.get("/lock?name=job&span=5m")
 		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence",
-			" took it over from host:1: ")
-		if !w.unwritten {
-			want(t, page, "<bdi>host:1 was evicted by ", ": silent for ")
-		}
-		if w.unwritten == strings.Contains(page, "From the stored history") {
-			t.Errorf("it is not said where that comes from:\n%s", main(page))
-		}
+			" took it over from host:1: ", "<bdi>host:1 was evicted by ", ": silent for ")
 		want(t, w.get("/timeline"), "job", `class="bar`)
 	})
 }
 
-// The page joins the stored events and the observed changes, and shows no event twice. If the
-// history cannot be read, the page reports that, shows the observed changes, and does not show the
-// history as empty.
-func TestPage_History_JoinsStoredAndObservedEvents(t *testing.T) {
+// The page shows the events and holdings of the history, and the present holder even without a
+// history. If no history is recorded or it cannot be read, the page says so.
+func TestPage_History(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
+		session := bson.NewObjectID()
+		w.foreign("chunk", session)
+		const none = "No history is recorded: programs record it with a history.Log as Config.Observer."
+		for _, path := range []string{"/timeline", "/lock?name=chunk"} {
+			page := w.get(path)
+			want(t, page, none)
+			assert.Equal(t, strings.Count(page, `class="bar`), 1, "%d bars of the present holder, want %d")
+		}
 		m := w.process()
 		g := w.hold(m, "job", distlock.Why("unseen work"))
 		time.Sleep(5 * time.Second)
 		_ = g.Release()
 		time.Sleep(time.Minute)
-		want(t, w.get("/lock?name=other"), "Nothing has happened yet")
 		page := w.get("/lock?name=job")
 		want(t, page, "unseen work", `<span class="tag line">acquired</span>`,
-			`<span class="tag ">released</span>`, "after 5s", "From the stored history")
-		w.open("/lock?name=job", nil)
+			`<span class="tag ">released</span>`, "after 5s")
+		lack(t, page, none)
 		g = w.hold(m, "job", distlock.Why("seen work"))
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, strings.Count(main(w.get("/lock?name=job")), ">acquired<"), 2,
-			"%d acquisitions are shown, want %d")
 		action, ticket := w.ask(held(g, "job"))
 		w.request("POST", action, form(url.Values{"ticket": {ticket}, "why": {"by hand"}}))
 		time.Sleep(10 * time.Second)
 		page = w.get("/lock?name=job")
 		want(t, page, "by hand", `<path class="mark broke" d="M-4`, ">lost<")
-		assert.Equal(t, strings.Count(page, ">broken<"), 1, "%d breaks are shown, want %d")
+		lack(t, page, "end is not known")
+		for text, n := range map[string]int{">broken<": 1, ">acquired<": 2, `class="bar`: 2} {
+			assert.Equal(t, strings.Count(page, text), n, text+": %d, want %d")
+		}
 		w.history.fail(distlock.ErrUnavailable)
 		time.Sleep(10 * time.Second)
-		want(t, w.get("/lock?name=job"), "The stored history cannot be read", ">broken<")
-		lack(t, w.get("/lock?name=other"), "Nothing has happened yet")
+		want(t, w.get("/lock?name=job"), "as of ", "unavailable", ">broken<")
+		lack(t, w.get("/lock?name=other"), none)
 	})
 }
 
 // After the acquisition of a new lock, the fence is set to the server's clock. If the page reads
-// the lock before this change, it still shows one acquisition, with the final fence. This holds
-// with and without a stored history.
+// the lock before this change, it still shows one holding, with the final fence.
 func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
-	withAndWithoutHistory(t, func(t *testing.T, w *world) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.own.Set(func(_ context.Context, call fault.Call, apply func() error) error {
 			if call.Op == fault.SeedFence {
 				time.Sleep(3 * time.Second)
@@ -335,55 +322,14 @@ func TestPage_ReadBeforeItsFenceWasRaised_OneHolding(t *testing.T) {
 		})
 		w.open("/lock?name=job", nil)
 		g := w.hold(w.process(), "job")
-		time.Sleep(10 * time.Second)
-		for _, released := range []bool{false, true} {
-			if released {
-				_ = g.Release()
-				time.Sleep(10 * time.Second)
-			}
+		for range 2 {
+			time.Sleep(10 * time.Second)
 			page := main(w.get("/lock?name=job"))
-			if bars, n := strings.Count(page, `class="bar`), strings.Count(page, ">acquired<"); bars != 1 ||
-				n != 1 {
-				t.Errorf("released %v: %d bars and %d acquisitions, want one", released, bars, n)
-			}
-			if strings.Contains(page, "fence 1\n") || strings.Contains(page, `>1</dd>`) ||
-				strings.Contains(page, "end is not known") {
-				t.Errorf("released %v: a holding without a holder:\n%s", released, page)
-			}
+			assert.Equal(t, strings.Count(page, `class="bar`), 1, "%d bars, want %d")
+			assert.Equal(t, strings.Count(page, ">acquired<"), 1, "%d acquisitions, want %d")
+			lack(t, page, "fence 1\n", `>1</dd>`, "end is not known")
+			_ = g.Release()
 		}
-	})
-}
-
-// When MongoDB's lock manager releases a lock, the timeline shows the release, although the lock
-// has no fence.
-func TestPage_ForeignHolderGaveBack_HasItsEnd(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		session := bson.NewObjectID()
-		w.foreign("chunk", session, true)
-		w.open("/lock?name=chunk", nil)
-		time.Sleep(10 * time.Second)
-		w.foreign("chunk", session, false)
-		time.Sleep(10 * time.Second)
-		page := main(w.get("/lock?name=chunk"))
-		want(t, page, `class="bar`, "released")
-		if strings.Contains(page, "end is not known") {
-			t.Errorf("the end is not on the timeline:\n%s", page)
-		}
-	})
-}
-
-// If a lock is released while no browser views the page, the timeline ends the holding at the
-// latest view before the release, and not at the first view after it.
-func TestPage_NoViewer_TheEndIsNotMadeUp(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, w *world) {
-		w.unwritten = true
-		g := w.hold(w.process(), "job")
-		time.Sleep(20 * time.Second)
-		want(t, w.get("/lock?name=job"), "held")
-		_ = g.Release()
-		time.Sleep(time.Hour)
-		page := w.get("/lock?name=job&span=6h")
-		want(t, page, "after 20s", "no round ran when it ended")
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/http"
 	"strings"
 	"sync"
@@ -68,16 +67,13 @@ type Server struct {
 	cfg       Config
 	clock     clock.Clock
 	locks     cell[*listing]
-	record    record
-	loops     cell[loopSummary]
+	loops     cell[[]loopRow]
 	queues    cell[queueSummary]
 	members   cell[[]Member]
 	pings     cell[pingList]
 	void      cell[string]
 	dead      cell[int64]
-	histories bounded[string, *cell[storedEvents]] // by lock
-	palette   palette
-	templates *template.Template
+	histories bounded[string, *cell[past]] // by lock
 
 	mu     sync.Mutex      // guards the cells, and the start of reads against Close
 	ctx    context.Context // of the reads
@@ -86,7 +82,6 @@ type Server struct {
 
 	key     []byte // the key of tickets and cookies, new for every start
 	streams chan struct{}
-	wrong   chan struct{} // bounds the delayed replies to wrong tokens
 	handler http.Handler
 }
 
@@ -103,18 +98,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("ui: Interval is %v, must be at least %v", cfg.Interval, MinInterval)
 	}
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
-		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong),
-		locks: cell[*listing]{keep: cfg.Interval, share: busyShare, limit: roundLimit},
-		dead:  cell[int64]{keep: keepDead, share: busyShare, wait: countWait},
-		loops: cell[loopSummary]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
+		streams: make(chan struct{}, maxStreams),
+		locks:   cell[*listing]{keep: cfg.Interval, limit: roundLimit},
+		dead:    cell[int64]{keep: keepDead, limit: deadLimit},
+		loops:   cell[[]loopRow]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
 		members: cell[[]Member]{keep: keepMembers}, pings: cell[pingList]{keep: keepPings},
 		void: cell[string]{keep: keepVoid}}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	all, err := templates.Clone()
-	if err != nil {
-		return nil, err
-	}
-	s.templates = all.Funcs(template.FuncMap{"color": s.palette.color})
 	s.handler = s.guarded(s.routes())
 	return s, nil
 }
@@ -137,7 +127,11 @@ func (s *Server) problem(err error) string {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, v := range views {
-		mux.HandleFunc("GET "+v.path, s.page(v))
+		pattern := "GET " + v.Path
+		if v.Path == "/" {
+			pattern += "{$}" // not the paths below it
+		}
+		mux.HandleFunc(pattern, s.page(v))
 	}
 	mux.HandleFunc("GET /break", s.allowChanges(s.serveBreak))
 	mux.HandleFunc("POST /break", s.allowChanges(s.serveBreak))

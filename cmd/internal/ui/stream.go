@@ -64,7 +64,7 @@ func (s *Server) rendered(r *http.Request, v view, now state) []byte {
 	return now.pages.get(r.URL.RequestURI(), func() func() []byte {
 		return sync.OnceValue(func() []byte {
 			var b bytes.Buffer
-			if err := s.templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
+			if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
 				fmt.Fprintf(&b, "<p class=problem>This page cannot be rendered. Use another page.</p>")
 			}
 			return []byte(eventData.Replace(strings.TrimSpace(b.String())))

@@ -195,10 +195,8 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	page := main(w.get("/loops"))
 	want(t, page, "schedules <span class=\"count\">502<", "All</span><strong>502<",
 		"Failing</span><strong>1<", "loop-501", "The first 500 are listed")
-	lack(t, main(w.get("/loops?show=stopped")), "No loop or schedule matches")
 	page = main(w.get("/queues"))
-	want(t, page, "queues <span class=\"count\">27<", "The first 20 by name are counted",
-		"name has no DATABASE.COLLECTION")
+	want(t, page, "queues <span class=\"count\">26<", "The first 20 by name are counted")
 }
 
 // silentDialer returns no connection. It blocks until the context ends.
@@ -209,9 +207,9 @@ func (silentDialer) DialContext(ctx context.Context, _, _ string) (net.Conn, err
 	return nil, ctx.Err()
 }
 
-// If the server does not answer the count of dead rows, the first page is delayed by at most one
-// second. Later pages are not delayed. The limits of this test are ten seconds larger, because this
-// server does not answer the read of the loops either.
+// If the server does not answer the count of dead rows, the page is delayed by at most three
+// seconds. The limit of this test is ten seconds larger, because this server does not answer the
+// read of the loops either.
 func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +218,8 @@ func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 		defer func() { _ = client.Disconnect(context.Background()) }()
 		w := newWorld(t, func(c *ui.Config) { c.Client = client })
 		w.hold(w.process(), "claim:test.rows:queue:1")
-		for _, limit := range []time.Duration{11 * time.Second, 10 * time.Second} {
+		const limit = 13 * time.Second
+		for range 2 {
 			begun := time.Now()
 			page := main(w.get("/"))
 			if took := time.Since(begun); took > limit {
@@ -233,7 +232,7 @@ func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 	})
 }
 
-// The page of locks shows the number of dead rows, even if the server counts slowly.
+// The page of locks shows the number of dead rows.
 func TestPage_DeadRows_AreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"embed"
 	"fmt"
+	"hash/crc32"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -27,9 +28,11 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"age": words.Age, "instant": words.Instant, "label": words.Label, "named": words.Named, "marks": words.Marks,
 	"mode": words.Mode, "caller": words.Caller, "remedy": words.Remedy, "role": words.Role,
 	"lockHref":    lockHref,
-	"processHref": processHref, "color": new(palette).color, "pulse": pulseOf, "breakHref": breakHref,
-	"deadHref": deadHref, "span": words.Span,
+	"processHref": processHref, "color": colorOf, "pulse": pulseOf, "breakHref": breakHref,
+	"deadHref": deadHref, "span": words.Span, "sentence": sentence, "classOf": classOf,
 	"roundTitle": roundTitle, "several": several,
+	"first": func(all []distlock.LockInfo) []distlock.LockInfo { return all[:min(len(all), maxNamed)] },
+	"more":  func(all []distlock.LockInfo) int { return max(0, len(all)-maxNamed) },
 	"rows":  func(n int64) string { return several(int(n), "row") },
 	"text":  func(s string) string { return words.Shown(s, 300) },
 	"long":  func(s string) bool { return len([]rune(s)) > 160 },
@@ -50,8 +53,8 @@ func procName(id string) string { return words.Middle(words.Shown(words.Short(id
 
 // A view is one page of the navigation, or the page of one lock.
 type view struct {
-	path, title, name string
-	key               string // the shortcut; empty for a view outside the navigation
+	Path, Title, Name string
+	Key               string // the shortcut; empty for a view outside the navigation
 	show              func(*Server, *http.Request, state) content
 }
 
@@ -70,7 +73,7 @@ var views []view
 
 func init() { // init prevents an initialization cycle
 	views = []view{
-		{"/{$}", "Locks", "locks", "1", ofLocks((*Server).showLocks)},
+		{"/", "Locks", "locks", "1", ofLocks((*Server).showLocks)},
 		{"/timeline", "Timeline", "timeline", "2", ofLocks((*Server).showTimeline)},
 		{"/processes", "Processes", "processes", "3", ofLocks((*Server).showProcesses)},
 		{"/elections", "Elections", "elections", "4", ofLocks((*Server).showElections)},
@@ -82,47 +85,35 @@ func init() { // init prevents an initialization cycle
 }
 
 type layout struct {
-	Title, Name, Path string
-	Nav               []navigation
-	Hosts, Database   string
-	AllowBreak        bool
-	Problem           string // the reason why the data may be old
-	ProblemSince      string
-	Old               string // the age of the data
-	Partial           bool
-	Void              string // the message for a database without locks
-	Seq               int
-	At                time.Time
-	Bad               []*distlock.MalformedError
-	Content           content
-}
-
-type navigation struct {
-	Href, Title, Key string
-	On               bool
+	view
+	Views           []view
+	Address         string // path and query of the request
+	Hosts, Database string
+	AllowBreak      bool
+	Problem         string // the reason why the data may be old
+	ProblemSince    string
+	Old             string // the age of the data
+	Partial         bool
+	Void            string // the message for a database without locks
+	Seq             int
+	At              time.Time
+	Bad             []*distlock.MalformedError
+	Content         content
 }
 
 func (s *Server) layout(r *http.Request, v view, now state) layout {
-	l := layout{Title: v.title, Name: v.name, Path: r.URL.RequestURI(), Hosts: s.cfg.Hosts,
+	l := layout{view: v, Views: views, Address: r.URL.RequestURI(), Hosts: s.cfg.Hosts,
 		Database: s.cfg.Database, AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq,
-		At: now.at}
-	contentOf(now, func(found *listing) any {
+		At: now.at, Content: v.show(s, r, now)}
+	if found := now.value; found != nil {
 		l.Partial, l.Bad, l.Void = found.partial, found.bad, found.void
-		return nil
-	})
+	}
 	if now.problem != "" {
 		l.ProblemSince = words.Instant(now.since)
 		if old := now.old(); old > 0 {
 			l.Old = words.Age(old)
 		}
 	}
-	for _, n := range views {
-		if n.key != "" {
-			l.Nav = append(l.Nav,
-				navigation{strings.TrimSuffix(n.path, "{$}"), n.title, n.key, n.name == v.name})
-		}
-	}
-	l.Content = v.show(s, r, now)
 	return l
 }
 
@@ -142,13 +133,19 @@ func (s *Server) page(v view) http.HandlerFunc {
 // the status.
 func (s *Server) write(w http.ResponseWriter, code int, name string, l layout) {
 	var b bytes.Buffer
-	if err := s.templates.ExecuteTemplate(&b, name, l); err != nil {
+	if err := templates.ExecuteTemplate(&b, name, l); err != nil {
 		http.Error(w, "this page cannot be rendered", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
 	_, _ = w.Write(b.Bytes()) // a disconnected browser needs no page
+}
+
+// colorOf returns the number of a process's color in the style sheet.
+func colorOf(process string) uint32 {
+	const colors = 16
+	return crc32.ChecksumIEEE([]byte(process)) % colors
 }
 
 func lockHref(name string) string { return "/lock?name=" + url.QueryEscape(name) }
@@ -158,29 +155,46 @@ func processHref(id string) string { return "/processes?q=" + url.QueryEscape(id
 // A figure is a number with a link to the list of the counted items.
 type figure struct {
 	Word, Href string
-	N          string
+	N          string // a dash if it is unknown
 	Class      string // "bad" or "late" for trouble
 	On         bool
 }
 
-// figureOf returns a figure for the number n, which is unknown if negative. The CSS class applies
-// only if n is positive.
-func figureOf(r *http.Request, word, show string, n int, class string) figure {
+// A filter selects rows of a page.
+type filter[T any] struct {
+	value, word string // of the parameter "show", and of the figure
+	class       string // of a positive figure
+	is          func(T) bool
+}
+
+// filtered returns a figure for each filter, and the rows that the request selects.
+func filtered[T any](r *http.Request, all []T, filters []filter[T]) (figures []figure, shown []T) {
+	shown = all
+	for _, f := range filters {
+		one := newFigure(f.word, urlWith(r, "show", f.value, "page", ""), howMany(all, f.is), f.class)
+		if one.On = r.URL.Query().Get("show") == f.value; one.On {
+			shown = slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !f.is(one) })
+		}
+		figures = append(figures, one)
+	}
+	return figures, shown
+}
+
+func howMany[T any](all []T, is func(T) bool) (n int) {
+	for _, one := range all {
+		if is(one) {
+			n++
+		}
+	}
+	return n
+}
+
+// newFigure returns a figure for the number n. The CSS class applies only if n is positive.
+func newFigure(word, href string, n int, class string) figure {
 	if n <= 0 {
 		class = ""
 	}
-	text := "-"
-	if n >= 0 {
-		text = strconv.Itoa(n)
-	}
-	return figure{word, urlWith(r, "show", show, "page", ""), text, class,
-		r.URL.Query().Get("show") == show}
-}
-
-func count(n *int, yes bool) {
-	if yes {
-		*n++
-	}
+	return figure{Word: word, Href: href, N: strconv.Itoa(n), Class: class}
 }
 
 func several(n int, word string) string {
@@ -236,42 +250,4 @@ func urlWith(r *http.Request, pairs ...string) string {
 		return r.URL.Path
 	}
 	return r.URL.Path + "?" + q.Encode()
-}
-
-func (s *Server) showTimeline(r *http.Request, now *listing) any {
-	events, source, _ := s.events(r.Context(), "")
-	t := s.timeline(r, now, holdings(events, now, ""), false)
-	t.Source = source
-	return t
-}
-
-// timeline draws the timeline with the length and the end that the request selects.
-func (s *Server) timeline(r *http.Request, now *listing, all []*holding, byProcess bool) timeline {
-	at := slices.IndexFunc(spans, func(c span) bool { return c.Word == r.URL.Query().Get("span") })
-	if at < 0 {
-		at = 2
-	}
-	end := cmp.Or(now.now, s.clock.Now().Wall)
-	live := true
-	if until, err := strconv.ParseInt(r.URL.Query().Get("until"), 10, 64); err == nil && until > 0 &&
-		until < end.Unix() {
-		end, live = time.Unix(until, 0).UTC(), false
-	}
-	d := spans[at].D
-	t := newTimeline(all, window{end.Add(-d), end}, byProcess, &s.palette)
-	for i, c := range spans {
-		t.Choices = append(t.Choices, choice{c.Word, urlWith(r, "span", c.Word), i == at})
-	}
-	t.Earlier = urlWith(r, "until", strconv.FormatInt(end.Add(-d/2).Unix(), 10))
-	if !live {
-		t.Later = urlWith(r, "until", strconv.FormatInt(end.Add(d/2).Unix(), 10))
-		t.Live = urlWith(r, "until", "")
-	}
-	if at > 0 {
-		t.Closer = urlWith(r, "span", spans[at-1].Word)
-	}
-	if at < len(spans)-1 {
-		t.Wider = urlWith(r, "span", spans[at+1].Word)
-	}
-	return t
 }

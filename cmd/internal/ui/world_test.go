@@ -57,8 +57,7 @@ type world struct {
 	page  *ui.Server
 	kept  []*distlock.TryGuard
 
-	history   memoryHistory
-	unwritten bool // processes write no history
+	history memoryHistory
 }
 
 // inBubble runs a test in virtual time. The first function changes the configuration of the page.
@@ -94,10 +93,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 func (w *world) process() *distlock.Manager {
 	w.t.Helper()
 	cfg := distlock.Config{Catalog: w.own, Host: "host", Database: "test", Ping: pingTime,
-		Takeover: takeoverTime}
-	if !w.unwritten {
-		cfg.Observer = &w.history
-	}
+		Takeover: takeoverTime, Observer: &w.history}
 	m := assert.Value(distlock.New(w.t.Context(), cfg))(w.t)
 	w.t.Cleanup(func() { _ = m.Close(context.Background()) })
 	return m
@@ -110,11 +106,10 @@ func (w *world) hold(m *distlock.Manager, name string, opts ...distlock.Option) 
 	return g
 }
 
-// foreign stores a held or free lock as MongoDB's own lock manager writes it.
-func (w *world) foreign(name string, session bson.ObjectID, held bool) {
+// foreign stores a held lock as MongoDB's own lock manager writes it.
+func (w *world) foreign(name string, session bson.ObjectID) {
 	w.t.Helper()
-	state := map[bool]int32{false: 0, true: 2}[held]
-	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", name, "state", state,
+	assert.Must(w.t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", name, "state", int32(2),
 		"ts", session, "process", "ConfigServer", "who", "ConfigServer:x",
 		"when", bson.NewDateTimeFromTime(time.Now()), "why", "split")))
 }
