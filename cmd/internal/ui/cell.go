@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"mongodlm/cmd/internal/words"
@@ -63,11 +62,19 @@ func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
 		problem = s.problem(err)
 	}
 	ended := s.clock.Now()
+	took := ended.Mono - begun
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.latest = c.latest.next(value, problem, ended.Wall)
-	c.latest.took = ended.Mono - begun
-	c.latest.due = ended.Mono + max(c.keep, (busyShare-1)*c.latest.took)
+	last := c.latest
+	c.latest = reading[T]{value: value, at: ended.Wall, tried: ended.Wall, problem: problem,
+		since: ended.Wall, seq: last.seq + 1, took: took,
+		due: ended.Mono + max(c.keep, (busyShare-1)*took)}
+	if problem != "" {
+		c.latest.value, c.latest.at = last.value, last.at
+	}
+	if last.problem != "" {
+		c.latest.since = last.since
+	}
 	close(c.running)
 	c.running = nil
 }
@@ -93,31 +100,7 @@ type reading[T any] struct {
 	since   time.Time // the first of the latest consecutive failures
 	seq     int       // rises with every attempt
 	took    time.Duration
-	due     time.Duration                   // the time of the next attempt, in monotonic time
-	pages   *bounded[string, func() []byte] // by path: views of this reading
-}
-
-// next returns the reading after another attempt. If the attempt failed, the earlier value and its
-// time stay.
-func (r reading[T]) next(value T, problem string, now time.Time) reading[T] {
-	n := reading[T]{value: value, at: now, tried: now, problem: problem, since: now, seq: r.seq + 1,
-		pages: &bounded[string, func() []byte]{}}
-	if problem != "" {
-		n.value, n.at = r.value, r.at
-	}
-	if r.problem != "" {
-		n.since = r.since
-	}
-	return n
-}
-
-// old returns the age of the value if the latest attempt failed. It returns 0 after a success or
-// without a value.
-func (r reading[T]) old() time.Duration {
-	if r.problem == "" || r.at.IsZero() {
-		return 0
-	}
-	return max(r.tried.Sub(r.at), 1)
+	due     time.Duration // the time of the next attempt, in monotonic time
 }
 
 type content struct {
@@ -134,32 +117,10 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 	if !r.at.IsZero() {
 		c.Known, c.Data = true, show(r.value)
 	}
-	if old := r.old(); old > 0 {
-		c.AsOf = "as of " + r.at.UTC().Format("15:04:05") + " UTC, " + words.Age(old) + " ago"
+	if c.Known && r.problem != "" {
+		c.AsOf = "as of " + r.at.UTC().Format("15:04:05") + " UTC, " + words.Age(r.tried.Sub(r.at)) + " ago"
 	}
 	return c
 }
 
 func identity[T any](value T) any { return value }
-
-// A bounded is a map of values that can be made again. It keeps at most maxKept values.
-type bounded[K comparable, V any] struct {
-	mu sync.Mutex // guards by
-	by map[K]V
-}
-
-const maxKept = 64
-
-func (b *bounded[K, V]) get(key K, fresh func() V) V {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	value, known := b.by[key]
-	if !known {
-		if b.by == nil || len(b.by) >= maxKept {
-			b.by = map[K]V{}
-		}
-		value = fresh()
-		b.by[key] = value
-	}
-	return value
-}

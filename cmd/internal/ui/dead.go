@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -34,11 +33,9 @@ const (
 )
 
 type deadPage struct {
-	Namespace     string
-	Rows          []deadRow
-	First         int   // the position of the first row
-	Total         int64 // all dead rows; the listed rows if the number is unknown
-	Prev, Next    string
+	Namespace string
+	Rows      []deadRow
+	pager
 	AllowChange   bool
 	Ask           *confirmation
 	Problem, Done string
@@ -55,7 +52,7 @@ type deadRow struct {
 type confirmation struct {
 	Act    string
 	IDs    []string
-	N      int64
+	N      int
 	Ticket string
 }
 
@@ -94,7 +91,9 @@ func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), cellLimit)
 	defer cancel()
-	s.listDead(ctx, r, &p)
+	if err := s.listDead(ctx, r, &p); err != nil {
+		p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
+	}
 	s.writeStatic(w, r, code, view{Title: "Dead rows of " + words.Named(p.Namespace), Name: "dead"}, p)
 }
 
@@ -115,7 +114,7 @@ func (s *Server) doDead(r *http.Request, p *deadPage) int {
 		p.Problem = "No row is selected. Nothing was changed."
 		return http.StatusBadRequest
 	case ticket == "":
-		p.Ask = &confirmation{Act: act, IDs: ids, N: int64(len(ids)), Ticket: s.ticket(texts...)}
+		p.Ask = &confirmation{Act: act, IDs: ids, N: len(ids), Ticket: s.ticket(texts...)}
 		return http.StatusOK
 	case !s.validTicket(ticket, texts...):
 		p.Problem = staleForm
@@ -127,16 +126,22 @@ func (s *Server) doDead(r *http.Request, p *deadPage) int {
 func (s *Server) changeDead(r *http.Request, act string, ids []any, p *deadPage) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), breakLimit)
 	defer cancel()
-	n, err := changeRows(ctx, adminOf(s.collection(p.Namespace)), act, ids)
-	if n > 0 || err != nil { // after an error the server may have changed rows
-		event := s.cfg.Logger.Warn()
-		if err != nil {
-			event.Str("problem", s.problem(err))
-		}
-		event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
-			Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
-			Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page changed dead rows")
+	admin, n, err := adminOf(s.collection(p.Namespace)), 0, error(nil)
+	switch act {
+	case retryAll:
+		n, err = admin.RetryAll(ctx)
+	case retryRows:
+		n, err = admin.Retry(ctx, ids...)
+	case discardRows:
+		n, err = admin.Delete(ctx, claim.StateDead, ids...)
 	}
+	event := s.cfg.Logger.Warn()
+	if err != nil { // the server may have changed rows
+		event.Str("problem", s.problem(err))
+	}
+	event.Str("queue", catalog.Printable(p.Namespace, 200)).Str("act", act).
+		Str("ids", catalog.Printable(strings.Join(r.PostForm["id"], " "), 1_000)).Int("rows", n).
+		Str("from", r.RemoteAddr).Str("by", s.tokenOwner(r)).Msg("the page changed dead rows")
 	rows := "The rows"
 	if n > 0 {
 		rows, p.Done = "The other rows", fmt.Sprintf("Done: %s, %s.", several(n, "row"), act)
@@ -157,37 +162,31 @@ func adminOf(rows *mongo.Collection) *claim.Admin {
 	return admin
 }
 
-func changeRows(ctx context.Context, admin *claim.Admin, act string, ids []any) (int, error) {
-	switch act {
-	case retryAll:
-		return admin.RetryAll(ctx)
-	case discardRows:
-		return admin.Delete(ctx, claim.StateDead, ids...)
-	}
-	return admin.Retry(ctx, ids...)
-}
-
 func countDead(ctx context.Context, rows *mongo.Collection) (int64, error) {
 	return rows.CountDocuments(ctx, bson.D{{Key: "claim.state", Value: string(claim.StateDead)}},
 		options.Count().SetLimit(maxCounted))
 }
 
-func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) {
+func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) error {
 	rows := s.collection(p.Namespace)
-	first, _ := strconv.Atoi(r.URL.Query().Get("from"))
-	p.First = max(0, min(first, maxCounted))
+	total, err := countDead(ctx, rows)
+	if err != nil {
+		return err
+	}
+	p.pager = newPager(r, int(total), maxDead)
+	if p.Ask != nil && p.Ask.Act == retryAll {
+		p.Ask.N = p.Total
+	}
 	at := -1
 	for row, err := range adminOf(rows).List(ctx, claim.StateDead) {
 		if err != nil && row.ID.IsZero() {
-			p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
-			break
+			return err
 		}
-		if at++; at < p.First {
+		switch at++; {
+		case at < p.First:
 			continue
-		}
-		if len(p.Rows) == maxDead {
-			p.Next = urlWith(r, "from", strconv.Itoa(p.First+maxDead))
-			break
+		case at >= p.Last:
+			return nil
 		}
 		one := deadRow{Info: row, ID: words.ID(row.ID)}
 		if err != nil {
@@ -195,17 +194,7 @@ func (s *Server) listDead(ctx context.Context, r *http.Request, p *deadPage) {
 		}
 		p.Rows = append(p.Rows, one)
 	}
-	if p.First > 0 {
-		p.Prev = urlWith(r, "from", strconv.Itoa(max(0, p.First-maxDead)))
-	}
-	total, err := countDead(ctx, rows)
-	if err != nil {
-		p.Problem = strings.TrimSpace(p.Problem + " " + s.problem(err))
-	}
-	p.Total = max(total, int64(p.First+len(p.Rows)))
-	if p.Ask != nil && p.Ask.Act == retryAll {
-		p.Ask.N = p.Total
-	}
+	return nil
 }
 
 func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err error) {

@@ -150,30 +150,28 @@ func (a Access) tokens() (Tokens, error) {
 }
 
 func parseTokens(text string) (Tokens, error) {
-	first, _, _ := strings.Cut(text, "\n")
-	if !ownToken.MatchString(first) { // a token without an owner
-		return Tokens{text: ""}, checkToken("", text)
-	}
-	all := Tokens{}
-	for i, line := range strings.Split(text, "\n") {
-		n := i + 1
-		if strings.TrimSpace(line) == "" {
+	all, lines := Tokens{}, strings.Split(text, "\n")
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		owner, token, where := "", line, "" // a token without an owner
+		switch of := ownToken.FindStringSubmatch(line); {
+		case of != nil:
+			owner, token, where = of[1], of[2], fmt.Sprintf(", line %d,", i+1)
+		case len(lines) == 1:
+		case line == "":
 			continue
-		}
-		of := ownToken.FindStringSubmatch(strings.TrimSpace(line))
-		if of == nil {
+		default:
 			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token",
-				n)
+				i+1)
 		}
-		token := strings.TrimSpace(of[2])
-		if err := checkToken(fmt.Sprintf(", line %d,", n), token); err != nil {
+		if err := checkToken(where, token); err != nil {
 			return nil, err
 		}
 		if _, is := all[token]; is {
 			return nil, fmt.Errorf("--token-file, line %d: the token occurs twice: its owner "+
-				"would be unknown", n)
+				"would be unknown", i+1)
 		}
-		all[token] = of[1]
+		all[token] = owner
 	}
 	return all, nil
 }

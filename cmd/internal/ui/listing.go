@@ -30,14 +30,6 @@ type lock struct {
 // Held reports whether a process holds the lock.
 func (l *lock) Held() bool { return l.Holders[0].Held }
 
-// Leader returns the leader of an election, or nil without a leader.
-func (l *lock) Leader() *distlock.LockInfo {
-	if !l.Held() {
-		return nil
-	}
-	return &l.Holders[0]
-}
-
 type listing struct {
 	locks   []*lock
 	named   map[string]*lock
@@ -78,77 +70,57 @@ func (s *Server) read(ctx context.Context) (*listing, error) {
 }
 
 // read reads the holders and waiters of all locks. It sends two commands, and another command for
-// each further batch of a reply.
+// each further batch of a reply. It derives the time of the server from the rows.
 func read(ctx context.Context, from *distlock.Inspector) (*listing, error) {
 	l := &listing{named: map[string]*lock{}}
-	err := l.addRows(from.Locks(ctx), func(row distlock.LockInfo) bool {
-		known := l.named[row.Name]
-		if known == nil {
-			if len(l.locks) == maxLocks {
-				return false
+	for _, rows := range []iter.Seq2[distlock.LockInfo, error]{from.Locks(ctx), from.Waiters(ctx)} {
+		n := 0
+		for row, err := range rows {
+			var bad *distlock.MalformedError
+			if errors.As(err, &bad) {
+				l.addMalformed(bad)
+				continue
 			}
-			known = &lock{Name: row.Name}
-			l.named[row.Name] = known
-			l.locks = append(l.locks, known)
+			if err != nil {
+				return nil, err
+			}
+			if n++; n > maxRows || !l.add(row) {
+				l.partial = true
+				break
+			}
+			if row.BadPing != nil {
+				l.addMalformed(row.BadPing)
+			}
+			if now := row.Since.Add(row.Age); !row.Since.IsZero() && row.Age > 0 && now.After(l.now) {
+				l.now = now
+			}
 		}
-		known.Holders = append(known.Holders, row)
-		return true
-	})
-	if err != nil {
-		return nil, err
 	}
-	return l, l.addRows(from.Waiters(ctx), func(row distlock.LockInfo) bool {
-		if known := l.named[row.Name]; known != nil { // otherwise the lock is omitted, or new
-			known.Queue = append(known.Queue, row)
-		}
-		return true
-	})
+	return l, nil
 }
 
-// addRows adds at most maxRows rows with the given function, which returns false if there is no
-// room. It records malformed documents and pings, and derives the time of the server from the rows.
-func (l *listing) addRows(all iter.Seq2[distlock.LockInfo, error],
-	add func(distlock.LockInfo) bool) error {
-	n := 0
-	for row, err := range all {
-		var bad *distlock.MalformedError
-		if errors.As(err, &bad) {
-			l.addMalformed(bad)
-			continue
+// add adds a holder or waiter. It returns false if there is no room.
+func (l *listing) add(row distlock.LockInfo) bool {
+	known := l.named[row.Name]
+	switch {
+	case row.Place > 0:
+		if known != nil { // otherwise the lock is omitted, or new
+			known.Queue = append(known.Queue, row)
 		}
-		if err != nil {
-			return err
-		}
-		if n++; n > maxRows || !add(row) {
-			l.partial = true
-			return nil
-		}
-		if row.BadPing != nil {
-			l.addMalformed(row.BadPing)
-		}
-		if now := row.Since.Add(row.Age); !row.Since.IsZero() && row.Age > 0 && now.After(l.now) {
-			l.now = now
-		}
+	case known != nil:
+		known.Holders = append(known.Holders, row)
+	case len(l.locks) == maxLocks:
+		return false
+	default:
+		l.named[row.Name] = &lock{Name: row.Name, Holders: []distlock.LockInfo{row}}
+		l.locks = append(l.locks, l.named[row.Name])
 	}
-	return nil
+	return true
 }
 
 func (l *listing) addMalformed(bad *distlock.MalformedError) {
 	known := func(k *distlock.MalformedError) bool { return *k == *bad }
 	if len(l.bad) < maxBad && !slices.ContainsFunc(l.bad, known) {
 		l.bad = append(l.bad, bad)
-	}
-}
-
-func (l *listing) each(visit func(distlock.LockInfo)) {
-	for _, k := range l.locks {
-		for _, h := range k.Holders {
-			if h.Held {
-				visit(h)
-			}
-		}
-		for _, w := range k.Queue {
-			visit(w)
-		}
 	}
 }

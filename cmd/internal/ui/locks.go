@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -24,8 +23,7 @@ type lockList struct {
 	Figures           []figure
 	Sorts             []choice
 	Rows              []lockRow
-	First, Found      int
-	Prev, Next        string
+	pager
 }
 
 type lockRow struct {
@@ -98,10 +96,11 @@ func (s *Server) showLocks(r *http.Request, now *listing) any {
 		if c.value == l.Sort {
 			slices.SortStableFunc(found, c.order)
 		}
-		l.Sorts = append(l.Sorts, choice{Word: c.word, Href: urlWith(r, "sort", c.value, "page", ""),
+		l.Sorts = append(l.Sorts, choice{Word: c.word, Href: urlWith(r, "sort", c.value),
 			On: l.Sort == c.value})
 	}
-	l.paginate(r, found)
+	l.pager = newPager(r, len(found), perPage)
+	l.Rows = found[l.First:l.Last]
 	return l
 }
 
@@ -112,20 +111,6 @@ func rowOf(k *lock) lockRow {
 		row.First = k.Holders[at]
 	}
 	return row
-}
-
-func (l *lockList) paginate(r *http.Request, found []lockRow) {
-	l.Found = len(found)
-	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
-	page = max(0, min(page, (l.Found-1)/perPage))
-	l.First = page * perPage
-	l.Rows = found[l.First:min(l.First+perPage, l.Found)]
-	if page > 0 {
-		l.Prev = urlWith(r, "page", strconv.Itoa(page-1))
-	}
-	if l.First+perPage < l.Found {
-		l.Next = urlWith(r, "page", strconv.Itoa(page+1))
-	}
 }
 
 // searchText returns the printable characters of the request's search text.
@@ -175,19 +160,6 @@ type holder struct {
 	Reasons []outlook.Line // the lines of the outlook
 }
 
-func holdersOf(k *lock) (all []holder) {
-	name := func(process string) string { return words.Shown(words.Short(process), 200) }
-	for _, h := range k.Holders {
-		one := holder{LockInfo: h}
-		if h.Held {
-			o := outlook.Foresee(h, len(k.Holders)-1, k.Queue)
-			one.Outlook, one.Reasons = o.Sentence(name), o.Lines(name)
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
 // The page of a lock shows the newest maxEvents events.
 const maxEvents = 100
 
@@ -199,8 +171,16 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 	}
 	var present []*lock
 	if p.Lock != nil {
-		p.Holders = holdersOf(p.Lock)
 		present = []*lock{p.Lock}
+		name := func(process string) string { return words.Shown(words.Short(process), 200) }
+		for _, h := range p.Lock.Holders {
+			one := holder{LockInfo: h}
+			if h.Held {
+				o := outlook.Foresee(h, len(p.Lock.Holders)-1, p.Lock.Queue)
+				one.Outlook, one.Reasons = o.Sentence(name), o.Lines(name)
+			}
+			p.Holders = append(p.Holders, one)
+		}
 	}
 	read := s.past(r.Context(), p.Name)
 	p.Timeline = newTimeline(r, now.now, read, present, true)

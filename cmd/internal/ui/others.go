@@ -128,19 +128,12 @@ const (
 
 var errNoClient = errors.New("this store is not MongoDB")
 
-const electionLabel = "election"
-
 // Elections are locks with candidates.
 func (s *Server) showElections(_ *http.Request, now *listing) any {
-	var rows []*lock
-	for _, k := range now.locks {
-		isElection := func(i distlock.LockInfo) bool { return words.Role(i) == electionLabel }
-		if !slices.ContainsFunc(k.Holders, isElection) && !slices.ContainsFunc(k.Queue, isElection) {
-			continue
-		}
-		rows = append(rows, k)
-	}
-	return rows
+	return slices.DeleteFunc(slices.Clone(now.locks), func(k *lock) bool {
+		return !slices.ContainsFunc(slices.Concat(k.Holders, k.Queue),
+			func(i distlock.LockInfo) bool { return words.Role(i) == "election" })
+	})
 }
 
 // A queueRow describes a queue of package claim. The page discovers a queue by the locks of its

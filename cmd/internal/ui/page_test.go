@@ -215,7 +215,7 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 				"state", int32(2), "ts", bson.NewObjectID(), "process", "h:1:2:x", "fence", int64(i)))
 			assert.Must(t, err)
 		}
-		for _, path := range []string{"/", "/?page=9999999", "/?page=-1",
+		for _, path := range []string{"/", "/?from=9999999", "/?from=-1",
 			"/timeline?span=7d", "/processes"} {
 			page := w.get(path)
 			if n := strings.Count(page, "<tr data-k"); len(page) > 500<<10 || n > 200 {

@@ -18,6 +18,7 @@ const (
 	keepHistory    = 3 * time.Second
 	maxHistory     = 2_000 // the newest entries of all locks
 	maxLockHistory = 500   // entries of one lock
+	maxHistories   = 64    // cached at the same time
 )
 
 type past struct {
@@ -31,7 +32,16 @@ func (s *Server) past(ctx context.Context, name string) reading[past] {
 	if name != "" {
 		q.Limit = maxLockHistory
 	}
-	kept := s.histories.get(name, func() *cell[past] { return &cell[past]{keep: keepHistory} })
+	s.mu.Lock()
+	kept := s.histories[name]
+	if kept == nil {
+		if len(s.histories) >= maxHistories {
+			clear(s.histories) // they can be read again
+		}
+		kept = &cell[past]{keep: keepHistory}
+		s.histories[name] = kept
+	}
+	s.mu.Unlock()
 	return kept.get(ctx, s, func(ctx context.Context) (past, error) {
 		// Malformed entries are not shown, because an operator or a later version wrote them.
 		entries, malformed, err := s.cfg.Past(ctx, q)

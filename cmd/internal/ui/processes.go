@@ -25,14 +25,11 @@ type process struct {
 	Clock             string // the offset of the process's clock from the server's clock
 }
 
-// dead reports whether the process is silent, was declared dead, or has no readable ping.
-func (p *process) dead() bool { return p.Condemned || words.Silent(p.LockInfo) || !p.HasPing }
-
 // rank orders the processes: dead holders, dead waiters, live processes, and then other dead
-// processes.
+// processes. A process is dead if it is silent, was declared dead, or has no readable ping.
 func (p *process) rank() int {
-	switch {
-	case !p.dead():
+	switch dead := p.Condemned || words.Silent(p.LockInfo) || !p.HasPing; {
+	case !dead:
 		return 2
 	case len(p.Holds) > 0:
 		return 0
@@ -65,20 +62,25 @@ type pingList struct {
 func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	l := processList{Query: searchText(r)}
 	known := map[string]*process{}
-	now.each(func(i distlock.LockInfo) {
-		p := known[i.Process]
-		if p == nil {
-			p = &process{LockInfo: i}
-			p.Who, p.Lease = "", 0 // the fields belong to the lock
-			known[i.Process] = p
-			l.Rows = append(l.Rows, p)
+	for _, k := range now.locks {
+		for _, i := range slices.Concat(k.Holders, k.Queue) {
+			if !i.Held && i.Place == 0 {
+				continue // the last holder of a free lock
+			}
+			p := known[i.Process]
+			if p == nil {
+				p = &process{LockInfo: i}
+				p.Who, p.Lease = "", 0 // the fields belong to the lock
+				known[i.Process] = p
+				l.Rows = append(l.Rows, p)
+			}
+			if i.Held {
+				p.Holds = append(p.Holds, i)
+			} else {
+				p.Waits = append(p.Waits, i)
+			}
 		}
-		if i.Held {
-			p.Holds = append(p.Holds, i)
-		} else {
-			p.Waits = append(p.Waits, i)
-		}
-	})
+	}
 	l.addPings(s.pings.get(r.Context(), s, s.readPings), known, now.now)
 	l.Figures, l.Rows = filtered(r, l.Rows, processFilters)
 	if !l.Whole {

@@ -1,10 +1,9 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ import (
 // DefaultInterval is the default of Config.Interval.
 const DefaultInterval = time.Second
 
-// MinInterval is the shortest valid Config.Interval.
+// MinInterval is the shortest sensible Config.Interval.
 const MinInterval = 100 * time.Millisecond
 
 // Config configures the contents of the page and its permissions.
@@ -73,7 +72,7 @@ type Server struct {
 	pings     cell[pingList]
 	void      cell[string]
 	dead      cell[int64]
-	histories bounded[string, *cell[past]] // by lock
+	histories map[string]*cell[past] // by lock; guarded by mu
 
 	mu     sync.Mutex      // guards the cells, and the start of reads against Close
 	ctx    context.Context // of the reads
@@ -85,28 +84,20 @@ type Server struct {
 	handler http.Handler
 }
 
-// New returns a Server. It returns an error if cfg.Inspector is nil or cfg.Interval is too short.
-// The Server sends no command before a browser opens a page. It uses the clock in ctx.
-func New(ctx context.Context, cfg Config) (*Server, error) {
-	if cfg.Inspector == nil {
-		return nil, errors.New("ui: Inspector is nil: make one with distlock.NewInspector")
-	}
-	if cfg.Interval == 0 {
-		cfg.Interval = DefaultInterval
-	}
-	if cfg.Interval < MinInterval {
-		return nil, fmt.Errorf("ui: Interval is %v, must be at least %v", cfg.Interval, MinInterval)
-	}
+// New returns a Server. The Server sends no command before a browser opens a page. It uses the clock
+// in ctx.
+func New(ctx context.Context, cfg Config) *Server {
+	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
 		streams: make(chan struct{}, maxStreams),
 		locks:   cell[*listing]{keep: cfg.Interval, limit: roundLimit},
 		dead:    cell[int64]{keep: keepDead, limit: deadLimit},
 		loops:   cell[[]loopRow]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
 		members: cell[[]Member]{keep: keepMembers}, pings: cell[pingList]{keep: keepPings},
-		void: cell[string]{keep: keepVoid}}
+		void: cell[string]{keep: keepVoid}, histories: map[string]*cell[past]{}}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.handler = s.guarded(s.routes())
-	return s, nil
+	return s
 }
 
 // Close stops the reads of the Server, and waits until they have ended.

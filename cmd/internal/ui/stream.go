@@ -1,12 +1,9 @@
 package ui
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"mongodlm/internal/clock"
@@ -57,17 +54,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v view) {
 // eventData replaces it with the equivalent character reference.
 var eventData = strings.NewReplacer("\n", "\ndata: ", "\r", "&#13;")
 
-// rendered returns a view of a state as the data of an event. The view is rendered once for all
-// viewers.
-func (s *Server) rendered(r *http.Request, v view, now state) []byte {
-	r = r.WithContext(context.WithoutCancel(r.Context())) // another viewer may need the view
-	return now.pages.get(r.URL.RequestURI(), func() func() []byte {
-		return sync.OnceValue(func() []byte {
-			var b bytes.Buffer
-			if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
-				fmt.Fprintf(&b, "<p class=problem>This page cannot be rendered. Use another page.</p>")
-			}
-			return []byte(eventData.Replace(strings.TrimSpace(b.String())))
-		})
-	})()
+// rendered returns a view of a state as the data of an event.
+func (s *Server) rendered(r *http.Request, v view, now state) string {
+	var b strings.Builder
+	if err := templates.ExecuteTemplate(&b, "view", s.layout(r, v, now)); err != nil {
+		b.WriteString("<p class=problem>This page cannot be rendered. Use another page.</p>")
+	}
+	return eventData.Replace(strings.TrimSpace(b.String()))
 }

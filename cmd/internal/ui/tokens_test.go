@@ -30,7 +30,7 @@ func TestTokens_File(t *testing.T) {
 		"alice: " + a + "\n" + b:                       "line 2: it must be a name",
 		"alice: " + a + "\nbob: " + a:                  "line 2: the token occurs twice",
 		"alice: " + a + "\nbob: 0123456789abcde\u00e9": "line 2, holds characters that cannot be typed",
-		a + "\nalice: " + b:                            "cannot be typed",
+		a + "\nalice: " + b:                            "line 1: it must be a name",
 		"":                                             "at least 16",
 	} {
 		url, err := run(t, ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", text)})

@@ -260,7 +260,7 @@ func TestBrowser_UglyData_EveryPageFits(t *testing.T) {
 	b.until("it is read", `document.querySelector("a.danger")`)
 	href := value[string](b, `document.querySelector("a.danger").getAttribute("href")`)
 	for _, path := range []string{
-		"/", "/?show=all&sort=name&per=200", "/?show=silent", "/timeline", "/processes", "/elections",
+		"/", "/?show=all&sort=name", "/?show=silent", "/timeline", "/processes", "/elections",
 		"/loops", "/queues", "/server", "/lock?name=hot", "/lock?name=" + longName, "/lock", href,
 		"/lock?name=" + oneWord, "/lock?name=table",
 		"/dead?queue=test.invoices_of_all_tenants_that_were_not_sent",

@@ -33,7 +33,6 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"roundTitle": roundTitle, "several": several,
 	"first": func(all []distlock.LockInfo) []distlock.LockInfo { return all[:min(len(all), maxNamed)] },
 	"more":  func(all []distlock.LockInfo) int { return max(0, len(all)-maxNamed) },
-	"rows":  func(n int64) string { return several(int(n), "row") },
 	"text":  func(s string) string { return words.Shown(s, 300) },
 	"long":  func(s string) bool { return len([]rune(s)) > 160 },
 	"cell":  func(s string) string { return words.Shown(s, 120) },
@@ -90,9 +89,8 @@ type layout struct {
 	Address         string // path and query of the request
 	Hosts, Database string
 	AllowBreak      bool
-	Problem         string // the reason why the data may be old
-	ProblemSince    string
-	Old             string // the age of the data
+	Problem         string    // the reason why the data may be old
+	Since           time.Time // of the Problem
 	Partial         bool
 	Void            string // the message for a database without locks
 	Seq             int
@@ -103,16 +101,10 @@ type layout struct {
 
 func (s *Server) layout(r *http.Request, v view, now state) layout {
 	l := layout{view: v, Views: views, Address: r.URL.RequestURI(), Hosts: s.cfg.Hosts,
-		Database: s.cfg.Database, AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Seq: now.seq,
-		At: now.at, Content: v.show(s, r, now)}
+		Database: s.cfg.Database, AllowBreak: s.cfg.AllowBreak, Problem: now.problem, Since: now.since,
+		Seq: now.seq, At: now.at, Content: v.show(s, r, now)}
 	if found := now.value; found != nil {
 		l.Partial, l.Bad, l.Void = found.partial, found.bad, found.void
-	}
-	if now.problem != "" {
-		l.ProblemSince = words.Instant(now.since)
-		if old := now.old(); old > 0 {
-			l.Old = words.Age(old)
-		}
 	}
 	return l
 }
@@ -171,7 +163,7 @@ type filter[T any] struct {
 func filtered[T any](r *http.Request, all []T, filters []filter[T]) (figures []figure, shown []T) {
 	shown = all
 	for _, f := range filters {
-		one := newFigure(f.word, urlWith(r, "show", f.value, "page", ""), howMany(all, f.is), f.class)
+		one := newFigure(f.word, urlWith(r, "show", f.value), howMany(all, f.is), f.class)
 		if one.On = r.URL.Query().Get("show") == f.value; one.On {
 			shown = slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !f.is(one) })
 		}
@@ -195,6 +187,25 @@ func newFigure(word, href string, n int, class string) figure {
 		class = ""
 	}
 	return figure{Word: word, Href: href, N: strconv.Itoa(n), Class: class}
+}
+
+// A pager describes the part of a list that a page shows.
+type pager struct {
+	First, Last, Total int // positions from 0; Last is the first position after the part
+	Prev, Next         string
+}
+
+func newPager(r *http.Request, total, perPage int) pager {
+	from, _ := strconv.Atoi(r.URL.Query().Get("from"))
+	p := pager{First: max(0, min(from, (total-1)/perPage*perPage)), Total: total}
+	p.Last = min(p.First+perPage, total)
+	if p.First > 0 {
+		p.Prev = urlWith(r, "from", strconv.Itoa(max(0, p.First-perPage)))
+	}
+	if p.Last < total {
+		p.Next = urlWith(r, "from", strconv.Itoa(p.Last))
+	}
+	return p
 }
 
 func several(n int, word string) string {
@@ -236,15 +247,14 @@ func pulseOf(i distlock.LockInfo) pulse {
 	return p
 }
 
-// urlWith returns the address of the requested page with changed query parameters. The pairs are
-// names and values in turn. An empty value removes the parameter.
-func urlWith(r *http.Request, pairs ...string) string {
+// urlWith returns the address of the requested page with a changed query parameter. An empty value
+// removes the parameter. Another selection starts with its first part again.
+func urlWith(r *http.Request, name, value string) string {
 	q := r.URL.Query()
-	for i := 0; i < len(pairs); i += 2 {
-		q.Set(pairs[i], pairs[i+1])
-		if pairs[i+1] == "" {
-			q.Del(pairs[i])
-		}
+	q.Del("from")
+	q.Set(name, value)
+	if value == "" {
+		q.Del(name)
 	}
 	if len(q) == 0 {
 		return r.URL.Path

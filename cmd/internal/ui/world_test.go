@@ -80,9 +80,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	if change != nil {
 		change(&cfg)
 	}
-	if w.page, err = ui.New(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.page = ui.New(t.Context(), cfg)
 	t.Cleanup(func() {
 		w.page.Close()
 		runtime.KeepAlive(w.kept)
