@@ -118,7 +118,8 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 		c.Known, c.Data = true, show(r.value)
 	}
 	if c.Known && r.problem != "" {
-		c.AsOf = "as of " + r.at.UTC().Format("15:04:05") + " UTC, " + words.Age(r.tried.Sub(r.at)) + " ago"
+		c.AsOf = "as of " + r.at.UTC().Format("15:04:05") + " UTC, " +
+			words.Age(r.tried.Sub(r.at)) + " ago"
 	}
 	return c
 }

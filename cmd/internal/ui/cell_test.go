@@ -10,6 +10,25 @@ import (
 	"mongodlm/internal/clock"
 )
 
+// The reads of a slow server take at most a tenth of the time.
+func TestCell_SlowReads_AtMostATenthOfTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, reads := &Server{clock: clock.System(), ctx: t.Context()}, 0
+		c := cell[int]{keep: time.Second}
+		for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(time.Second) {
+			c.get(t.Context(), s, func(context.Context) (int, error) {
+				reads++
+				time.Sleep(time.Second)
+				return 0, nil
+			})
+		}
+		if reads < 9 || reads > 11 {
+			t.Errorf("%d reads of one second in 100 seconds", reads)
+		}
+	})
+}
+
 // A read that panics is a problem of the page, and does not end the program.
 func TestCell_ReadPanics_IsAProblem(t *testing.T) {
 	t.Parallel()

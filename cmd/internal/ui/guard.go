@@ -29,9 +29,6 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 const maxForm = 16 << 10
 
-// bodyTimeout is the longest time for reading the body of a request.
-const bodyTimeout = 10 * time.Second
-
 // cookieName names the cookie of a browser that has presented a token.
 const cookieName = "distlock_ui"
 
@@ -48,10 +45,6 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		if r.ContentLength != 0 { // a stream has no body and needs no deadline
-			// The error is ignored, because response writers of tests support no deadline.
-			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
-		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		_, known := s.authenticate(r)
 		switch {

@@ -94,8 +94,8 @@ func (a Access) Cautions(allowBreak bool) (all []string) {
 // Run serves the page until ctx ends. After Run begins to listen, it calls the given function with
 // the URL of the page. Run sets the fields Tokens, Loopback and Secure of cfg from access.
 //
-// Run returns the errors of Check. It also returns an error if it cannot read a file or cannot listen
-// on the address. Such an error names the flag.
+// Run returns the errors of Check. It also returns an error if it cannot read a file or cannot
+// listen on the address. Such an error names the flag.
 func Run(ctx context.Context, access Access, cfg Config, ready func(url string)) error {
 	if err := access.Check(cfg.AllowBreak); err != nil {
 		return err

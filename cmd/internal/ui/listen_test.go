@@ -57,6 +57,34 @@ func TestAccess_Check(t *testing.T) {
 	}
 }
 
+// Cautions returns a warning for each risk of a configuration, and no other warning.
+func TestAccess_Cautions(t *testing.T) {
+	t.Parallel()
+	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")
+	for name, mode := range map[string]os.FileMode{open: 0o644, closed: 0o600} {
+		assert.Must(t, os.WriteFile(name, []byte("0123456789abcdef"), mode))
+	}
+	for name, c := range map[string]struct {
+		access ui.Access
+		breaks bool
+		want   string
+	}{
+		"loopback": {ui.Access{Addr: ui.DefaultAddr}, true, ""},
+		"TLS and token": {ui.Access{Addr: ":1", TokenFile: closed, CertFile: "c", KeyFile: "k"}, true,
+			""},
+		"readable token": {ui.Access{Addr: ui.DefaultAddr, TokenFile: open}, false, "chmod 600"},
+		"TLS without a token": {ui.Access{Addr: ":1", CertFile: "c", KeyFile: "k"}, false,
+			"may read the whole page"},
+		"plain text":           {ui.Access{Addr: ":1", TokenFile: closed}, false, "in plain text: give"},
+		"plain text, breaking": {ui.Access{Addr: ":1", TokenFile: closed}, true, "may break locks"},
+	} {
+		got := strings.Join(c.access.Cautions(c.breaks), "\n")
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: it says %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func run(t *testing.T, access ui.Access) (url string, err error) {
 	t.Helper()
 	access.AddrFlag = "--listen"

@@ -84,8 +84,8 @@ type Server struct {
 	handler http.Handler
 }
 
-// New returns a Server. The Server sends no command before a browser opens a page. It uses the clock
-// in ctx.
+// New returns a Server. The Server sends no command before a browser opens a page. It uses the
+// clock in ctx.
 func New(ctx context.Context, cfg Config) *Server {
 	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -172,8 +171,8 @@ func TestPage_Processes_CountsOnlyWhatIsKnown(t *testing.T) {
 	}
 }
 
-// The page counts all loops and queues, even if it lists only a part, and lists failing loops
-// first. It shows no counts for a lock whose name only resembles the name of a queue.
+// The page counts all loops, queues and dead rows, even if it lists only a part, and lists failing
+// loops first. It shows no counts for a lock whose name only resembles the name of a queue.
 func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	t.Parallel()
 	client := served(t)
@@ -191,7 +190,9 @@ func TestPage_MoreLoopsAndQueuesThanAreShown_AllAreCounted(t *testing.T) {
 	for i := range 26 {
 		w.hold(m, fmt.Sprintf("claim:test.rows:%02d:1", i))
 	}
-	want(t, w.get("/"), "Failing loops</span><strong>1<")
+	assert.Value(client.Database("test").Collection("rows").InsertOne(t.Context(),
+		bsontest.D("_id", 1, "claim", bsontest.D("state", "dead"))))(t)
+	want(t, w.get("/"), "Failing loops</span><strong>1<", "Dead rows</span><strong>1<")
 	page := main(w.get("/loops"))
 	want(t, page, "schedules <span class=\"count\">502<", "All</span><strong>502<",
 		"Failing</span><strong>1<", "loop-501", "The first 500 are listed")
@@ -230,17 +231,4 @@ func TestPage_DeadRowsThatCannotBeCounted_DelayLittle(t *testing.T) {
 			time.Sleep(100 * time.Second) // the pause after such a round
 		}
 	})
-}
-
-// The page of locks shows the number of dead rows.
-func TestPage_DeadRows_AreCounted(t *testing.T) {
-	t.Parallel()
-	client := served(t)
-	assert.Value(client.Database("test").Collection("rows").InsertOne(t.Context(),
-		bsontest.D("_id", 1, "claim", bsontest.D("state", "dead"))))(t)
-	w := newWorld(t, func(c *ui.Config) { c.Client, c.Interval = client, ui.MinInterval })
-	w.hold(w.process(), "claim:test.rows:queue:1")
-	for !strings.Contains(w.get("/"), "Dead rows</span><strong>1<") {
-		runtime.Gosched()
-	}
 }
