@@ -250,13 +250,17 @@ func TestPage_ShowsHoldersAndWaiters(t *testing.T) {
 }
 
 // The page shows a dead holder as silent. It shows the takeover of the lock, and the eviction with
-// its evidence.
+// its evidence. A waiter that was evicted has no bar.
 func TestPage_Takeover_Shown(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
-		dead := "host:1:2:dead"
+		dead, session := "host:1:2:dead", bson.NewObjectID()
+		w.history.put(
+			history.Entry{At: time.Now(), Kind: "acquired", Name: "job", Process: dead, Session: session},
+			history.Entry{At: time.Now(), Kind: "evicted", Name: "job", Previous: "host:3:4:waiter",
+				Session: bson.NewObjectID()})
 		_ = w.mem.Put(catalog.PingsCollection, ping(dead, 0))
 		_ = w.mem.Put(catalog.LocksCollection, bsontest.D("_id", "job", "state", int32(1),
-			"ts", bson.NewObjectID(), "process", dead, "fence", int64(7),
+			"ts", session, "process", dead, "fence", int64(7),
 			"when", bson.NewDateTimeFromTime(time.Now()), "takeoverMS", takeoverTime.Milliseconds()))
 		time.Sleep(takeoverTime + time.Second)
 		want(t, w.get("/?show=silent"), "job", "silent", "1 to 1 of 1<")
@@ -265,6 +269,8 @@ func TestPage_Takeover_Shown(t *testing.T) {
 		page := w.get("/lock?name=job&span=5m")
 		want(t, page, "instead", ">taken over<", `<path class="mark take" d="M-5`, dead, "evidence",
 			" took it over from host:1: ", "<bdi>host:1 was evicted by ", ": silent for ")
+		lack(t, page, "end is not known")
+		assert.Equal(t, strings.Count(page, `class="bar`), 2, "%d bars, want %d of the two holders")
 		want(t, w.get("/timeline"), "job", `class="bar`)
 	})
 }
