@@ -116,8 +116,7 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 		}
 		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && hasSession(l, t.TS) {
 			c.entered(l)
-			l, err := c.raised(ctx, o, t.Request, doc, l)
-			return l, nil, err
+			return c.raised(ctx, t.Request, l)
 		}
 	}
 	if l, grants, err = c.bySwap(ctx, o, t); err == nil {
@@ -147,35 +146,22 @@ func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	return holds || waits
 }
 
-// raised completes an acquisition by r. The argument doc is the document after the acquisition. If
-// the fence is below transition.Seeded, raised sets the fence to the server's time in milliseconds.
-// The fence is then larger than every fence in an earlier document of the lock that was deleted. If
+// raised completes an acquisition by r. The argument l is the lock after the acquisition. If the
+// fence is below transition.Seeded, raised sets the fence to the server's time in milliseconds. The
+// fence is then larger than every fence in an earlier document of the lock that was deleted. If
 // raised returns an error, r may hold the lock, so the outcome of the acquisition is unknown.
-func (c *Catalog) raised(
-	ctx context.Context, o operation, r catalog.Request, doc bson.Raw, l catalog.Lock,
-) (_ catalog.Lock, err error) {
+func (c *Catalog) raised(ctx context.Context, r catalog.Request, l catalog.Lock) (
+	catalog.Lock, []catalog.Grant, error,
+) {
 	if _, holds := l.HeldBy(r.TS); !holds || l.Fence >= transition.Seeded {
-		return l, nil
+		return l, nil, nil
 	}
-	defer func() {
-		if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
-			err = fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, err)
-		}
-	}()
-	raise := transition.SeedFence{Session: r.Session, AtLeast: l.When.UnixMilli()}
-	change, err := raise.Next(l, l.When)
-	if err != nil {
-		return catalog.Lock{}, o.wrap(err)
+	seed := transition.SeedFence{Session: r.Session, AtLeast: l.When.UnixMilli()}
+	l, _, err := c.Apply(ctx, seed)
+	if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, err)
 	}
-	doc, err = c.trySwap(ctx, o, swap(r.Name, doc, change))
-	switch {
-	case err != nil:
-		return catalog.Lock{}, err
-	case doc != nil:
-		return o.understand(doc)
-	}
-	l, _, err = c.bySwap(ctx, o, raise)
-	return l, err
+	return l, nil, err
 }
 
 // entered records the use of a lock. The next release selects its command by this record.
