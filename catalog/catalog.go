@@ -41,7 +41,7 @@ type Locks interface {
 	// ErrNoMatch. If ParseLock rejects the document, Apply returns a *MalformedError and changes
 	// nothing, with three exceptions:
 	//   - Enter with TryPlain returns ErrNotFree.
-	//   - Leave removes its session from the document.
+	//   - Leave frees a lock that its session holds alone, without waiters.
 	//   - Break with a zero TS ignores the field ts of the document.
 	//
 	// Other errors: the errors of the transition, ErrUnknownOutcome.

@@ -37,15 +37,10 @@ func (c Change) Nothing() bool { return len(c.Set) == 0 && len(c.Unset) == 0 }
 // the filter of a delayed write, which contains an earlier rev, does not match. A missing
 // rev becomes 1. An invalid rev becomes 1 if the change writes the session or the state.
 // That is safe, because the filter also contains the session and the state before the
-// change. If the change writes neither of them, ok is false and the document keeps its
-// invalid rev.
+// change. If the change writes neither of them, ok is false. No transition makes such a change.
 func (c *Change) NextRev(rev bson.RawValue) (next int64, ok bool) {
-	f, isDouble := rev.DoubleOK() // a shell writes numbers as doubles
-	n, isInt := rev.AsInt64OK()
-	switch {
-	case isDouble && f >= 0 && f < MaxCount:
-		return int64(f) + 1, true
-	case !isDouble && isInt && n >= 0 && n < math.MaxInt64:
+	n, isNumber := rev.AsInt64OK() // a shell writes numbers as doubles
+	if isNumber && n >= 0 && n < math.MaxInt64 {
 		return n + 1, true
 	}
 	moves := func(e bson.E) bool { return e.Key == "state" || e.Key == "ts" }

@@ -160,10 +160,8 @@ func (f fields) without(key string) fields {
 // changed returns the lock document after a change, with a larger value of the field rev. New
 // fields come last: first rev, then the others sorted by name.
 func (f fields) changed(c catalog.Change) bson.Raw {
-	out := slices.Clone(f)
-	if next, ok := c.NextRev(f.get("rev")); ok {
-		out = out.put("rev", valueOf(next))
-	}
+	next, _ := c.NextRev(f.get("rev"))
+	out := slices.Clone(f).put("rev", valueOf(next))
 	for _, e := range c.Set {
 		out = out.deep(e.Key, e.Value)
 	}

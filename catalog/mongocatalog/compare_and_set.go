@@ -151,8 +151,7 @@ func holdsWith(s catalog.Session) bson.D {
 
 // swap returns the write of a change, on the condition that the document has not changed since it
 // was read. If there was no document, read is nil. The filter compares three fields: state and ts,
-// which foreign programs change, and rev, which this package changes. If rev is invalid and the
-// write cannot raise it, the filter also compares sharers and waiters.
+// which foreign programs change, and rev, which this package changes.
 func swap(name string, read bson.Raw, change catalog.Change) modification {
 	set := change.Set
 	filter := bson.D{{Key: "_id", Value: name}}
@@ -166,11 +165,8 @@ func swap(name string, read bson.Raw, change catalog.Change) modification {
 			set = append(bson.D{{Key: "state", Value: int32(0)}}, set...)
 		}
 	}
-	if next, ok := change.NextRev(read.Lookup("rev")); ok {
-		set = append(bson.D{{Key: "rev", Value: next}}, set...)
-	} else {
-		filter = append(filter, as(read, "sharers"), as(read, "waiters"))
-	}
+	next, _ := change.NextRev(read.Lookup("rev"))
+	set = append(bson.D{{Key: "rev", Value: next}}, set...)
 	return modification{filter: filter, update: updating(set, change.Unset, nil), upsert: read == nil}
 }
 

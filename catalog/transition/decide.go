@@ -1,6 +1,7 @@
 package transition
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -47,6 +48,8 @@ func Decide(raw bson.Raw, t catalog.Transition, now time.Time) (
 	return l, c, err
 }
 
+// damaged returns the change of a document that [catalog.ParseLock] rejects. The argument why is
+// the error of ParseLock.
 func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, error) {
 	switch t := t.(type) {
 	case Leave:
@@ -57,6 +60,27 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 		}
 	}
 	return catalog.Change{}, why
+}
+
+// leaveDamaged frees a lock that the session holds alone. If the document has sharers, waiters or
+// the mode of several holders, leaveDamaged returns why, because an operator must first repair the
+// document. If the session is not the holder, leaveDamaged returns ErrNoMatch.
+func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
+	sharers, waiter := raw.Lookup("sharers"), raw.Lookup("waiters", "0")
+	if sharers.Type == bson.TypeArray {
+		sharers = raw.Lookup("sharers", "0")
+	}
+	mode, _ := raw.Lookup("mode").StringValueOK()
+	if sharers.Type != 0 && sharers.Type != bson.TypeNull || waiter.Type != 0 ||
+		mode == string(catalog.Shared) || mode == string(catalog.Permit) {
+		return catalog.Change{}, why
+	}
+	holder, _ := raw.Lookup("ts").ObjectIDOK()
+	state, isNumber := raw.Lookup("state").AsFloat64OK()
+	if holder != ts || isNumber && state == 0 {
+		return catalog.Change{}, fmt.Errorf("%w: %v", catalog.ErrNoMatch, why)
+	}
+	return catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}}, nil
 }
 
 func withSession(raw bson.Raw, ts bson.ObjectID) bson.Raw {

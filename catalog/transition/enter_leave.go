@@ -73,8 +73,8 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 
 // Leave removes a session from the holders or from the queue, and grants the lock to the next
 // waiters. If there are no waiters, the Leave of an exclusive holder changes only the state. Leave
-// also removes a session from a malformed document, see [Decide]. If the session is neither a
-// holder nor a waiter, Leave returns ErrNoMatch.
+// also does so in a malformed document, see [Decide]. If the session is neither a holder nor a
+// waiter, Leave returns ErrNoMatch.
 //
 // If Enqueue is not nil and Leave grants the lock to a waiter, Leave also adds this request to the
 // end of the queue. It does not add the request if the mode of the request is not Exclusive, if the

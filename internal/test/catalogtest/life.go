@@ -241,11 +241,8 @@ func changed(t testing.TB, raw bson.Raw, c catalog.Change) bson.D {
 	t.Helper()
 	var doc bson.D
 	assert.Must(t, bson.Unmarshal(raw, &doc))
-	doc = without(with(doc, c.Set...), c.Unset...)
-	if rev, ok := c.NextRev(raw.Lookup("rev")); ok {
-		doc = with(doc, field("rev", rev))
-	}
-	return doc
+	rev, _ := c.NextRev(raw.Lookup("rev"))
+	return with(without(with(doc, c.Set...), c.Unset...), field("rev", rev))
 }
 
 // alike checks that all reads of a lock agree with its document.

@@ -22,17 +22,6 @@ var oddCases = []testCase{
 	{"Waiters", func(b *bench) { b.odd(oddWaiters()) }},
 	{"Sharers", func(b *bench) { b.odd(oddSharers()) }},
 	{"Informational", func(b *bench) { b.odd(oddInformation()) }},
-	{"RevDamagedWhileHeld_ReleaseFrees", func(b *bench) {
-		for i, rev := range []any{"x", nil, bson.A{int64(1)}, int64(math.MaxInt64), 7.5, int64(-3)} {
-			g := request(label(i), alice)
-			b.acquire(g)
-			b.rewrite(g.Name, field("rev", rev))
-			next := request(g.Name, bob)
-			assert.Must(b, b.release(g.Session), fmt.Sprint("release with rev ", rev))
-			assert.Must(b, assert.Err(On(b.Catalog).Enter(b.ctx, next, catalog.Try)), "enter")
-			assert.Must(b, b.release(next.Session), "release")
-		}
-	}},
 }
 
 // An oddity is a set of unusual fields of a lock document.
