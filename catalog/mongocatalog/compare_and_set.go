@@ -111,19 +111,20 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 	if !committed {
 		from = from.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	}
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+	open := func(ctx context.Context) (*mongo.Cursor, error) {
 		return from.Aggregate(ctx, timed(o.name))
-	})
-	defer r.close(ctx)
-	if !r.next(ctx) {
-		if r.err == nil {
-			s, r.err = c.Hello(ctx)
-		}
-		return nil, c.seedTime(s), r.err
 	}
-	raw, _ = r.row().Lookup("lock").DocumentOK()
-	ms, _ := r.row().Lookup("now").DateTimeOK()
-	return slices.Clone(raw), time.UnixMilli(ms).UTC(), nil
+	err = c.each(ctx, o, open, func(row bson.Raw) bool {
+		lock, _ := row.Lookup("lock").DocumentOK()
+		ms, _ := row.Lookup("now").DateTimeOK()
+		raw, now = slices.Clone(lock), time.UnixMilli(ms).UTC()
+		return false
+	})
+	if err == nil && raw == nil {
+		s, err = c.Hello(ctx)
+		now = c.seedTime(s)
+	}
+	return raw, now, err
 }
 
 // timed returns the pipeline that reads a lock document and the server's clock.

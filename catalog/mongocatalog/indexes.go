@@ -280,17 +280,15 @@ func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name st
 func (c *Catalog) indexes(ctx context.Context, from *mongo.Collection) ([]bson.Raw, error) {
 	o := on(from.Name(), "listIndexes", "list the indexes of", from.Name())
 	var found []bson.Raw
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return from.Indexes().List(ctx)
+	open := func(ctx context.Context) (*mongo.Cursor, error) { return from.Indexes().List(ctx) }
+	err := c.each(ctx, o, open, func(spec bson.Raw) bool {
+		found = append(found, slices.Clone(spec))
+		return true
 	})
-	defer r.close(ctx)
-	for r.next(ctx) {
-		found = append(found, slices.Clone(r.row()))
-	}
-	if hasCode(r.err, codeNamespaceNotFound) {
+	if hasCode(err, codeNamespaceNotFound) {
 		return nil, nil
 	}
-	return found, r.err
+	return found, err
 }
 
 // expiring returns a warning for each index that deletes documents by their age.

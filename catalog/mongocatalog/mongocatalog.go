@@ -171,59 +171,46 @@ func (c *Catalog) modify(ctx context.Context, o operation, m modification) (bson
 	return doc, nil
 }
 
-// rows reads a cursor. Each command of the cursor has its own time limit. The first error ends the
-// read and stays in err.
-type rows struct {
-	c      *Catalog
-	o      operation
-	start  func(context.Context) (*mongo.Cursor, error)
-	cursor *mongo.Cursor
-	err    error
-}
-
-// open returns the rows of a cursor. The first call of rows.next opens the cursor.
-func (c *Catalog) open(o operation, start func(context.Context) (*mongo.Cursor, error)) *rows {
-	o.database = c.database
-	return &rows{c: c, o: o, start: start}
-}
-
-// next advances to the next row. It returns false at the end and after an error.
-func (r *rows) next(ctx context.Context) bool {
-	if r.err != nil {
-		return false
-	}
-	ctx, cancel, err := r.c.begin(ctx, r.o.session)
-	if err != nil {
-		r.err = r.o.wrap(err)
-		return false
-	}
-	defer cancel()
-	if r.cursor == nil {
-		r.cursor, err = r.start(ctx)
-		if err != nil {
-			r.err = r.o.failed(err)
-			return false
+// each opens a cursor and calls row for each of its documents, until row returns false. Each command
+// of the cursor has its own time limit. A document is valid only during the call.
+func (c *Catalog) each(
+	ctx context.Context, o operation, open func(context.Context) (*mongo.Cursor, error),
+	row func(doc bson.Raw) (more bool),
+) error {
+	var cursor *mongo.Cursor
+	defer func() {
+		if cursor != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+			defer cancel()
+			_ = cursor.Close(ctx) // the server closes an open cursor after its timeout
+		}
+	}()
+	for {
+		more := false
+		err := c.run(ctx, o, func(ctx context.Context) (err error) {
+			if cursor == nil {
+				if cursor, err = open(ctx); err != nil {
+					return err
+				}
+			}
+			more = cursor.Next(ctx)
+			return cursor.Err()
+		})
+		if err != nil || !more || !row(cursor.Current) {
+			return err
 		}
 	}
-	if r.cursor.Next(ctx) {
-		return true
-	}
-	if err := r.cursor.Err(); err != nil {
-		r.err = r.o.failed(err)
-	}
-	return false
 }
 
-// row returns the current row, which is valid until the next call of rows.next.
-func (r *rows) row() bson.Raw { return r.cursor.Current }
-
-// close closes the cursor on the server. If that fails, the server closes the cursor after a
-// timeout.
-func (r *rows) close(ctx context.Context) {
-	if r.cursor == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.c.timeout)
-	defer cancel()
-	_ = r.cursor.Close(ctx)
+// find calls the given function with every document that matches the filter. A document is valid
+// only during the call.
+func (c *Catalog) find(
+	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
+	find *options.FindOptionsBuilder, collect func(raw bson.Raw),
+) error {
+	open := func(ctx context.Context) (*mongo.Cursor, error) { return from.Find(ctx, filter, find) }
+	return c.each(ctx, o, open, func(raw bson.Raw) bool {
+		collect(raw)
+		return true
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"mongodlm/catalog"
@@ -110,22 +109,6 @@ func (c *Catalog) Held(ctx context.Context, process string) ([]catalog.HeldSessi
 	}
 	slices.SortFunc(sessions, catalog.HeldSession.Compare)
 	return sessions, nil
-}
-
-// find calls the given function with every document that matches the filter. A document is valid
-// only during the call.
-func (c *Catalog) find(
-	ctx context.Context, o operation, from *mongo.Collection, filter bson.D,
-	find *options.FindOptionsBuilder, collect func(raw bson.Raw),
-) error {
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return from.Find(ctx, filter, find)
-	})
-	defer r.close(ctx)
-	for r.next(ctx) {
-		collect(r.row())
-	}
-	return r.err
 }
 
 // OldPings is documented in [catalog.Pings]. It sends one command.

@@ -1,6 +1,7 @@
 package mongocatalog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -109,13 +110,12 @@ func (c *Catalog) observe(
 		which = append(which, bson.D{{Key: "$sort", Value: byID}})
 		how.SetAllowDiskUse(true) // thousands of locks may have 100 waiters each
 	}
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
+	open := func(ctx context.Context) (*mongo.Cursor, error) {
 		return c.locks.Aggregate(ctx, observation(which...), how)
-	})
-	defer r.close(ctx)
-	for r.next(ctx) {
-		lock, _ := r.row().Lookup("lock").DocumentOK()
-		list, _ := r.row().Lookup("pings").ArrayOK()
+	}
+	return c.each(ctx, o, open, func(row bson.Raw) bool {
+		lock, _ := row.Lookup("lock").DocumentOK()
+		list, _ := row.Lookup("pings").ArrayOK()
 		values, _ := list.Values() // the server made the array
 		pings := pingDocs{}
 		for _, v := range values {
@@ -123,14 +123,11 @@ func (c *Catalog) observe(
 			pings.add(ping)
 		}
 		snapshot := catalog.SnapshotOf(lock, pings.of)
-		if ms, ok := r.row().Lookup("now").DateTimeOK(); ok {
+		if ms, ok := row.Lookup("now").DateTimeOK(); ok {
 			snapshot.ServerTime = time.UnixMilli(ms).UTC()
 		}
-		if !show(lock, snapshot) {
-			return nil
-		}
-	}
-	return r.err
+		return show(lock, snapshot)
+	})
 }
 
 // HeldOrFree is documented in [catalog.Queues]. It sends one command. The result omits who, why,
@@ -196,26 +193,29 @@ func (c *Catalog) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snaps
 func (c *Catalog) listInBatches(
 	ctx context.Context, o operation, filter bson.D, show rowFunc,
 ) error {
-	r := c.open(o, func(ctx context.Context) (*mongo.Cursor, error) {
-		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))
-	})
-	defer r.close(ctx)
-	for {
-		var batch []bson.Raw
-		for len(batch) < listBatch && r.next(ctx) {
-			batch = append(batch, slices.Clone(r.row()))
-		}
-		if r.err != nil || len(batch) == 0 {
-			return r.err
-		}
+	var batch []bson.Raw
+	var failed error
+	showBatch := func() (more bool) {
 		if _, err := c.Hello(ctx); err != nil {
-			return o.wrap(err)
+			failed = o.wrap(err)
+			return false
 		}
 		at := catalog.Snapshot{ServerTime: c.ListingTime()} // just before the read of the pings
-		if more, err := c.join(ctx, o, batch, at, show); err != nil || !more {
-			return err
-		}
+		more, failed = c.join(ctx, o, batch, at, show)
+		batch = nil
+		return more
 	}
+	open := func(ctx context.Context) (*mongo.Cursor, error) {
+		return c.locks.Find(ctx, filter, options.Find().SetSort(byID).SetBatchSize(listBatch))
+	}
+	err := c.each(ctx, o, open, func(raw bson.Raw) bool {
+		batch = append(batch, slices.Clone(raw))
+		return len(batch) < listBatch || showBatch()
+	})
+	if err == nil && failed == nil && len(batch) > 0 {
+		showBatch()
+	}
+	return cmp.Or(err, failed)
 }
 
 // join reads the pings of the holders and waiters in the valid lock documents. It calls the given
