@@ -119,10 +119,10 @@ type Grant struct {
 	Evidence string
 }
 
-// GrantStream is an open stream of grants. Next waits for grants and returns them. If ctx is done
-// or the stream has ended, Next returns an error, and the caller must close the stream. The stream
-// contains only grants that are made after its opening. To find earlier grants, call
-// [Queues.HeldOrFree] after opening the stream.
+// GrantStream is an open stream of grants. Next waits for grants and returns them. It may return a
+// grant again. If ctx is done or the stream has ended, Next returns an error, and the caller must
+// close the stream. The stream need not contain the grants that were made before its opening. To
+// find them, call [Queues.HeldOrFree] after opening the stream.
 type GrantStream interface {
 	Next(ctx context.Context) ([]Grant, error)
 	Close(ctx context.Context)

@@ -21,19 +21,12 @@ var codeNoStreams = []int{20, 73, 40573}
 // eventWait is the time that the server waits for an event before it replies.
 const eventWait = time.Second
 
-// maxReturned is the largest number of locks in grantStream.returned.
-const maxReturned = 1000
-
 // A grantStream is a change stream on the collection locks.
 type grantStream struct {
 	c       *Catalog
 	o       operation
 	process string
 	stream  *mongo.ChangeStream
-	// returned contains the last value of the field grants of each lock, by lock name. The stream uses
-	// it to omit repeated grants, because an event of MongoDB 4.4 may contain the whole document, for
-	// example after a new waiter was queued.
-	returned map[string]string
 }
 
 var _ catalog.GrantStream = (*grantStream)(nil)
@@ -66,7 +59,7 @@ func (c *Catalog) GrantStream(ctx context.Context, process string) (catalog.Gran
 		return nil, o.failed(err)
 	}
 	o.verb = string(catalog.OpNextGrants)
-	return &grantStream{c: c, o: o, process: process, stream: stream, returned: map[string]string{}}, nil
+	return &grantStream{c: c, o: o, process: process, stream: stream}, nil
 }
 
 // grantEvents returns the pipeline that selects two kinds of events: grants to the given process,
@@ -136,8 +129,8 @@ func (n *grantStream) step(ctx context.Context) (found bool, err error) {
 	return false, nil
 }
 
-// grants returns the grants to the stream's process in an event. If the last event of the same lock
-// had the same grants, it returns nil.
+// grants returns the grants to the stream's process in an event. An event of MongoDB 4.4 may repeat
+// earlier grants, for example after a new waiter was queued, because it contains the whole document.
 func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	name, _ := event.Lookup("documentKey", "_id").StringValueOK()
 	at := []string{"fullDocument"}
@@ -146,13 +139,6 @@ func (n *grantStream) grants(event bson.Raw) []catalog.Grant {
 	}
 	text, _ := event.Lookup(append(at, "grants")...).StringValueOK()
 	evidence, _ := event.Lookup(append(at, "evidence")...).StringValueOK()
-	if n.returned[name] == text {
-		return nil
-	}
-	if len(n.returned) >= maxReturned {
-		clear(n.returned)
-	}
-	n.returned[name] = text
 	var grants []catalog.Grant
 	for _, a := range catalog.ParseGrants(name, text, evidence) {
 		if a.Process == n.process {

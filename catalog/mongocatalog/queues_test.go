@@ -232,7 +232,6 @@ func TestGrantStream_BothFormsOfEvent_ReturnOwnGrants(t *testing.T) {
 				event(kind, "none", e("grants", catalog.GrantLine(id(1), 8, "pp"))),
 				event(kind, "odd", e("grants", int32(5))),
 				event(kind, "balancer", e("grants", lines), e("evidence", "silent")),
-				event(kind, "balancer", e("grants", lines)),
 				event(kind, "next", e("grants", catalog.GrantLine(id(4), 11, "p"))),
 				bson.D{e("_id", bson.D{e("_data", "2")}), e("operationType", "invalidate")},
 			))
