@@ -23,12 +23,13 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 	if err != nil {
 		return l, nil, failed(op, name, err)
 	}
-	now := serverDate(c.now())
 	if s, ok := transition.Under(t); ok {
 		if in, _ := catalog.TransactionUnder(ctx, s).(*Transaction); in != nil {
-			return l, nil, c.applyIn(in, t, now)
+			l, err = c.applyIn(in, t)
+			return l, nil, err
 		}
 	}
+	now := serverDate(c.now())
 	if err := c.forWrite(ctx, name); err != nil {
 		return l, nil, failed(op, name, err)
 	}
@@ -60,7 +61,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 // blank returns the document of a new lock, with the fields that MongoDB copies from the filter of
 // an upsert.
 func blank(name string) fields {
-	return fields{{"_id", text(name)}, {"state", valueOf(int32(0))}}
+	return fields{{"_id", valueOf(name)}, {"state", valueOf(int32(0))}}
 }
 
 // decide applies a transition to a document by [transition.Decide]. Like mongocatalog, it first
@@ -150,7 +151,7 @@ func (c *Catalog) rows(ctx context.Context, waited bool) (rows []catalog.Snapsho
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, doc := range c.locks.sorted() {
-		if !waited || awaited(doc.fields()) {
+		if !waited || len(catalog.ProcessesIn(doc.raw, false)) > 0 {
 			row := c.snapshot(doc)
 			row.Primary = ""
 			rows = append(rows, row)

@@ -1,6 +1,7 @@
 // Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
-// semantics of a MongoDB server. For example, numbers of different types are compared by value,
-// {state: 0} does not match a missing or null state, and dates come from the server's clock.
+// semantics of a MongoDB server. For example, numbers of different types are compared by value, and
+// dates come from the server's clock. There is one difference: a ping does not replace a malformed
+// ping document. A server compares only the fields of the condition, so there the ping may succeed.
 //
 // The store is for tests, simulations and single-process programs. It writes no file, and other
 // processes cannot use it. Every write takes effect immediately, so no operation returns

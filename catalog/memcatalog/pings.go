@@ -25,8 +25,8 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	doc := before.fields()
 	switch {
 	case before == nil:
-		doc = fields{{"_id", text(b.Process)}}
-	case doc.at("condemned") >= 0 || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):
+		doc = fields{{"_id", valueOf(b.Process)}}
+	case !replaces(b, before.ping.Ping):
 		p, err := b.Judge(before.raw)
 		if err != nil {
 			return catalog.Pinged{}, failed(op, b.Process, err)
@@ -43,11 +43,9 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: *after.ping.Ping, Inserted: before == nil}, nil
 }
 
-// follows reports whether the value local meets the condition {local: {$in: b.Mine}}. If b.Mine is
-// empty, follows returns true. The value must not be an array.
-func follows(b catalog.Heartbeat, local bson.RawValue) bool {
-	ms, ok := local.DateTimeOK()
-	return len(b.Mine) == 0 || ok && b.Follows(time.UnixMilli(ms))
+// replaces reports whether the ping b may replace the stored ping p, which is nil if it is malformed.
+func replaces(b catalog.Heartbeat, p *catalog.Ping) bool {
+	return p != nil && p.Condemned == nil && p.HasSeq && p.Seq < b.Seq && b.Follows(p.Local)
 }
 
 // ApplyPing is documented in [catalog.Pings].
@@ -65,7 +63,8 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	key := stringKey(process)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	doc := c.pings[key].fields()
+	stored := c.pings[key]
+	doc := stored.fields()
 	switch {
 	case u.Removes:
 		if doc.at("condemned") < 0 {
@@ -73,8 +72,8 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 		}
 		return nil
 	case doc == nil && u.Makes:
-		doc = fields{{"_id", text(process)}}
-	case doc == nil || !matches(doc, u):
+		doc = fields{{"_id", valueOf(process)}}
+	case doc == nil || !matches(stored.raw, u):
 		return failed(op, process, catalog.ErrNoMatch)
 	}
 	for _, e := range u.Set {
@@ -87,22 +86,28 @@ func (c *Catalog) ApplyPing(ctx context.Context, t catalog.PingChange) error {
 	return nil
 }
 
-func matches(doc fields, u catalog.PingUpdate) bool {
+func matches(doc bson.Raw, u catalog.PingUpdate) bool {
 	for _, field := range append(u.Absent, "condemned") {
-		if doc.lookup(field).Type != 0 {
+		if lookup(doc, field).Type != 0 {
 			return false
 		}
 	}
 	for _, e := range u.Equal {
-		same := equals(valueOf(e.Value))
-		if n, ok := e.Value.(int64); ok {
-			same = equalsNumber(n)
+		v := lookup(doc, e.Key)
+		same := v.Equal(valueOf(e.Value))
+		if want, isNumber := e.Value.(int64); isNumber {
+			n, ok := v.AsInt64OK()
+			same = ok && n == want
 		}
-		if !holds(doc.lookup(e.Key), same) {
+		if !same {
 			return false
 		}
 	}
 	return true
+}
+
+func lookup(doc bson.Raw, path string) bson.RawValue {
+	return doc.Lookup(strings.Split(path, ".")...)
 }
 
 // Held is documented in [catalog.Pings].
@@ -143,8 +148,7 @@ func (c *Catalog) Prune(ctx context.Context, old []catalog.OldPing) (int, error)
 	defer c.mu.Unlock()
 	named := map[string]bool{}
 	for _, doc := range c.locks {
-		held := holds(doc.fields().get("state"), positive)
-		for _, process := range catalog.ProcessesIn(doc.raw, held) {
+		for _, process := range catalog.ProcessesIn(doc.raw, doc.bad != nil || doc.lock.Held) {
 			named[process] = true
 		}
 	}

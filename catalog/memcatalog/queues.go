@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"mongodlm/catalog"
 )
 
@@ -50,21 +48,6 @@ func (c *Catalog) HeldOrFree(ctx context.Context, process string, names, always 
 		}
 	}
 	return locks, nil
-}
-
-// awaited reports whether a document meets the condition {"waiters.process": {$exists: true}}.
-func awaited(doc fields) bool {
-	waiters := doc.get("waiters")
-	named := func(v bson.RawValue) bool {
-		element, ok := v.DocumentOK()
-		return ok && element.Lookup("process").Type != 0
-	}
-	list, ok := waiters.ArrayOK()
-	if !ok {
-		return named(waiters)
-	}
-	values, _ := list.Values() // a stored document is valid
-	return slices.ContainsFunc(values, named)
 }
 
 var errStreamOver = errors.New("the grant stream has ended")

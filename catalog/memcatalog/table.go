@@ -40,15 +40,16 @@ func (s *stored) document() bson.Raw {
 
 func (s *stored) fields() fields { return take(s.document()) }
 
-// keyOf returns the type and the bytes of a document's _id, as the key of a table.
-func keyOf(raw bson.Raw) (string, bool) {
+// keyOf returns the key of a document in a table: the type and the value of its _id.
+func keyOf(raw bson.Raw) (key string, ok bool) {
 	v, err := raw.LookupErr("_id")
-	return key(v), err == nil
+	if id, isText := v.StringValueOK(); isText {
+		return stringKey(id), true
+	}
+	return string(append([]byte{byte(v.Type)}, v.Value...)), err == nil
 }
 
-func stringKey(id string) string { return key(text(id)) }
-
-func key(v bson.RawValue) string { return string(append([]byte{byte(v.Type)}, v.Value...)) }
+func stringKey(id string) string { return string(rune(bson.TypeString)) + id }
 
 // sorted returns the documents in the order of _id. Ids of different types are in the order of the
 // type numbers of BSON.

@@ -207,37 +207,53 @@ func (c *Catalog) Transact(ctx context.Context, s catalog.Session,
 	ran := false
 	return c.WithTransaction(ctx, func(ctx context.Context) error {
 		first := ran
+		ran = true
 		if first {
 			if err := c.Touch(ctx, s); err != nil {
-				return failed(op, s.Name, err)
+				return err
 			}
 		}
-		ran = true
-		if err := run(catalog.WithTransaction(ctx, s, ctx.Value(transactionKey{}))); err != nil {
+		err := run(catalog.WithTransaction(ctx, s, ctx.Value(transactionKey{})))
+		if err != nil || first {
 			return err
 		}
-		if !first {
-			if err := c.Touch(ctx, s); err != nil {
-				return failed(op, s.Name, err)
-			}
-		}
-		return nil
+		return c.Touch(ctx, s)
 	})
 }
 
-func (c *Catalog) applyIn(in *Transaction, t catalog.Transition, now time.Time) error {
-	key := stringKey(t.On())
+// applyIn applies a transition inside a transaction. It returns the lock after the change.
+func (c *Catalog) applyIn(in *Transaction, t catalog.Transition) (l catalog.Lock, err error) {
+	now, key := serverDate(c.now()), stringKey(t.On())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doc := in.read(key).fields()
+	if _, makes := t.(passage); doc == nil && makes {
+		doc = blank(t.On())
+	}
 	_, change, err := c.decide(doc, t, now)
 	if err == nil {
 		err = in.write(key, doc, change)
 	}
 	if err != nil {
-		return failed(t.Op(), t.On(), err)
+		return l, failed(t.Op(), t.On(), err)
 	}
-	return nil
+	after := in.writes[key]
+	if after.bad != nil { // the fence exceeds its limit
+		return l, failed(t.Op(), t.On(), after.bad)
+	}
+	return after.lock, nil
+}
+
+// A touch changes only the field rev, on the condition that the session holds the lock.
+type touch struct{ catalog.Session }
+
+func (touch) Op() catalog.Op { return catalog.OpTransact }
+
+func (t touch) Next(l catalog.Lock, _ time.Time) (c catalog.Change, err error) {
+	if _, holds := l.HeldBy(t.TS); !holds {
+		err = catalog.ErrNoMatch
+	}
+	return c, err
 }
 
 // Touch raises the field rev of a lock document inside the transaction that ctx carries. Errors:
@@ -248,55 +264,31 @@ func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	if t == nil {
 		return catalog.ErrNoTransactions
 	}
-	key := stringKey(s.Name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	doc := t.read(key)
-	if doc == nil {
-		return catalog.ErrNoMatch
+	_, err := c.applyIn(t, touch{s})
+	return err
+}
+
+// A passage acquires a free lock until the transaction ends.
+type passage struct{ catalog.Request }
+
+func (passage) Op() catalog.Op { return catalog.OpEnterTransaction }
+
+func (t passage) Next(l catalog.Lock, now time.Time) (c catalog.Change, err error) {
+	if l.Held || len(l.Waiters) > 0 {
+		return c, catalog.ErrNotFree
 	}
-	if doc.bad != nil {
-		return doc.bad
-	}
-	if _, holds := doc.lock.HeldBy(s.TS); !holds {
-		return catalog.ErrNoMatch
-	}
-	return t.write(key, doc.fields(), catalog.Change{})
+	return transition.Passage(l, t.Request, now), nil
 }
 
 // EnterTransaction is documented in [catalog.Queues].
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
-	const op = catalog.OpEnterTransaction
-	if err := ctx.Err(); err != nil {
-		return catalog.Lock{}, failed(op, r.Name, err)
-	}
 	t, _ := ctx.Value(transactionKey{}).(*Transaction)
-	if t == nil {
-		return catalog.Lock{}, failed(op, r.Name, fmt.Errorf("%w: the context carries no transaction",
-			catalog.ErrNoTransactions))
-	}
-	now := c.now()
-	key := stringKey(r.Name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	doc := t.read(key)
-	if doc == nil {
-		doc = storedLock(blank(r.Name).raw())
-	}
-	l, err := doc.lock, error(nil)
-	switch {
-	case doc.bad != nil:
-		err = doc.bad
-	case l.Held || len(l.Waiters) > 0:
-		err = catalog.ErrNotFree
-	default:
-		err = t.write(key, doc.fields(), transition.Passage(l, r, now))
-	}
-	if after := t.writes[key]; err == nil && after.bad != nil {
-		err = after.bad
+	err := ctx.Err()
+	if err == nil && t == nil {
+		err = fmt.Errorf("%w: the context carries no transaction", catalog.ErrNoTransactions)
 	}
 	if err != nil {
-		return catalog.Lock{}, failed(op, r.Name, err)
+		return catalog.Lock{}, failed(catalog.OpEnterTransaction, r.Name, err)
 	}
-	return t.writes[key].lock, nil
+	return c.applyIn(t, passage{r})
 }

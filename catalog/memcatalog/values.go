@@ -1,70 +1,19 @@
 package memcatalog
 
 import (
-	"cmp"
-	"encoding/binary"
-	"math"
 	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"mongodlm/catalog"
 )
-
-func text(s string) bson.RawValue {
-	value := binary.LittleEndian.AppendUint32(nil, uint32(len(s)+1))
-	value = append(append(value, s...), 0)
-	return bson.RawValue{Type: bson.TypeString, Value: value}
-}
 
 // valueOf returns v as BSON. BSON must be able to represent v.
 func valueOf(v any) bson.RawValue {
 	t, value, _ := bson.MarshalValue(v)
 	return bson.RawValue{Type: t, Value: value}
-}
-
-// compare compares v with n as numbers, whatever their BSON types. If v is NaN, a Decimal128 or no
-// number, ok is false.
-func compare(v bson.RawValue, n int64) (order int, ok bool) {
-	if f, isDouble := v.DoubleOK(); isDouble {
-		return cmp.Compare(f, float64(n)), !math.IsNaN(f)
-	}
-	whole, ok := v.AsInt64OK()
-	return cmp.Compare(whole, n), ok
-}
-
-// equalsNumber returns a function that reports whether a value meets {field: n}.
-func equalsNumber(n int64) func(bson.RawValue) bool {
-	return func(v bson.RawValue) bool { order, ok := compare(v, n); return ok && order == 0 }
-}
-
-// below(v, n) reports whether v meets the condition {field: {$lt: n}}. v must not be an array.
-func below(v bson.RawValue, n int64) bool { order, ok := compare(v, n); return ok && order < 0 }
-
-// positive reports whether v meets the condition {field: {$gt: 0}}. v must not be an array.
-func positive(v bson.RawValue) bool { order, ok := compare(v, 0); return ok && order > 0 }
-
-// equals returns a function that reports whether a value meets {field: want}. The value want must
-// not be a number.
-func equals(want bson.RawValue) func(bson.RawValue) bool {
-	return func(v bson.RawValue) bool {
-		return v.Type == want.Type && slices.Equal(v.Value, want.Value)
-	}
-}
-
-// holds reports whether a value meets a filter. As on a server, an array also meets the filter if
-// one of its elements does.
-func holds(v bson.RawValue, filter func(bson.RawValue) bool) bool {
-	if filter(v) {
-		return true
-	}
-	list, ok := v.ArrayOK()
-	if !ok {
-		return false
-	}
-	values, _ := list.Values() // a stored document is valid
-	return slices.ContainsFunc(values, filter)
 }
 
 // fields are the fields of a document, in their order.
@@ -89,18 +38,13 @@ func take(raw bson.Raw) fields {
 }
 
 func (f fields) raw() bson.Raw {
-	size := 5
+	start, doc := bsoncore.AppendDocumentStart(make([]byte, 0, 512))
 	for _, e := range f {
-		size += 2 + len(e.key) + len(e.value.Value)
+		v := bsoncore.Value{Type: bsoncore.Type(e.value.Type), Data: e.value.Value}
+		doc = bsoncore.AppendValueElement(doc, e.key, v)
 	}
-	raw := make(bson.Raw, 0, size)
-	raw = binary.LittleEndian.AppendUint32(raw, uint32(size))
-	for _, e := range f {
-		raw = append(raw, byte(e.value.Type))
-		raw = append(append(raw, e.key...), 0)
-		raw = append(raw, e.value.Value...)
-	}
-	return append(raw, 0)
+	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
+	return bson.Raw(doc)
 }
 
 // f.at(key) returns the index of the field with the given name, or -1. If the name occurs twice,
@@ -119,17 +63,6 @@ func (f fields) get(key string) bson.RawValue {
 		return f[i].value
 	}
 	return bson.RawValue{} // missing
-}
-
-// lookup returns the value at a path of one or two names.
-func (f fields) lookup(path string) bson.RawValue {
-	key, below, deep := strings.Cut(path, ".")
-	v := f.get(key)
-	if !deep {
-		return v
-	}
-	doc, _ := v.DocumentOK()
-	return take(doc).get(below)
 }
 
 // put sets a field. It may change f.
