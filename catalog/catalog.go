@@ -258,11 +258,10 @@ type OldPing struct {
 
 // OldPingOf parses a ping document. If the _id is not a string or the field ping is not a Date, ok
 // is false. The other fields may be invalid.
-func OldPingOf(raw bson.Raw) (p OldPing, ok bool) {
-	doc := fieldsOf(raw)
-	id, isText := doc.lookup("_id").StringValueOK()
-	at := doc.lookup("ping")
-	p = OldPing{Process: id, At: date(at), Interval: bounded(doc.lookup("pingMS"))}
+func OldPingOf(doc bson.Raw) (p OldPing, ok bool) {
+	id, isText := doc.Lookup("_id").StringValueOK()
+	at := doc.Lookup("ping")
+	p = OldPing{Process: id, At: date(at), Interval: bounded(doc.Lookup("pingMS"))}
 	return p, isText && at.Type == bson.TypeDateTime
 }
 

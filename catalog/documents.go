@@ -84,8 +84,9 @@ type Ping struct {
 	Sight Sight
 }
 
-// ParseLock parses a document of the collection locks. No operation acquires a lock with a
-// malformed document. A document is malformed if it is not valid BSON, or has one of these faults:
+// ParseLock parses a document of the collection locks. If a field occurs twice, the first one
+// counts, as in a filter of the server. No operation acquires a lock with a malformed document. A
+// document is malformed if it is not valid BSON, or has one of these faults:
 //
 //   - an _id that is not a string;
 //   - a state that is not an int, long or double;
@@ -106,10 +107,9 @@ type Ping struct {
 //
 // The fields when, who, why, takeoverMS, yield, leases, grants and evidence may have any value. A
 // free lock needs only the _id and the state.
-func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
+func ParseLock(doc bson.Raw) (Lock, *MalformedError) {
 	var l Lock
-	doc := fieldsOf(raw)
-	id, bad := parseID(LocksCollection, raw, doc)
+	id, bad := parseID(LocksCollection, doc)
 	if bad != nil {
 		return l, bad
 	}
@@ -117,7 +117,7 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	fail := func(field, format string, args ...any) (Lock, *MalformedError) {
 		return Lock{}, &MalformedError{LocksCollection, id, field, fmt.Sprintf(format, args...)}
 	}
-	state, problem := integral(doc.lookup("state"))
+	state, problem := integral(doc.Lookup("state"))
 	if problem != "" {
 		return fail("state", "%s; 0 is free, 1 or 2 is held", problem)
 	}
@@ -126,34 +126,34 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 	}
 	l.State, l.Held = state, state > 0
 
-	if l.Fence, problem = counter(doc.lookup("fence"), l.Held); problem != "" {
+	if l.Fence, problem = counter(doc.Lookup("fence"), l.Held); problem != "" {
 		return fail("fence", "%s", problem)
 	}
-	if _, problem = counter(doc.lookup("rev"), l.Held); problem != "" {
+	if _, problem = counter(doc.Lookup("rev"), l.Held); problem != "" {
 		return fail("rev", "%s", problem)
 	}
-	v := doc.lookup("process")
+	v := doc.Lookup("process")
 	var ok bool
 	if l.Process, ok = v.StringValueOK(); !ok && !absent(v) && l.Held {
 		return fail("process", "must be a string, not %s", describe(v))
 	}
-	v = doc.lookup("ts")
+	v = doc.Lookup("ts")
 	if l.TS, ok = v.ObjectIDOK(); l.Held && (!ok || l.TS.IsZero()) {
 		return fail("ts", "of a held lock must be an ObjectId that is not zero, not %s", describe(v))
 	}
-	l.Who, _ = doc.lookup("who").StringValueOK()
-	l.Why, _ = doc.lookup("why").StringValueOK()
-	l.When = date(doc.lookup("when"))
+	l.Who, _ = doc.Lookup("who").StringValueOK()
+	l.Why, _ = doc.Lookup("why").StringValueOK()
+	l.When = date(doc.Lookup("when"))
 	if l.State <= stateOurs {
-		l.Takeover = bounded(doc.lookup("takeoverMS"))
+		l.Takeover = bounded(doc.Lookup("takeoverMS"))
 	}
 	if bad := l.parseQueue(doc); bad != nil {
 		return Lock{}, bad
 	}
-	if leases := doc.lookup("leases"); !absent(leases) {
+	if leases := doc.Lookup("leases"); !absent(leases) {
 		l.parseLeases(leases)
 	}
-	if yield := doc.lookup("yield"); !absent(yield) {
+	if yield := doc.Lookup("yield"); !absent(yield) {
 		l.parseYield(yield)
 	}
 	return l, nil
@@ -162,49 +162,46 @@ func ParseLock(raw bson.Raw) (Lock, *MalformedError) {
 // ParsePing parses a document of the collection lockpings. The field ping must be a Date. The field
 // seq must be a whole number or absent. A document without seq is foreign, and not malformed. If
 // the field condemned exists, the process is condemned, whatever the type of the field.
-func ParsePing(raw bson.Raw) (Ping, *MalformedError) {
+func ParsePing(doc bson.Raw) (Ping, *MalformedError) {
 	var p Ping
-	doc := fieldsOf(raw)
-	id, bad := parseID(PingsCollection, raw, doc)
+	id, bad := parseID(PingsCollection, doc)
 	if bad != nil {
 		return p, bad
 	}
 	p.Process = id
-	v := doc.lookup("ping")
+	v := doc.Lookup("ping")
 	ms, ok := v.DateTimeOK()
 	if !ok {
 		return Ping{}, &MalformedError{PingsCollection, id, "ping", "must be a Date, not " + describe(v)}
 	}
 	p.At = time.UnixMilli(ms).UTC()
-	if v = doc.lookup("seq"); v.Type != 0 {
+	if v = doc.Lookup("seq"); v.Type != 0 {
 		var problem string
 		if p.Seq, problem = integral(v); problem != "" {
 			return Ping{}, &MalformedError{PingsCollection, id, "seq", problem}
 		}
 		p.HasSeq = true
 	}
-	p.Local = date(doc.lookup("local"))
-	p.Takeover = bounded(doc.lookup("takeoverMS"))
-	p.Interval = bounded(doc.lookup("pingMS"))
-	if v = doc.lookup("condemned"); v.Type != 0 {
+	p.Local = date(doc.Lookup("local"))
+	p.Takeover = bounded(doc.Lookup("takeoverMS"))
+	p.Interval = bounded(doc.Lookup("pingMS"))
+	if v = doc.Lookup("condemned"); v.Type != 0 {
 		p.Condemned = &Condemnation{}
-		if mark, ok := v.DocumentOK(); ok {
-			in := fieldsOf(mark)
-			p.Condemned.By, _ = in.lookup("by").StringValueOK()
-			p.Condemned.Evidence, _ = in.lookup("evidence").StringValueOK()
-			p.Condemned.At = date(in.lookup("at"))
-		}
+		mark, _ := v.DocumentOK()
+		p.Condemned.By, _ = mark.Lookup("by").StringValueOK()
+		p.Condemned.Evidence, _ = mark.Lookup("evidence").StringValueOK()
+		p.Condemned.At = date(mark.Lookup("at"))
 	}
-	if seen, ok := doc.lookup("sight").DocumentOK(); ok {
-		p.Sight = parseSight(fieldsOf(seen))
+	if seen, ok := doc.Lookup("sight").DocumentOK(); ok {
+		p.Sight = parseSight(seen)
 	}
 	return p, nil
 }
 
-func parseSight(doc fields) (s Sight) {
-	seq, problem := integral(doc.lookup("seq"))
-	by, _ := doc.lookup("by").StringValueOK()
-	at, local := date(doc.lookup("at")), date(doc.lookup("local"))
+func parseSight(doc bson.Raw) (s Sight) {
+	seq, problem := integral(doc.Lookup("seq"))
+	by, _ := doc.Lookup("by").StringValueOK()
+	at, local := date(doc.Lookup("at")), date(doc.Lookup("local"))
 	if problem != "" || at.IsZero() || local.IsZero() {
 		return Sight{}
 	}
@@ -248,37 +245,16 @@ func BadText(s string, limit int) string {
 	return ""
 }
 
-func parseID(collection string, raw bson.Raw, doc fields) (string, *MalformedError) {
-	if err := raw.Validate(); err != nil {
+func parseID(collection string, doc bson.Raw) (string, *MalformedError) {
+	if err := doc.Validate(); err != nil {
 		return "", &MalformedError{collection, "", "_id", "cannot be read: the document is damaged"}
 	}
-	v := doc.lookup("_id")
+	v := doc.Lookup("_id")
 	id, ok := v.StringValueOK()
 	if !ok {
 		return "", &MalformedError{collection, v.String(), "_id", "must be a string, not " + describe(v)}
 	}
 	return id, nil
-}
-
-type fields []bson.RawElement
-
-func fieldsOf(raw bson.Raw) fields {
-	elements, err := raw.Elements()
-	if err != nil {
-		return nil // a damaged document has no fields
-	}
-	return elements
-}
-
-// lookup returns the LAST element with the given name, like the Go decoder.
-func (f fields) lookup(key string) bson.RawValue {
-	end := 1 + len(key) // an element has a type byte, the name, a zero byte and the value
-	for _, e := range slices.Backward(f) {
-		if len(e) > end && string(e[1:end]) == key && e[end] == 0 {
-			return e.Value()
-		}
-	}
-	return bson.RawValue{}
 }
 
 func absent(v bson.RawValue) bool {

@@ -57,13 +57,12 @@ func (l *Lock) parseLeases(v bson.RawValue) {
 	}
 	values, _ := list.Values() // an invalid array has no leases
 	for _, v := range values {
-		raw, _ := v.DocumentOK()
-		in := fieldsOf(raw)
-		ts, _ := in.lookup("ts").ObjectIDOK()
-		number, problem := integral(in.lookup("n"))
+		in, _ := v.DocumentOK()
+		ts, _ := in.Lookup("ts").ObjectIDOK()
+		number, problem := integral(in.Lookup("n"))
 		lease := Lease{
-			TS: ts, Life: bounded(in.lookup("ms")), Number: number, At: date(in.lookup("at")),
-			Local: date(in.lookup("local")),
+			TS: ts, Life: bounded(in.Lookup("ms")), Number: number, At: date(in.Lookup("at")),
+			Local: date(in.Lookup("local")),
 		}
 		if _, holds := l.HeldBy(ts); holds && problem == "" && number > 0 && lease.Life > 0 {
 			l.Leases = append(l.Leases, lease)

@@ -10,21 +10,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-func (l *Lock) parseQueue(doc fields) *MalformedError {
+func (l *Lock) parseQueue(doc bson.Raw) *MalformedError {
 	fail := func(field, problem string) *MalformedError {
 		return &MalformedError{LocksCollection, l.Name, field, problem}
 	}
 	var bad *MalformedError
-	if l.Waiters, bad = parseParticipants(l.Name, "waiters", doc.lookup("waiters")); bad != nil {
+	if l.Waiters, bad = parseParticipants(l.Name, "waiters", doc.Lookup("waiters")); bad != nil {
 		return bad
 	}
-	sharers, bad := parseParticipants(l.Name, "sharers", doc.lookup("sharers"))
+	sharers, bad := parseParticipants(l.Name, "sharers", doc.Lookup("sharers"))
 	if bad != nil {
 		return bad
 	}
 	// A foreign manager writes the holder in the top-level fields and does not change the sharers. So
 	// the sharers are valid only if the first one is the holder in the top-level fields.
-	mode, ok := modeOf(doc.lookup("mode"))
+	mode, ok := modeOf(doc.Lookup("mode"))
 	several := ok && mode != Exclusive
 	counts := l.Held && len(sharers) > 0 && sharers[0].TS == l.TS
 	if l.State == stateOurs && !counts && (several || len(sharers) > 0) {
@@ -36,7 +36,7 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 		}
 		limit := int32(0)
 		if mode == Permit {
-			if limit = limitOf(doc.lookup("limit")); limit == 0 {
+			if limit = limitOf(doc.Lookup("limit")); limit == 0 {
 				return fail("limit", "must be the number of permits, at least 1")
 			}
 		}
@@ -52,8 +52,8 @@ func (l *Lock) parseQueue(doc fields) *MalformedError {
 	if field := l.twice(); field != "" {
 		return fail(field, "occurs twice")
 	}
-	text, _ := doc.lookup("grants").StringValueOK()
-	evidence, _ := doc.lookup("evidence").StringValueOK()
+	text, _ := doc.Lookup("grants").StringValueOK()
+	evidence, _ := doc.Lookup("evidence").StringValueOK()
 	l.Grants = ParseGrants(l.Name, text, evidence)
 	return nil
 }
@@ -118,7 +118,7 @@ func parseParticipants(name, field string, v bson.RawValue) ([]Participant, *Mal
 			return fail(at, "must be a document, not "+describe(v))
 		}
 		var p Participant
-		if key, problem := p.parse(fieldsOf(raw), field == "waiters"); problem != "" {
+		if key, problem := p.parse(raw, field == "waiters"); problem != "" {
 			return fail(at+"."+key, problem)
 		}
 		participants = append(participants, p)
@@ -127,31 +127,31 @@ func parseParticipants(name, field string, v bson.RawValue) ([]Participant, *Mal
 }
 
 // parse parses one holder or waiter. Only a waiter has its own mode and limit.
-func (p *Participant) parse(in fields, waits bool) (key, problem string) {
+func (p *Participant) parse(in bson.Raw, waits bool) (key, problem string) {
 	var ok bool
-	if p.TS, ok = in.lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
-		return "ts", "must be an ObjectId that is not zero, not " + describe(in.lookup("ts"))
+	if p.TS, ok = in.Lookup("ts").ObjectIDOK(); !ok || p.TS.IsZero() {
+		return "ts", "must be an ObjectId that is not zero, not " + describe(in.Lookup("ts"))
 	}
-	if p.Process, ok = in.lookup("process").StringValueOK(); !ok || p.Process == "" {
-		return "process", "must be a string that is not empty, not " + describe(in.lookup("process"))
+	if p.Process, ok = in.Lookup("process").StringValueOK(); !ok || p.Process == "" {
+		return "process", "must be a string that is not empty, not " + describe(in.Lookup("process"))
 	}
 	if waits {
-		if p.Mode, ok = modeOf(in.lookup("mode")); !ok {
+		if p.Mode, ok = modeOf(in.Lookup("mode")); !ok {
 			return "mode", `must be "", "shared" or "permit"`
 		}
 		if p.Mode == Permit {
-			if p.Limit = limitOf(in.lookup("limit")); p.Limit == 0 {
+			if p.Limit = limitOf(in.Lookup("limit")); p.Limit == 0 {
 				return "limit", "must be the number of permits, at least 1"
 			}
 		}
 	}
-	p.Who, _ = in.lookup("who").StringValueOK()
-	p.Why, _ = in.lookup("why").StringValueOK()
-	p.Takeover = bounded(in.lookup("takeoverMS"))
-	if p.Since = date(in.lookup("since")); p.Since.IsZero() {
-		p.Since = date(in.lookup("when"))
+	p.Who, _ = in.Lookup("who").StringValueOK()
+	p.Why, _ = in.Lookup("why").StringValueOK()
+	p.Takeover = bounded(in.Lookup("takeoverMS"))
+	if p.Since = date(in.Lookup("since")); p.Since.IsZero() {
+		p.Since = date(in.Lookup("when"))
 	}
-	if fence, problem := integral(in.lookup("fence")); problem == "" {
+	if fence, problem := integral(in.Lookup("fence")); problem == "" {
 		p.Fence = fence
 	}
 	return "", ""
@@ -159,15 +159,14 @@ func (p *Participant) parse(in fields, waits bool) (key, problem string) {
 
 // ProcessesIn returns the process ids of the waiters in a lock document. If held is set, it also
 // returns the process ids of the holders. The document may be malformed.
-func ProcessesIn(raw bson.Raw, held bool) (named []string) {
-	doc := fieldsOf(raw)
+func ProcessesIn(doc bson.Raw, held bool) (named []string) {
 	var values []bson.RawValue
 	lists := []string{"waiters"}
 	if held {
-		values, lists = append(values, doc.lookup("process")), append(lists, "sharers")
+		values, lists = append(values, doc.Lookup("process")), append(lists, "sharers")
 	}
 	for _, field := range lists {
-		list, _ := doc.lookup(field).ArrayOK() // an invalid or damaged array has no participants
+		list, _ := doc.Lookup(field).ArrayOK() // an invalid or damaged array has no participants
 		participants, _ := list.Values()
 		for _, p := range participants {
 			element, _ := p.DocumentOK()
@@ -218,11 +217,10 @@ func (l *Lock) parseYield(v bson.RawValue) {
 	if !l.Held || len(l.Sharers) > 0 {
 		return
 	}
-	raw, _ := v.DocumentOK()
-	in := fieldsOf(raw)
-	if ts, ok := in.lookup("ts").ObjectIDOK(); !ok || ts != l.TS {
+	in, _ := v.DocumentOK()
+	if ts, ok := in.Lookup("ts").ObjectIDOK(); !ok || ts != l.TS {
 		return
 	}
-	l.Yield.By, _ = in.lookup("by").StringValueOK()
-	l.Yield.Why, _ = in.lookup("why").StringValueOK()
+	l.Yield.By, _ = in.Lookup("by").StringValueOK()
+	l.Yield.Why, _ = in.Lookup("why").StringValueOK()
 }

@@ -95,7 +95,7 @@ func Prunable(raw bson.Raw, before time.Time) (s Session, rev int64, ok bool) {
 		l.When.IsZero() || !l.When.Before(before) || l.Fence >= before.UnixMilli() {
 		return s, 0, false
 	}
-	v := fieldsOf(raw).lookup("rev")
+	v := raw.Lookup("rev")
 	rev, ok = v.AsInt64OK()
 	return l.Session(), rev, ok && rev > 0
 }

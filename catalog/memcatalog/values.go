@@ -47,15 +47,9 @@ func (f fields) raw() bson.Raw {
 	return bson.Raw(doc)
 }
 
-// f.at(key) returns the index of the field with the given name, or -1. If the name occurs twice,
-// the last field counts, as in package catalog.
+// f.at(key) returns the index of the field with the given name, or -1.
 func (f fields) at(key string) int {
-	for i := len(f) - 1; i >= 0; i-- {
-		if f[i].key == key {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(f, func(f field) bool { return f.key == key })
 }
 
 func (f fields) get(key string) bson.RawValue {
