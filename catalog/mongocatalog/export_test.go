@@ -29,9 +29,7 @@ var AppName = appName
 var DuplicateKey = duplicateKey
 
 // Describe parses the replies to buildInfo and hello.
-func Describe(info, hello bson.Raw, database string) catalog.Server {
-	return describe(parseBuild(info), hello, database)
-}
+var Describe = describe
 
 // Commands returns the commands that write locks and pings, keyed by a short name.
 func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string]bson.D {

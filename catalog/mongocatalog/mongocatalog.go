@@ -67,7 +67,7 @@ type Catalog struct {
 	locks *mongo.Collection
 	pings *mongo.Collection
 
-	build  atomic.Pointer[build]         // the reply of buildInfo; the command is sent once
+	build  atomic.Pointer[bson.Raw]      // the reply of buildInfo; the command is sent once
 	server atomic.Pointer[answeredHello] // the latest Hello
 
 	oldHello atomic.Bool // the server supports only isMaster

@@ -21,32 +21,25 @@ import (
 // config server.
 var systemDatabases = []string{"admin", "config", "local"}
 
-type build struct {
-	version string
-	ferret  bool
-	front   bool
-	raw     bson.Raw
-}
-
 // Hello is documented in [catalog.Pings]. It sends one command. The first call sends one or two
 // additional commands.
 func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	o := on("", "find", string(catalog.OpHello))
-	b := c.build.Load()
-	if b == nil {
-		info, err := c.ask(ctx, o, "buildInfo")
+	build := c.build.Load()
+	if build == nil {
+		reply, err := c.ask(ctx, o, "buildInfo")
 		if err != nil && !hasCode(err, codeAPIStrict) { // apiStrict forbids buildInfo
 			return catalog.Server{}, err
 		}
-		known := parseBuild(info)
-		b = &known
-		c.build.Store(b)
+		reply = slices.Clone(reply)
+		build = &reply
+		c.build.Store(build)
 	}
 	hello, err := c.sayHello(ctx, o)
 	if err != nil {
 		return catalog.Server{}, err
 	}
-	s := describe(*b, hello, c.database)
+	s := describe(*build, hello, c.database)
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind == catalog.Mongos {
 		c.router.set(time.UnixMilli(ms))
 	}
@@ -134,24 +127,20 @@ func (c *Catalog) ask(ctx context.Context, o operation, command string) (bson.Ra
 	return c.reply(ctx, o, bson.D{{Key: command, Value: int32(1)}})
 }
 
-func parseBuild(info bson.Raw) build {
-	b := build{version: text(info, "version"), raw: slices.Clone(info)}
-	if version, ok := info.Lookup("ferretdbVersion").StringValueOK(); ok {
-		b.version, b.ferret = version, true
+// describe parses the replies to buildInfo and hello.
+func describe(build, hello bson.Raw, database string) catalog.Server {
+	s := catalog.Server{Kind: kindOf(hello), Version: text(build, "version")}
+	if version, ok := build.Lookup("ferretdbVersion").StringValueOK(); ok {
+		s.Kind, s.Version = catalog.FerretDB, version
 	}
-	if own, ok := info.Lookup("ferretdb").DocumentOK(); ok { // FerretDB 2.0 and newer
-		b.version, b.ferret = cmp.Or(text(own, "version"), "2"), true
+	if own, ok := build.Lookup("ferretdb").DocumentOK(); ok { // FerretDB 2.0 and newer
+		s.Kind, s.Version = catalog.FerretDB, cmp.Or(text(own, "version"), "2")
 	}
-	b.front, _ = info.Lookup("mongodlmFront").BooleanOK()
-	return b
-}
-
-func describe(b build, hello bson.Raw, database string) catalog.Server {
-	s := catalog.Server{Kind: kindOf(b, hello), Version: b.version, Front: b.front}
-	if front, ok := hello.Lookup("mongodlmFront").BooleanOK(); ok {
+	for _, reply := range []bson.Raw{build, hello} {
+		front, _ := reply.Lookup("mongodlmFront").BooleanOK()
 		s.Front = s.Front || front
 	}
-	if p := productOf(b.raw, hello); p != nil && !b.ferret {
+	if p := productOf(build, hello); p != nil && s.Kind != catalog.FerretDB {
 		s.Product = p.name
 	}
 	if s.Version == "" {
@@ -191,11 +180,9 @@ func wireVersion(hello bson.Raw) string {
 	return version
 }
 
-func kindOf(b build, hello bson.Raw) catalog.Kind {
+func kindOf(hello bson.Raw) catalog.Kind {
 	_, member := hello.Lookup("setName").StringValueOK()
 	switch {
-	case b.ferret:
-		return catalog.FerretDB
 	case text(hello, "msg") == "isdbgrid":
 		return catalog.Mongos
 	case member:
