@@ -107,38 +107,6 @@ func wantField(t *testing.T, bad *catalog.MalformedError, collection, id, field 
 	}
 }
 
-func TestParseLock_FieldsOfAHeldLock(t *testing.T) { // F3, F4, F5, F8
-	t.Parallel()
-	above, most := int64(catalog.MaxCount)+1, int64(math.MaxInt64)
-	odd := []any{nil, "7", bson.A{int64(7)}, 7.0, 7.5, int64(-1), decimal(t, "7"), most}
-	fine := []any{missing{}, int32(7), int64(catalog.MaxCount)}
-	for _, c := range []struct {
-		key          string
-		values       []any
-		bad, badFree bool // malformed when held, and when free
-	}{
-		{"ts", []any{missing{}, nil, bson.NilObjectID, ts.Hex(), bson.DateTime(5),
-			bson.Binary{Data: ts[:]}, int32(5)}, true, false},
-		{"process", []any{missing{}, "", nil, strings.Repeat("p", 1<<20)}, false, false},
-		{"process", []any{int32(5), bson.D{}}, true, false},
-		{"fence", fine, false, false}, {"fence", []any{above}, false, true}, {"fence", odd, true, true},
-		{"rev", fine, false, false}, {"rev", []any{above}, false, true}, {"rev", odd, true, true},
-	} {
-		for _, value := range c.values {
-			doc := lock(c.key, value)
-			if _, bad := catalog.ParseLock(marshal(t, doc)); (bad != nil) != c.bad {
-				t.Errorf("%s %v, held: %v", c.key, value, bad)
-			} else if bad != nil {
-				wantField(t, bad, catalog.LocksCollection, "balancer", c.key)
-			}
-			l, bad := catalog.ParseLock(marshal(t, replace(doc, "state", int32(0))))
-			if (bad != nil) != c.badFree || l.Held {
-				t.Errorf("%s %v, free: %+v, %v", c.key, value, l, bad)
-			}
-		}
-	}
-}
-
 func TestParseLock_When_NeverMatters(t *testing.T) { // F6, A15
 	t.Parallel()
 	for _, value := range []any{missing{}, "yesterday", bson.Timestamp{T: 5}, int64(5), nil} {
@@ -183,19 +151,6 @@ func TestParseLock_Takeover_IsBelievedInBounds(t *testing.T) { // F9
 	}
 }
 
-func TestParseLock_ID_MustBeAString(t *testing.T) { // F11
-	t.Parallel()
-	for _, id := range []any{int32(7), ts, bson.D{field("a", 1)}, nil, true} {
-		_, bad := catalog.ParseLock(marshal(t, lock("_id", id)))
-		if bad == nil || bad.Field != "_id" {
-			t.Errorf("%v: %v", id, bad)
-		}
-	}
-	if _, bad := catalog.ParseLock(marshal(t, lock("_id", missing{}))); bad == nil {
-		t.Error("a document without _id was understood")
-	}
-}
-
 func TestParseLock_ExtraFields_DuplicatesAndDepth(t *testing.T) { // F10
 	t.Parallel()
 	doc := lock("state", int32(0))
@@ -212,30 +167,6 @@ func TestParseLock_ExtraFields_DuplicatesAndDepth(t *testing.T) { // F10
 	}
 }
 
-func TestParsePing_Fields(t *testing.T) { // F15, F17
-	t.Parallel()
-	for _, c := range []struct {
-		key         string
-		values      []any
-		bad, hasSeq bool
-	}{
-		{"ping", []any{missing{}, nil, "now", bson.Timestamp{T: 5}, 5.0, int64(5)}, true, false},
-		{"seq", []any{int64(3), int32(3), 3.0}, false, true}, {"seq", []any{missing{}}, false, false},
-		{"seq", []any{"3", nil, 3.5}, true, false}, {"local", []any{"x"}, false, true},
-		{"_id", []any{int32(5)}, true, false},
-	} {
-		for _, value := range c.values {
-			p, bad := catalog.ParsePing(marshal(t, ping(c.key, value)))
-			if (bad != nil) != c.bad || p.HasSeq != c.hasSeq {
-				t.Fatalf("%s %v: got %+v, %v", c.key, value, p, bad)
-			}
-			if bad != nil && (bad.Field != c.key || bad.Collection != catalog.PingsCollection) {
-				t.Errorf("want %s, got %+v", c.key, bad)
-			}
-		}
-	}
-}
-
 func TestParsePing_OfAnyTime(t *testing.T) { // F16, A15
 	t.Parallel()
 	for _, ms := range []int64{0, -1, 1 << 50, math.MaxInt64, math.MinInt64} {
@@ -243,26 +174,6 @@ func TestParsePing_OfAnyTime(t *testing.T) { // F16, A15
 		if bad != nil || !p.At.Equal(time.UnixMilli(ms)) {
 			t.Errorf("%d: %v, %v", ms, p.At, bad)
 		}
-	}
-}
-
-func TestParsePing_Condemned_OfAnyTypeCounts(t *testing.T) { // F18
-	t.Parallel()
-	for _, mark := range []any{true, false, nil, "x", int32(0), bson.D{}, bson.A{}} {
-		p, bad := catalog.ParsePing(marshal(t, ping("condemned", mark)))
-		if bad != nil || p.Condemned == nil || *p.Condemned != (catalog.Condemnation{}) {
-			t.Errorf("%v: %+v, %v", mark, p.Condemned, bad)
-		}
-	}
-	p, _ := catalog.ParsePing(marshal(t, ping("condemned", bson.D{
-		field("by", "q"), field("at", bson.DateTime(5)), field("evidence", "silent"),
-	})))
-	want := catalog.Condemnation{By: "q", At: time.UnixMilli(5).UTC(), Evidence: "silent"}
-	if p.Condemned == nil || *p.Condemned != want {
-		t.Errorf("want %+v, got %+v", want, p.Condemned)
-	}
-	if p, _ := catalog.ParsePing(marshal(t, ping("x", 1))); p.Condemned != nil {
-		t.Errorf("condemned out of nothing: %+v", p.Condemned)
 	}
 }
 

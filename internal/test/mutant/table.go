@@ -59,8 +59,10 @@ var all = []Mistake{
 		Test: "TestTryLock_CannotAsk_LateListUndoes", Rule: "outcome unknown"},
 	{Name: "a document without a state is a free lock", File: "catalog/documents.go",
 		Old: `	if problem != "" {
-		return fail("state", "%s;`, New: `	if problem != "" && !absent(doc.lookup("state")) {
-		return fail("state", "%s;`, Test: "TestParseLock_State", Rule: "want malformed, got free"},
+		return fail("state", "%s;`,
+		New: `	if problem != "" && !absent(doc.Lookup("state")) {
+		return fail("state", "%s;`,
+		Package: "catalog", Test: "TestParseLock_State", Rule: "want malformed, got free"},
 	{Name: "writes use write concern 1", File: "catalog/mongocatalog/commands.go",
 		Old: `	return append(d, bson.E{Key: "writeConcern", Value: majority})`,
 		New: `	majority := bson.D{{Key: "w", Value: int32(1)}}
