@@ -157,22 +157,3 @@ func TestGrantStream_Close_EndsNext(t *testing.T) {
 		t.Error("want an error")
 	}
 }
-
-// An acquisition and its release take the same time with few and with many locks.
-func BenchmarkCatalog_AcquireRelease(b *testing.B) {
-	for _, n := range []int{10, 10_000} {
-		b.Run(fmt.Sprint(n, "_locks"), func(b *testing.B) {
-			c := memcatalog.New(memcatalog.Options{})
-			for i := range n {
-				g := grant(fmt.Sprint("lock-", i), 1)
-				assert.Value(catalogtest.On(c).Acquire(b.Context(), g))(b)
-			}
-			b.ReportAllocs()
-			g := grant("one", 2)
-			for b.Loop() {
-				assert.Value(catalogtest.On(c).Acquire(b.Context(), g))(b)
-				assert.Value(catalogtest.On(c).Leave(b.Context(), g.Session))(b)
-			}
-		})
-	}
-}

@@ -114,17 +114,3 @@ func TestTransaction_Two_OneAfterTheOther(t *testing.T) {
 		}
 	})
 }
-
-// A failed transaction has no effect, and no later writer waits for it.
-func TestTransaction_Failed_LeavesNothing(t *testing.T) {
-	inTransaction(t, func(t *testing.T, c *memcatalog.Catalog) {
-		mine := errors.New("mine")
-		err := c.WithTransaction(t.Context(), func(ctx context.Context) error {
-			assert.NoErr(t, assert.Err(c.EnterTransaction(ctx, grant("a", 1))))
-			return mine
-		})
-		if err != mine || c.Document("locks", "a") != nil || c.Busy("a") {
-			t.Errorf("%v, %v", err, c.Document("locks", "a"))
-		}
-	})
-}

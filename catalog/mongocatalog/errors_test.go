@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -131,27 +132,9 @@ func TestOutcome_OfEveryError(t *testing.T) {
 
 // reaches reports whether err wraps an error with the text and the type of want.
 func reaches(err, want error) bool {
-	var found bool
-	var walk func(error)
-	walk = func(e error) {
-		if e == nil || found {
-			return
-		}
-		if fmt.Sprintf("%T %v", e, e) == fmt.Sprintf("%T %v", want, want) {
-			found = true
-			return
-		}
-		switch e := e.(type) {
-		case interface{ Unwrap() error }:
-			walk(e.Unwrap())
-		case interface{ Unwrap() []error }:
-			for _, inner := range e.Unwrap() {
-				walk(inner)
-			}
-		}
-	}
-	walk(err)
-	return found
+	found := reflect.New(reflect.TypeOf(want))
+	return errors.Is(err, want) ||
+		errors.As(err, found.Interface()) && found.Elem().Interface().(error).Error() == want.Error()
 }
 
 func TestOutcome_Unauthorized_NamesWhatToGrant(t *testing.T) { // J1

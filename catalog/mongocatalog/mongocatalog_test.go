@@ -208,64 +208,45 @@ func TestCatalog_Reads_BrokenConnection_AreNeverUnknown(t *testing.T) {
 	}
 }
 
-func TestCatalog_Acquire_Replies(t *testing.T) {
+// Enter returns an error for each reply that is not a success, after one command.
+func TestCatalog_Enter_Replies(t *testing.T) {
 	t.Parallel()
 	const dup = "E11000 duplicate key error collection: config.locks index: "
+	const large, crowd = "Resulting document is larger than 16777216", "too many holders and waiters"
 	concern := func(bson.Raw) bson.D {
 		return append(found(held())(nil), e("writeConcernError", bson.D{
 			e("code", int32(64)), e("errmsg", "timed out")}))
 	}
+	foreign := failure(11000, dup+`process_1 dup key: { process: "x" }`) // another program's index
 	for _, c := range []struct {
 		name   string
+		how    catalog.EnterMode
 		answer func(bson.Raw) bson.D
-		want   error
+		want   error // nil if the command was not applied, and waiting does not help
 		text   string
 	}{
-		{"WriteConcernError", concern, catalog.ErrUnknownOutcome, "timed out"}, // E5
-		{"SteppedDown", failure(189, "x"), catalog.ErrUnknownOutcome, ""},
-		{"NotPrimary", failure(10107, "x"), catalog.ErrUnavailable, ""},
-		{"Held", failure(11000, dup+`_id_ dup key: { _id: "balancer" }`), catalog.ErrNotFree, ""},
+		{"WriteConcernError", catalog.TryPlain, concern, catalog.ErrUnknownOutcome, "timed out"}, // E5
+		{"NotPrimary", catalog.TryPlain, failure(10107, "x"), catalog.ErrUnavailable, ""},
+		{"Held", catalog.TryPlain, failure(11000, dup+`_id_ dup key: { _id: "balancer" }`),
+			catalog.ErrNotFree, ""},
+		{"ForeignIndex", catalog.TryPlain, foreign, nil, "process_1"}, // F22
+		{"ForeignIndexQueued", catalog.Queue, foreign, nil, "process_1"},
+		{"TooLarge", catalog.Queue, failure(10334, large), nil, crowd},
+		{"UpdatedTooLarge", catalog.Queue, failure(17419, large), nil, crowd},
+		{"UpsertedTooLarge", catalog.Queue, failure(17420, large), nil, crowd},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := on(store(t, serve(t, c.answer), 0)).Acquire(t.Context(), request())
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			s := serve(t, c.answer)
+			_, err := on(store(t, s, 0)).Enter(t.Context(), request(), c.how)
+			if err == nil || !strings.Contains(err.Error(), c.text) || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("want %v, %s\ngot  %v", c.want, c.text, err)
 			}
+			if c.want == nil && (errors.Is(err, catalog.ErrNotFree) || verdict(err) != notApplied) {
+				t.Errorf("want an error that is certain and final, got %v", err)
+			}
+			assert.Equal(t, len(s.sent()), 1, "%d commands, want %d")
 		})
-	}
-}
-
-// If a document becomes too large for the server, the write is not applied. The error names the
-// cause.
-func TestCatalog_DocumentTooLarge_IsNotAppliedAndSaysSo(t *testing.T) {
-	t.Parallel()
-	for _, code := range []int32{10334, 17419, 17420} {
-		s := serve(t, failure(code, "Resulting document after update is larger than 16777216"))
-		r := request()
-		r.Mode = catalog.Shared
-		_, err := on(store(t, s, 0)).Enter(t.Context(), r, catalog.Queue)
-		if err == nil || errors.Is(err, catalog.ErrUnknownOutcome) ||
-			!strings.Contains(err.Error(), "too many holders and waiters") {
-			t.Errorf("%d: %v", code, err)
-		}
-		if sent := len(s.sent()); sent != 1 {
-			t.Errorf("%d: %d commands, want one", code, sent)
-		}
-	}
-}
-
-func TestCatalog_Acquire_ForeignUniqueIndex_IsNotHeld(t *testing.T) { // F22
-	t.Parallel()
-	s := serve(t, failure(11000, "E11000 duplicate key error collection: config.locks "+
-		`index: process_1 dup key: { process: "x" }`))
-	for i, how := range []catalog.EnterMode{catalog.TryPlain, catalog.Queue} {
-		_, err := on(store(t, s, 0)).Enter(t.Context(), request(), how)
-		if err == nil || errors.Is(err, catalog.ErrNotFree) ||
-			errors.Is(err, catalog.ErrUnknownOutcome) || !strings.Contains(err.Error(), "process_1") {
-			t.Errorf("want an error that names the index, got %v", err)
-		}
-		assert.Equal(t, len(s.sent()), i+1, "%d commands, want %d")
 	}
 }
 

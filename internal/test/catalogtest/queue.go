@@ -249,15 +249,6 @@ var queueCases = []testCase{
 			field("grants", grantLine(g[1], planted+2)), field("mode", "permit"), field("limit", int32(2)),
 			sharers, waiters(g[2], g[3])))
 	}},
-	{"Evict_DeadHolder_GrantsWithTheEvidence", func(b *bench) {
-		g := b.queued("balancer", 3)
-		grants, err := On(b.Catalog).Evict(b.ctx, dead(g[0]), "silent for 15m")
-		want := grant(g[1], planted+2)
-		want.Evidence = "silent for 15m"
-		b.wantGrants(grants, err, want)
-		b.wantDocument(b.document("locks", "balancer"), with(holding(g[1], planted+2, 4),
-			field("evidence", want.Evidence), waiters(g[2])))
-	}},
 	{"Evict_HolderWithoutProcess_GrantsToTheNext", func(b *bench) { // F5
 		for name, doc := range map[string]bson.D{
 			"missing": without(held("missing", ""), "process"),

@@ -167,13 +167,4 @@ var queueRaceCases = []testCase{
 			b.wantGrants(grants, nil, grant(g[i+1], planted+int64(i)+2))
 		}
 	}},
-	{"Race_Tries_OneWins_NoWaiters", func(b *bench) {
-		b.requests("balancer", 0)
-		b.wantOneWinner(together(contenders, func(i int) error {
-			return assert.Err(On(b.Catalog).Enter(b.ctx, request("balancer", process(i)), catalog.Try))
-		}), catalog.ErrNotFree)
-		if l := b.snapshot("balancer").Lock; len(l.Waiters) > 0 || b.revOf("balancer") != 1 {
-			b.Errorf("lock: %+v", l)
-		}
-	}},
 }
