@@ -100,7 +100,7 @@ const (
 	// Queue makes Enter add the request to the queue.
 	Queue EnterMode = iota
 	// Try makes Enter return ErrNotFree. Enter also returns ErrNotFree if the lock is free but has
-	// earlier waiters.
+	// earlier waiters. An exclusive request may be sent with TryPlain first, so apply SeedFence.
 	Try
 	// TryPlain is Try for an exclusive request, with one command on every server. Enter acquires the
 	// lock if the document does not exist. It also acquires the lock if the document is well formed,

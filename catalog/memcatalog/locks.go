@@ -46,15 +46,6 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 		return l, nil, nil
 	}
 	l = c.applyChange(name, doc, change)
-	unseeded := l.HeldAs(enter.TS, enter.Process) && l.Fence < transition.Seeded
-	if makes && enter.How != catalog.TryPlain && unseeded {
-		// As in mongocatalog, a second write raises the fence of a new lock document to the server's time
-		// in milliseconds.
-		seed := transition.SeedFence{Session: enter.Session, AtLeast: l.When.UnixMilli()}
-		if change, err := seed.Next(l, now); err == nil {
-			return c.applyChange(name, c.locks[stringKey(name)].fields(), change), nil, nil
-		}
-	}
 	return l, change.Grants, nil
 }
 

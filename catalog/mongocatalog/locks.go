@@ -3,7 +3,6 @@ package mongocatalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -116,7 +115,7 @@ func (c *Catalog) enter(ctx context.Context, o operation, s catalog.Server, t tr
 		}
 		if l, bad := catalog.ParseLock(doc); err == nil && bad == nil && hasSession(l, t.TS) {
 			c.entered(l)
-			return c.raised(ctx, t.Request, l)
+			return l, nil, nil
 		}
 	}
 	if l, grants, err = c.bySwap(ctx, o, t); err == nil {
@@ -144,24 +143,6 @@ func hasSession(l catalog.Lock, ts bson.ObjectID) bool {
 	_, holds := l.HeldBy(ts)
 	_, waits := l.WaitedBy(ts)
 	return holds || waits
-}
-
-// raised completes an acquisition by r. The argument l is the lock after the acquisition. If the
-// fence is below transition.Seeded, raised sets the fence to the server's time in milliseconds. The
-// fence is then larger than every fence in an earlier document of the lock that was deleted. If
-// raised returns an error, r may hold the lock, so the outcome of the acquisition is unknown.
-func (c *Catalog) raised(ctx context.Context, r catalog.Request, l catalog.Lock) (
-	catalog.Lock, []catalog.Grant, error,
-) {
-	if _, holds := l.HeldBy(r.TS); !holds || l.Fence >= transition.Seeded {
-		return l, nil, nil
-	}
-	seed := transition.SeedFence{Session: r.Session, AtLeast: l.When.UnixMilli()}
-	l, _, err := c.Apply(ctx, seed)
-	if err != nil && !errors.Is(err, catalog.ErrUnknownOutcome) {
-		err = fmt.Errorf("%w: %w", catalog.ErrUnknownOutcome, err)
-	}
-	return l, nil, err
 }
 
 // entered records the use of a lock. The next release selects its command by this record.

@@ -111,23 +111,6 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 	}
 }
 
-// Enter raises the fence of a new document with a second command. If this command fails, the
-// outcome of Enter is unknown.
-func TestCatalog_Enter_FenceNotRaised_IsUnknown(t *testing.T) {
-	t.Parallel()
-	var commands atomic.Int32
-	s := serve(t, func(command bson.Raw) bson.D {
-		if commands.Add(1) == 1 {
-			return found(held())(command)
-		}
-		return failure(10107, "not primary")(command)
-	})
-	_, err := on(store(t, s, 0)).Enter(t.Context(), request(), catalog.Try)
-	if !errors.Is(err, catalog.ErrUnknownOutcome) || commands.Load() != 2 {
-		t.Errorf("%d commands, %v", commands.Load(), err)
-	}
-}
-
 // If the last release found no waiters, Leave first sends a plain update. If the lock now has
 // waiters, this update changes nothing, and Leave sends findAndModify. If the last release found
 // waiters, Leave sends only findAndModify.

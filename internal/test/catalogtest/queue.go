@@ -194,8 +194,6 @@ var queueCases = []testCase{
 		}
 		b.insert("locks", append(free("large"), field("fence", int64(1)<<31)))
 		assert.Equal(b, b.enter(request("large", alice)).Fence, 1<<31+1, "fence %d, want %d")
-		l := assert.Value(On(b.Catalog).Enter(b.ctx, request("new", alice), catalog.Try))(b)
-		b.wantClockFence(l.Fence)
 	}},
 	{"Lives_OfAnyName", func(b *bench) { // G4
 		for _, name := range []string{"$set", "a.b", "$$NOW", "$waiters.0", " ", "🔒", `{"$gt": ""}`} {
