@@ -3,7 +3,6 @@ package catalog_test
 import (
 	"context"
 	"errors"
-	"iter"
 	"testing"
 	"time"
 
@@ -66,32 +65,6 @@ func TestIntercept_ListTwice(t *testing.T) {
 		}
 	}
 	assert.Equal(t, first, 2, "the hook saw %d first rows, want %d")
-}
-
-type eager struct {
-	*memcatalog.Catalog
-	in chan struct{}
-}
-
-func (e eager) List(ctx context.Context, waited bool) iter.Seq2[catalog.Snapshot, error] {
-	close(e.in)
-	return e.Catalog.List(ctx, waited)
-}
-
-// If the hook returns an error for List, Intercept does not call the List method of the store.
-func TestIntercept_EagerList(t *testing.T) {
-	in := make(chan struct{})
-	refuse := errors.New("refused")
-	no := func(context.Context, catalog.Call, operation) error { return refuse }
-	c := catalog.Intercept(eager{memcatalog.New(memcatalog.Options{}), in}, no)
-	for _, err := range c.List(t.Context(), false) {
-		assert.Is(t, err, refuse)
-	}
-	select {
-	case <-in:
-		t.Error("the store was asked although the hook refused")
-	default:
-	}
 }
 
 func put(t *testing.T, c catalog.Catalog, name string) {

@@ -73,7 +73,8 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 
 // Prepare creates partial indexes, which leave out the free locks without waiters. It replaces only
 // the index process_1 of an earlier version, because that index contains free locks. It does not
-// change the indexes of an operator.
+// change the indexes of an operator. SuperfluousIndexes lists a sparse index of an earlier version
+// only if the partial index that replaces it exists.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})
@@ -96,6 +97,7 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 		denied  bool
 		want    string // the commands that change indexes
 		warning string // a part of the only warning
+		drops   string // the indexes that SuperfluousIndexes lists
 	}{
 		"none": {want: process + ", " + participants},
 		"all":  {locks: []bson.D{process1, sharers, waiters}},
@@ -106,8 +108,10 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			locks: []bson.D{process1, oldSharers, oldWaiters}},
 		"an earlier version's sparse ones, which a strict client cannot use": {
 			version: "5.0.0", want: participants, locks: []bson.D{process1, oldSharers, oldWaiters}},
-		"both": {version: "8.0.4",
+		"both": {version: "8.0.4", drops: `dropIndex("sharers.process_1"), dropIndex("waiters.process_1")`,
 			locks: []bson.D{process1, oldSharers, oldWaiters, sharers, waiters}},
+		"both, one of a hand": {version: "8.0.4", locks: []bson.D{process1, sharers, waiters,
+			spec("mine", up("sharers.process"), sparse, e("unique", true))}},
 		"a hand's over all parties": {want: participants, warning: `"sharers.process_1"`,
 			locks: []bson.D{process1, spec("sharers.process_1", up("sharers.process"))}},
 		"an earlier version's": {locks: []bson.D{spec("process_1", up("process")), sharers},
@@ -140,6 +144,10 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 				t.Errorf("warnings %q, want %q", warnings, c.warning)
 			}
 			assert.Equal(t, indexChanges(server.sent()), c.want, "sent\nwant %[2]s\ngot  %[1]s")
+			drops := assert.Value(store.SuperfluousIndexes(t.Context()))(t)
+			const at = `db.getSiblingDB("config").getCollection("locks").`
+			got := strings.ReplaceAll(strings.Join(drops, ", "), at, "")
+			assert.Equal(t, got, c.drops, "superfluous\nwant %[2]s\ngot  %[1]s")
 		})
 	}
 }
@@ -164,35 +172,4 @@ func indexChanges(sent []bson.Raw) string {
 		changes = append(changes, change)
 	}
 	return strings.Join(changes, ", ")
-}
-
-// SuperfluousIndexes lists a sparse index of an earlier version only if the partial index that
-// replaces it exists. It never lists an index that an operator created.
-func TestCatalog_SuperfluousIndexes(t *testing.T) {
-	t.Parallel()
-	there := bson.D{e("$exists", true)}
-	old := spec("sharers.process_1", up("sharers.process"), e("sparse", true))
-	now := spec("sharers.process_1_partial", up("sharers.process"),
-		e("partialFilterExpression", bson.D{e("sharers.process", there)}))
-	unique := spec("mine", up("sharers.process"), e("sparse", true), e("unique", true))
-	for name, c := range map[string]struct {
-		locks []bson.D
-		want  string
-	}{
-		"old one alone": {locks: []bson.D{old}},
-		"new one alone": {locks: []bson.D{now}},
-		"a hand's":      {locks: []bson.D{unique, now}},
-		"both": {locks: []bson.D{old, now},
-			want: `db.getSiblingDB("config").getCollection("locks").dropIndex("sharers.process_1")`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store, err := mongocatalog.New(indexServer(t, c.locks, false).client(t), mongocatalog.Options{})
-			assert.Must(t, err)
-			got, err := store.SuperfluousIndexes(t.Context())
-			if err != nil || strings.Join(got, "; ") != c.want {
-				t.Errorf("got %q, %v, want %q", got, err, c.want)
-			}
-		})
-	}
 }

@@ -263,41 +263,45 @@ var condemnCases = []testCase{
 }
 
 var choreCases = []testCase{
-	{"Prune_TakesOldAndLeavesYoungAndHolders", func(b *bench) {
+	{"Prune_TakesOldAndLeavesYoungHoldersAndWaiters", func(b *bench) {
 		old := bson.NewDateTimeFromTime(b.ago(100 * time.Hour))
 		young := bson.NewDateTimeFromTime(b.ago(time.Hour))
-		plant := func(id any, ping any) {
-			b.insert("lockpings", bson.D{field("_id", id), field("ping", ping)})
+		plant := func(id any, ping any, more ...bson.E) {
+			b.insert("lockpings", append(bson.D{field("_id", id), field("ping", ping)}, more...))
+		}
+		kept := []string{"young", "holder", "text", "null", "listed", "listed without ts"}
+		for _, one := range append(b.readers("shared", 3), b.queued("waited", 6)[3:]...) {
+			plant(one.Process, old)
+			kept = append(kept, one.Process)
 		}
 		for i := range 30 {
 			plant(label(i), old)
 		}
 		plant("young", young)
-		plant("holder", old)
-		plant("last holder", old)
+		for _, id := range []string{"holder", "last holder", "listed", "listed without ts"} {
+			plant(id, old)
+		}
+		plant("condemned", old, field("condemned", bson.D{field("by", bob)}))
 		plant("text", "2001-01-01")
 		plant("null", nil)
 		plant(int32(7), old)
 		b.insert("locks", held("held", "holder"))
 		b.insert("locks", append(free("free"), field("process", "last holder")))
+		b.insert("locks", append(free("malformed"), field("waiters", bson.A{
+			plantedWaiter(request("x", "listed")),
+			without(plantedWaiter(request("x", "listed without ts")), "ts"),
+		})))
 		n, err := b.prune(96 * time.Hour)
-		if err != nil || n != 31 { // the last holder of a free lock needs no ping
-			b.Fatalf("want 31, got %d, %v", n, err)
+		if err != nil || n != 32 { // the last holder of a free lock needs no ping
+			b.Fatalf("want 32, got %d, %v", n, err)
 		}
-		for _, id := range []string{"young", "holder", "text", "null"} {
+		for _, id := range kept {
 			if b.document("lockpings", id) == nil {
 				b.Errorf("%q was deleted", id)
 			}
 		}
 		if n, err := b.prune(96 * time.Hour); err != nil || n != 0 {
 			b.Errorf("again: want 0, got %d, %v", n, err)
-		}
-	}},
-	{"Prune_TakesOldCondemned", func(b *bench) {
-		b.insert("lockpings", bson.D{field("_id", alice), field("ping", bson.DateTime(5)),
-			field("condemned", bson.D{field("by", bob)})})
-		if n, err := b.prune(96 * time.Hour); err != nil || n != 1 {
-			b.Errorf("want 1, got %d, %v", n, err)
 		}
 	}},
 	{"Prune_PingedOrRemovedSinceItWasRead_TouchesNothing", func(b *bench) {

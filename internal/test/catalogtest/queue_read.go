@@ -5,7 +5,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -244,34 +243,5 @@ var queueReadCases = []testCase{
 		}
 		assert.Slices(b, []string{"a", "b", "c"}, names, "names\nwant %q\ngot  %q")
 		assert.Slices(b, []string{"bad waiters.1.ts"}, malformed, "malformed\nwant %q\ngot  %q")
-	}},
-	{"Prune_KeepsWaitersAndSharers", func(b *bench) {
-		g := append(b.readers("shared", 3), b.queued("waited", 6)[3:]...)
-		old := bson.NewDateTimeFromTime(b.ago(100 * time.Hour))
-		for _, one := range append(g, request("x", alice), request("x", bob)) {
-			b.insert("lockpings", bson.D{field("_id", one.Process), field("ping", old)})
-		}
-		if n, err := b.prune(96 * time.Hour); err != nil || n != 2 {
-			b.Errorf("want 2, got %d, %v", n, err)
-		}
-		for _, one := range g {
-			if b.document("lockpings", one.Process) == nil {
-				b.Errorf("the ping of %s was deleted", one.Process)
-			}
-		}
-	}},
-	{"Prune_KeepsProcessesOfAMalformedDocument", func(b *bench) {
-		good := plantedWaiter(request("x", alice))
-		withoutTS := without(plantedWaiter(request("x", bob)), "ts")
-		b.insert("locks", append(free("x"), field("waiters", bson.A{good, withoutTS})))
-		for _, id := range []string{alice, bob, "other"} {
-			b.insert("lockpings", bson.D{field("_id", id), field("ping", bson.DateTime(5))})
-		}
-		if n, err := b.prune(96 * time.Hour); err != nil || n != 1 {
-			b.Errorf("want 1, got %d, %v", n, err)
-		}
-		if b.document("lockpings", "other") != nil {
-			b.Error("the wrong ping was deleted")
-		}
 	}},
 }
