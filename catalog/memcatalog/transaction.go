@@ -134,18 +134,18 @@ func (c *Catalog) forWrite(ctx context.Context, name string) error {
 			return nil
 		}
 		c.mu.Unlock()
-		timer := clock.System().NewTimer(max(t.left(), 0))
+		waits, cancel := context.WithTimeout(ctx, t.left())
 		select {
 		case <-t.over:
-		case <-timer.C():
-			if t.left() <= 0 {
-				t.Abort()
-			}
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		case <-waits.Done():
 		}
-		timer.Stop()
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if t.left() <= 0 {
+			t.Abort()
+		}
 	}
 }
 

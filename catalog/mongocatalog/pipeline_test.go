@@ -197,19 +197,6 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 	}
 }
 
-// No single command matches a held lock whose state is a double, which this package does not write.
-func TestPipeline_StateOfAnotherNumberType_IsRefused(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[any]int{int32(1): 1, int64(1): 1, 1.0: 0} {
-		doc := bson.D{e("_id", "x"), e("state", state), e("process", processOf(1)), e("ts", id(1)),
-			e("fence", int64(7)), e("rev", int64(3))}
-		_, done := check(t, evaluated, enter(2, catalog.Exclusive, 0, catalog.Queue), doc, false)
-		if done != want {
-			t.Errorf("state %T: %d commands match, want %d", state, done, want)
-		}
-	}
-}
-
 // A lock has at most MaxHolders holders. A further request must wait.
 func TestPipeline_AsManyHoldersAsMayBe_TheNextWaits(t *testing.T) {
 	t.Parallel()
