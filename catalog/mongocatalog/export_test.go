@@ -31,7 +31,7 @@ var DuplicateKey = duplicateKey
 // Describe parses the replies to buildInfo and hello.
 var Describe = describe
 
-// Commands returns the commands that write locks and pings, keyed by a short name.
+// Commands returns commands, filters and pipelines, keyed by a short name.
 func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string]bson.D {
 	how := catalog.Condemnation{By: "judge", Evidence: "silent"}
 	date := time.UnixMilli(5)
@@ -42,6 +42,14 @@ func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string
 	})
 	none := time.Time{}
 	left := catalog.Change{Set: bson.D{{Key: "state", Value: int32(0)}}, Unset: []string{"sharers"}}
+	change := catalog.Change{
+		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
+	}
+	read, _ := bson.Marshal(bson.D{
+		{Key: "_id", Value: r.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
+	})
+	through := passage(r, catalog.Lock{Fence: transition.Seeded}, read, time.Time{})
+	one := []string{r.Name}
 	return map[string]bson.D{
 		"acquire":        acquisition(r).command("locks"),
 		"seed":           seeding(r.Session, 9).command("locks"),
@@ -55,6 +63,15 @@ func Commands(r catalog.Request, b catalog.Heartbeat, p catalog.Ping) map[string
 		"witness":        sighting(p, catalog.Sight{}),
 		"witnessAgain":   sighting(p, catalog.Sight{Seq: p.Seq, At: date, By: "first"}),
 		"removePing":     ping(transition.RemovePing{Process: b.Process}, none),
+		"timed":          {{Key: "pipeline", Value: timed(r.Name)}},
+		"swap":           swap(r.Name, read, change).command("locks"),
+		"swapNone":       swap(r.Name, nil, change).command("locks"),
+		"passage":        through.inTransaction("locks"),
+		"heldOrFree":     {{Key: "filter", Value: heldOrFree(r.Process, one, one)}},
+		"heldByAny":      {{Key: "filter", Value: heldByAny([]string{r.Process})}},
+		"awaited":        {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
+		"observation":    {{Key: "pipeline", Value: observation(matching(queued()))}},
+		"notices":        {{Key: "pipeline", Value: grantEvents("$host.1:" + r.Process)}},
 	}
 }
 
@@ -68,29 +85,6 @@ func ping(c catalog.PingChange, now time.Time) bson.D {
 	process := c.On()
 	u, _ := c.Update()
 	return changingPing(process, u, now)
-}
-
-// Turns returns the commands, filters and pipelines for the queue, keyed by a short name.
-func Turns(r catalog.Request) map[string]bson.D {
-	change := catalog.Change{
-		Set: bson.D{{Key: "limit", Value: int32(3)}}, Unset: []string{"mode", "waiters"},
-	}
-	read, _ := bson.Marshal(bson.D{
-		{Key: "_id", Value: r.Name}, {Key: "state", Value: int32(0)}, {Key: "rev", Value: int64(7)},
-	})
-	through := passage(r, catalog.Lock{Fence: transition.Seeded}, read, time.Time{})
-	one := []string{r.Name}
-	return map[string]bson.D{
-		"timed":       {{Key: "pipeline", Value: timed(r.Name)}},
-		"swap":        swap(r.Name, read, change).command("locks"),
-		"swapNone":    swap(r.Name, nil, change).command("locks"),
-		"passage":     through.inTransaction("locks"),
-		"heldOrFree":  {{Key: "filter", Value: heldOrFree(r.Process, one, one)}},
-		"heldByAny":   {{Key: "filter", Value: heldByAny([]string{r.Process})}},
-		"awaited":     {{Key: "filter", Value: awaitedByAny([]string{r.Process})}},
-		"observation": {{Key: "pipeline", Value: observation(matching(queued()))}},
-		"notices":     {{Key: "pipeline", Value: grantEvents("$host.1:" + r.Process)}},
-	}
 }
 
 // Acquisition returns the filter of the command that acquires a free lock.

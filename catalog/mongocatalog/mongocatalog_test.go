@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,9 +100,7 @@ func TestCommands_AreAsRecorded(t *testing.T) {
 		Interval: 30 * time.Second,
 	}
 	ping := catalog.Ping{Process: r.Process, Seq: 4, HasSeq: true}
-	commands := mongocatalog.Commands(r, beat, ping)
-	maps.Copy(commands, mongocatalog.Turns(r))
-	for name, command := range commands {
+	for name, command := range mongocatalog.Commands(r, beat, ping) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text := assert.Value(bson.MarshalExtJSON(command, true, false))(t)

@@ -253,10 +253,11 @@ func (b *bench) alike(name string, raw bson.Raw) {
 		b.Fatal(bad)
 	}
 	read, err := b.Catalog.Read(b.ctx, name)
-	locks := map[string]*catalog.Lock{"read": &read, "snapshots": b.snapshot(name).Lock}
+	locks := map[string]*catalog.Lock{"read": &read, "snapshots": b.snapshot(name).Lock, "list": nil}
 	for list, waited := range map[string]bool{"list": false, "list of waiters": true} {
-		for row, failed := range b.Catalog.List(b.ctx, waited) {
-			if err = errors.Join(err, failed); failed == nil && row.Lock.Name == name {
+		rows, _ := b.rows(waited)
+		for _, row := range rows {
+			if row.Lock.Name == name {
 				locks[list] = row.Lock
 			}
 		}

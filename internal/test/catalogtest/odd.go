@@ -297,21 +297,14 @@ func (b *bench) malformed(name, bad string) {
 	} else {
 		want(snapshot.LockErr)
 	}
-	listed := false
-	for row, err := range b.Catalog.List(b.ctx, false) {
-		listed = true
-		if want(err); row.Lock != nil {
-			b.Errorf("listed %+v", row)
-		}
-	}
-	for row, err := range b.Catalog.List(b.ctx, true) {
-		if want(err); row.Lock != nil {
-			b.Errorf("listed %+v", row)
-		}
-	}
+	at := name + " " + bad
+	rows, listed := b.rows(false)
+	waitedFor, waited := b.rows(true)
 	grants, free := b.heldOrFree(alice, name)
-	if !listed || len(grants)+len(free) > 0 {
-		b.Errorf("listed %v, holds %v, free %v", listed, grants, free)
+	if len(rows)+len(waitedFor)+len(grants)+len(free) > 0 || !slices.Equal(listed, []string{at}) ||
+		len(waited) > 0 && !slices.Equal(waited, listed) {
+		b.Errorf("rows %+v and %+v, malformed %q and %q, holds %v, free %v", rows, waitedFor, listed,
+			waited, grants, free)
 	}
 	b.wantHeld(alice, nil)
 }

@@ -64,15 +64,18 @@ func byTS(grants []catalog.Grant) []catalog.Grant {
 	})
 }
 
-// rows lists the locks with waiters. It returns their snapshots, and the id and field of each
-// malformed document.
-func (b *bench) rows() (rows []catalog.Snapshot, malformed []string) {
+// rows lists all locks, or only those with waiters. It returns their snapshots, and the id and field
+// of each malformed document.
+func (b *bench) rows(waited bool) (rows []catalog.Snapshot, malformed []string) {
 	b.Helper()
-	for row, err := range b.Catalog.List(b.ctx, true) {
+	for row, err := range b.Catalog.List(b.ctx, waited) {
 		var bad *catalog.MalformedError
 		switch {
 		case errors.As(err, &bad):
 			malformed = append(malformed, bad.ID+" "+bad.Field)
+			if row.Lock != nil {
+				b.Errorf("a malformed document has the lock %+v", row.Lock)
+			}
 		case err != nil:
 			b.Fatal(err)
 		default:
@@ -155,18 +158,14 @@ var queueReadCases = []testCase{
 		writer, last := request("balancer", process(3)), request("balancer", process(4))
 		b.enter(writer)
 		b.enter(last)
-		var listed catalog.Snapshot
-		for row, err := range b.Catalog.List(b.ctx, false) {
-			assert.Must(b, err)
-			listed = row
-		}
-		rows, _ := b.rows()
-		if len(rows) != 1 {
-			b.Fatalf("want one row, got %+v", rows)
+		listed, _ := b.rows(false)
+		waited, _ := b.rows(true)
+		if len(listed) != 1 || len(waited) != 1 {
+			b.Fatalf("want one row, got %+v and %+v", listed, waited)
 		}
 		for what, got := range map[string]map[string]catalog.PingState{
 			"snapshot": b.snapshot("balancer").Pings, "snapshots": b.snapshots("balancer")["balancer"].Pings,
-			"list": listed.Pings, "waiting": rows[0].Pings,
+			"list": listed[0].Pings, "waiting": waited[0].Pings,
 		} {
 			bad := got[process(4)]
 			if bad.Ping != nil || bad.Err == nil {
@@ -230,7 +229,7 @@ var queueReadCases = []testCase{
 			plantedWaiter(request("bad", alice)), bson.D{},
 		})))
 		b.insert("locks", with(held("bad and alone", alice), field("state", "1")))
-		rows, malformed := b.rows()
+		rows, malformed := b.rows(true)
 		var names []string
 		for _, row := range rows {
 			names = append(names, row.Lock.Name)
