@@ -45,8 +45,8 @@ var all = []Mistake{
 		Old: "	m.owned.enter(s.request.TS)\n", New: "",
 		Test: "TestReap_AcquisitionUnderWay_IsNoGhost", Rule: "after a slow reply"},
 	{Name: "a ping changes a condemned document", File: "catalog/memcatalog/pings.go",
-		Old: `	case doc.at("condemned") >= 0 || !below(`, New: `	case !below(`, Package: "pinger",
-		Test: "TestLockPinger_Condemned_ProcessOver", Rule: "want ErrCondemned"},
+		Old: `p != nil && p.Condemned == nil && `, New: `p != nil && `,
+		Package: "pinger", Test: "TestLockPinger_Condemned_ProcessOver", Rule: "want ErrCondemned"},
 	{Name: "a process ignores its twin", File: "pinger/ping.go",
 		Old:  "case errors.Is(err, catalog.ErrTwin), ",
 		New:  "case errors.Is(err, catalog.ErrTwin):\n		return nil\n	case ",
@@ -136,8 +136,8 @@ var all = []Mistake{
 		Old: `case e.Process == "" || e.Recorded <= 0:`, New: `case e.Process == "":`,
 		Test: "TestEvidence_Foreign", Rule: "with a mark"},
 	{Name: "a late ping overwrites a newer one", File: "catalog/memcatalog/pings.go",
-		Old: ` || !below(doc.get("seq"), b.Seq) || !follows(b, doc.get("local")):`, New: `:`,
-		Test: "TestCatalog_Conforms"},
+		Old: ` && p.HasSeq && p.Seq < b.Seq && b.Follows(p.Local)`, New: ``,
+		Package: "catalog/memcatalog", Test: "TestCatalog_Conforms", Rule: "pings.go"},
 	{Name: "a call does not return when its context is done", File: "distlock/lock.go",
 		Old: `	case <-ctx.Done():
 		cause = context.Cause(ctx)
