@@ -30,6 +30,10 @@ func TestDemo_EndedFromOutside_LeavesNothing(t *testing.T) {
 		{"interrupt", func(p *os.Process, _ *os.File) { _ = p.Signal(os.Interrupt) }, 130},
 		{"quit", func(p *os.Process, _ *os.File) { _ = p.Signal(syscall.SIGQUIT) }, 131},
 		{"terminal closed", func(p *os.Process, _ *os.File) { _ = p.Signal(syscall.SIGHUP) }, 129},
+		{"viewer gone", func(p *os.Process, _ *os.File) {
+			_ = p.Signal(syscall.SIGPIPE)
+			_ = p.Signal(os.Interrupt)
+		}, 130},
 		{"reader gone", func(_ *os.Process, out *os.File) { _ = out.Close() }, 141},
 	} {
 		t.Run(how.name, func(t *testing.T) {
