@@ -30,8 +30,8 @@ func Walks(t *testing.T, n, short int, of func(seed uint64) Schedule) Stats {
 	}
 	n = cmp.Or(*walksFlag, n)
 	sum := Stats{}
-	start := clock.System().Now().Mono
-	took := func() time.Duration { return clock.System().Now().Mono - start }
+	since := clock.System() // its monotonic time begins now
+	took := func() time.Duration { return since.Now().Mono }
 	for seed := cmp.Or(*seedFlag, *fromFlag); sum["walks"] < n || took() < *timeFlag; seed++ {
 		s := of(seed)
 		s.Trace = *seedFlag != 0
