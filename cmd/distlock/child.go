@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +38,9 @@ func catchSignals(s stdio) (<-chan os.Signal, func()) {
 	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	notify(stops, syscall.SIGTSTP, syscall.SIGPIPE)
-	go func() { // ends with the returned function
+	done := make(chan struct{})
+	go func() { // ends with the returned function, which waits for it
+		defer close(done)
 		for signalled := range stops {
 			if signalled == syscall.SIGTSTP {
 				s.say("not stopped: the lock, or the place in the queue, would be lost")
@@ -47,6 +51,7 @@ func catchSignals(s stdio) (<-chan os.Signal, func()) {
 		signal.Stop(caught)
 		signal.Stop(stops)
 		close(stops)
+		<-done
 	}
 }
 
@@ -58,14 +63,16 @@ type group struct {
 	status   syscall.WaitStatus  // the exit status of the command
 	stopped  chan syscall.Signal // receives the signals that stopped the command
 	guardian *guardian
+	tty      *terminal // nil without a terminal
 	say      func(format string, args ...any)
 	killed   bool // SIGKILL was sent
+	resumed  bool // the message about a continued command was printed
 }
 
 // runCommand runs the command until the command exits or the lock is lost. Then runCommand ends the
 // process group and returns the exit code of the command. If the lock was lost, the error wraps a
 // *distlock.LostError.
-func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
+func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
 	defer runtime.UnlockOSThread()
@@ -77,7 +84,7 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 	lost := guard.Context()
 	renewal := clock.System().NewTimer(r.renewal())
 	defer renewal.Stop()
-	for unguarded := g.guardian.ended; ; {
+	for cancelled, unguarded := ctx.Done(), g.guardian.ended; ; {
 		select {
 		case <-g.ended:
 		case <-lost.Done():
@@ -86,7 +93,10 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 				continue
 			}
 		case <-renewal.C():
-			g.guardian.extend(guard.Deadline())
+			g.guardian.sendDeadline(guard.Deadline())
+			if s.in == os.Stdin { // a process of a test has other children
+				reap(g.pgid, g.guardian.cmd.Process.Pid)
+			}
 			renewal.Reset(r.renewal())
 			continue
 		case <-unguarded:
@@ -99,8 +109,14 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 		case caught := <-signals:
 			g.forward(caught.(syscall.Signal))
 			continue
+		case <-cancelled:
+			cancelled = nil
+			if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) {
+				g.forward(syscall.SIGTERM) // signals come from the channel instead
+			}
+			continue
 		}
-		r.end(g, guard)
+		g.end(lost, r.grace, guard)
 		return g.result(guard)
 	}
 }
@@ -109,40 +125,52 @@ func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 // ping interval, so that the guardian knows a recent deadline.
 func (r *runner) renewal() time.Duration { return min(r.ping/4, time.Second) }
 
-// start creates a guardian, and then starts the command in a new process group. If "distlock run" is
-// in the foreground of a terminal, start moves the new group to the foreground. If "distlock run" is
-// killed before the guardian knows the group, the command dies on Linux, and continues elsewhere.
+// start creates a starter process in a new process group, and a guardian for the group. If
+// "distlock run" is in the foreground of a terminal, start moves the new group to the foreground.
+// Then it sends a byte to the starter process, which executes the command.
 func (r *runner) start(guard *distlock.TryGuard, path string, s stdio) (*group, error) {
-	guardian, err := r.startGuardian(s)
+	pipeR, pipeW, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd := &exec.Cmd{Path: path, Args: r.command, Stdin: s.in, Stdout: s.out, Stderr: s.errOut,
-		Env: append(withoutSecrets(os.Environ()), envName+"="+r.name,
-			fmt.Sprintf("%s=%d", envFence, guard.Fence())),
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, WaitDelay: pipeDelay}
-	killWithParent(cmd.SysProcAttr)
+	defer func() { _ = pipeW.Close() }() // without a byte the starter exits
+	cmd := selfCommand(append([]string{starterArg, strconv.Itoa(os.Getpid()), path}, r.command...)...)
+	cmd.Env = append(withoutSecrets(os.Environ()),
+		envName+"="+r.name, fmt.Sprintf("%s=%d", envFence, guard.Fence()))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.errOut
+	cmd.ExtraFiles = []*os.File{pipeR}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = pipeDelay
 	adoptOrphans()
-	if err = guard.Err(); err == nil {
-		if err = cmd.Start(); err != nil {
-			err = exit{exitNotRunnable, fmt.Errorf("%s: %w", shown(path, 200), errors.Unwrap(err))}
-		}
-	}
+	err = cmd.Start()
+	_ = pipeR.Close()
 	if err != nil {
-		guardian.stop()
 		return nil, err
 	}
 	g := &group{
 		cmd: cmd, pgid: cmd.Process.Pid,
 		ended: make(chan struct{}), stopped: make(chan syscall.Signal, 1),
-		guardian: guardian, say: s.say,
+		tty: openTerminal(), say: s.say,
 	}
-	guardian.order = order{Group: g.pgid, Grace: r.grace}
-	guardian.extend(guard.Deadline())
-	go g.wait()                    // ends with the group; runCommand waits for the command
-	signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
-	if isTerminal(s.in) && isTerminal(s.out) {
-		moveTerminal(syscall.Getpgrp(), g.pgid)
+	go g.wait() // ends with the command; start and runCommand wait for it before they return
+	g.guardian, err = r.startGuardian(g.pgid, guard.Deadline(), s)
+	if err == nil {
+		signal.Ignore(syscall.SIGTTOU) // run's output must not stop run; no later child inherits this
+		if isTerminal(s.in) && isTerminal(s.out) {
+			g.tty.give(g.pgid)
+		}
+		if err = guard.Err(); err == nil {
+			_, err = pipeW.Write([]byte{1})
+		}
+	}
+	if err != nil {
+		_ = pipeW.Close()
+		<-g.ended
+		g.tty.takeBack(g.pgid, false)
+		if g.guardian != nil {
+			g.guardian.stop()
+		}
+		return nil, err
 	}
 	return g, nil
 }
@@ -156,27 +184,25 @@ func withoutSecrets(environ []string) []string {
 	})
 }
 
-// wait waits for all processes of the group, which include adopted orphans. If a signal stops one of
-// them, wait sends the signal to g.stopped.
+// wait waits until the command exits. If a signal stops the command, wait sends the signal to
+// g.stopped.
 func (g *group) wait() {
+	defer close(g.ended)
 	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-g.pgid, &status, syscall.WUNTRACED, nil)
+		_, err := syscall.Wait4(g.pgid, &g.status, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
-		case err != nil: // no process is left
-			return
-		case status.Stopped():
+			continue
+		case err == nil && g.status.Stopped():
 			select {
-			case g.stopped <- status.StopSignal():
-			default: // an earlier stop is pending; its handler continues the whole group
+			case g.stopped <- g.status.StopSignal():
+			default: // an earlier stop is pending; its handler also continues the command
 			}
-		case pid == g.pgid:
-			g.status = status
-			_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
-			close(g.ended)
+			continue
 		}
+		break
 	}
+	_ = g.cmd.Wait() // waits for the output to be copied; the process itself is already reaped
 }
 
 // signal sends a signal to the whole group. It ignores errors, because the group may have exited.
@@ -194,11 +220,12 @@ func (g *group) forward(s syscall.Signal) {
 // another job is in the foreground, resume returns false, and the caller ends the command.
 func (g *group) resume(by syscall.Signal) bool {
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
-	if wantsTerminal && !moveTerminal(syscall.Getpgrp(), g.pgid) {
+	if wantsTerminal && g.tty != nil && !g.tty.give(g.pgid) {
 		g.say("the command needs the terminal, which another job has; the command is ended")
 		return false
 	}
-	if !wantsTerminal {
+	if !wantsTerminal && !g.resumed {
+		g.resumed = true
 		g.say("the command was stopped (%s) and continues, because it holds a lock",
 			unix.SignalName(by))
 	}
@@ -211,7 +238,12 @@ func (g *group) resume(by syscall.Signal) bool {
 func (g *group) exited() bool {
 	select {
 	case <-g.ended:
-		return groupEmpty(g.pgid)
+		for { // reaps orphans of the group that are now children of this process
+			pid, err := syscall.Wait4(-g.pgid, nil, syscall.WNOHANG, nil)
+			if pid <= 0 && !errors.Is(err, syscall.EINTR) {
+				return groupEmpty(g.pgid)
+			}
+		}
 	default:
 		return false
 	}
@@ -222,49 +254,38 @@ func (g *group) exited() bool {
 func groupEmpty(pgid int) bool { return errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) }
 
 // end sends SIGTERM to all processes of the group, and SIGKILL after the grace period. If the lock
-// was lost, the grace period starts at the latest at the deadline of the lock. If the lock is not
-// lost, end then waits until the killed processes have exited, but at most for the takeover time.
-// Finally end takes the terminal back.
-func (r *runner) end(g *group, guard *distlock.TryGuard) {
-	defer moveTerminal(g.pgid, syscall.Getpgrp())
+// was lost, the grace period starts at the latest at the deadline of the lock. On Linux, if the
+// lock is not lost, end then waits until no killed process runs. Finally end takes the terminal
+// back.
+func (g *group) end(lost context.Context, grace time.Duration, guard *distlock.TryGuard) {
+	defer func() { g.tty.takeBack(g.pgid, g.status.Signaled()) }()
 	if g.exited() {
 		return
 	}
-	g.guardian.order.Ending = true
-	g.guardian.send()
+	g.guardian.send(endingMessage)
 	g.forward(syscall.SIGTERM)
 	watch := clock.System()
 	begun := watch.Now()
-	lost := guard.Context()
-	g.killed = endGroup(g.pgid, g.exited, func() time.Duration {
+	for !g.exited() {
 		now := watch.Now()
-		left := r.grace - clock.HolderElapsed(begun, now)
+		left := grace - clock.HolderElapsed(begun, now)
 		if lost.Err() != nil {
-			left = min(left, guard.Deadline().Add(r.grace).Sub(now.Wall))
+			left = min(left, guard.Deadline().Add(grace).Sub(now.Wall))
 		}
-		return left
-	})
+		if left <= 0 {
+			g.killed = true
+			g.signal(syscall.SIGKILL)
+			break
+		}
+		clock.Sleep(watch, min(left, groupPoll), nil)
+		g.signal(syscall.SIGCONT) // without the terminal a process may stop again
+	}
 	<-g.ended // SIGKILL cannot be caught, and WaitDelay bounds the copying of output
 	// A killed process exits late if it waits for a disk. The lock must stay held until then.
-	for g.killed && lost.Err() == nil && !g.exited() && watch.Now().Mono-begun.Mono < r.takeover {
-		g.guardian.extend(guard.Deadline())
+	for g.killed && lost.Err() == nil && hasRunning(g.pgid) {
+		g.guardian.sendDeadline(guard.Deadline())
 		clock.Sleep(watch, groupPoll, nil)
 	}
-}
-
-// endGroup continues the processes of a group until the group is gone or no time is left. Then it
-// kills the processes. It reports whether it killed them.
-func endGroup(pgid int, gone func() bool, left func() time.Duration) (killed bool) {
-	for !gone() {
-		rest := left()
-		if rest <= 0 {
-			_ = syscall.Kill(-pgid, syscall.SIGKILL)
-			return true
-		}
-		_ = syscall.Kill(-pgid, syscall.SIGCONT) // without the terminal a process may stop again
-		clock.Sleep(clock.System(), min(rest, groupPoll), nil)
-	}
-	return false
 }
 
 // result returns the exit code of the command, and an error if the lock was lost.
@@ -284,21 +305,4 @@ func (g *group) result(guard *distlock.TryGuard) (int, error) {
 		g.say("the processes that the command left behind were killed")
 	}
 	return code, nil
-}
-
-// moveTerminal replaces the process group in the foreground of the controlling terminal, if it is the
-// first group. It reports whether the second group is in the foreground now. Without a terminal, it
-// does nothing and returns true. The caller must ignore SIGTTOU.
-func moveTerminal(from, to int) bool {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return true
-	}
-	defer func() { _ = tty.Close() }() // Close cannot lose data
-	fd := int(tty.Fd())
-	owner, _ := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	if owner == from && unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, to) == nil {
-		owner = to
-	}
-	return owner == to
 }

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"mongodlm/internal/clock"
 	"mongodlm/internal/test/assert"
 )
 
@@ -147,17 +146,17 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	eventually(t, "the command is dead", func() bool { return dead(pid) || zombie(pid) })
 }
 
-// While its command runs, "distlock run" waits for each adopted process of the group that exits. No
-// such process remains as a zombie.
+// While its command runs, "distlock run" waits for each adopted process that exits. No adopted
+// process remains as a zombie.
 func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only on Linux run adopts orphans")
 	}
 	b := newBase(t)
 	p := process(t, nil, append(b.flags("run", "job", "--ping", "100ms"), "--", "sh", "-c",
-		`for i in 1 2 3; do (true & echo "ready $!"); done
+		`for i in 1 2 3; do (true & echo "ready $!"; setsid true & echo "ready $!"); done
 		exec sleep 120`)...)
-	for _, pid := range p.pids(3) {
+	for _, pid := range p.pids(6) {
 		eventually(t, "an orphan is waited for", func() bool { return dead(pid) })
 	}
 	p.signal(syscall.SIGTERM)
@@ -177,7 +176,7 @@ func TestRun_CommandStopsItself_GoesOn(t *testing.T) {
 func TestRun_Command_DoesNotFindTheServer(t *testing.T) {
 	b := newBase(t)
 	p := process(t, []string{envURI + "=" + uri, envDatabase + "=" + b.name},
-		"run", "job", "--", "env")
+		"run", "job", "--", "sh", "-c", "env; cat /proc/$$/environ || true") // the file exists on Linux
 	r := p.wait().want(t, 0, envName+"=job")
 	for _, secret := range []string{envURI, envDatabase, uri} {
 		if strings.Contains(r.out, secret) {
@@ -197,33 +196,33 @@ func TestGuardian_NewDeadlines_PostponeTheEnd(t *testing.T) {
 	assert.Must(t, err)
 	defer reading.Close()
 	begun := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
-	g := &guardian{pipe: writing, delay: time.Second, order: order{Group: 7, Grace: 5 * time.Second}}
-	for _, after := range []time.Duration{10 * time.Second, 10 * time.Second, time.Minute} {
-		g.extend(begun.Add(after))
+	g := &guardian{pipe: writing, until: begun}
+	for _, after := range []time.Duration{0, 10 * time.Second, 10 * time.Second, time.Minute} {
+		g.sendDeadline(begun.Add(after))
 	}
-	g.order.Ending = true
-	g.send()
 	assert.Must(t, writing.Close())
+	until := func(at time.Time) string { return fmt.Sprint(untilMessage, " ", at.UnixNano()) }
 	var got []string
-	for o := range ordersFrom(reading) {
-		got = append(got, fmt.Sprint(o.Group, o.Grace, o.Until.Sub(begun), o.Ending))
+	for line := range lines(reading) {
+		got = append(got, line)
 	}
-	want := []string{"7 5s 11s false", "7 5s 1m1s false", "7 5s 1m1s true"}
+	want := []string{until(begun.Add(10 * time.Second)), until(begun.Add(time.Minute))}
 	if !slices.Equal(got, want) {
-		t.Errorf("orders %q, want %q", got, want)
+		t.Errorf("messages %q, want %q", got, want)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := &watchdog{clock: clock.System()}
-		begun, orders := time.Now(), make(chan order)
-		w.receive(order{Grace: 5 * time.Second, Until: begun.Add(10 * time.Second)})
+		begun, messages := time.Now(), make(chan string)
+		v, err := newWatchdog([]string{"7", "5s", "1s",
+			fmt.Sprint(begun.Add(10 * time.Second).UnixNano()), "job"})
+		assert.Must(t, err)
 		go func() {
 			time.Sleep(9 * time.Second)
-			orders <- order{Grace: 5 * time.Second, Until: begun.Add(time.Minute)}
+			messages <- until(begun.Add(time.Minute))
 			time.Sleep(50 * time.Second)
-			orders <- order{Grace: 5 * time.Second, Until: begun.Add(time.Minute), Ending: true}
+			messages <- endingMessage
 		}()
-		why := w.watch(orders)
-		if took := time.Since(begun); took.Round(time.Second) != 65*time.Second {
+		why := v.watch(messages)
+		if took := time.Since(begun); took.Round(time.Second) != 66*time.Second {
 			t.Errorf("it acts after %v: %s", took, why)
 		}
 	})

@@ -53,6 +53,16 @@ func helper(what string, args []string) int {
 		}
 	case "parent": // leaves a child of the given kind
 		return leaveBehind(args[0])
+	case "between": // leaves a child in its process group, leaves the group itself, and exits later
+		leaveBehind("polite")
+		_, _ = syscall.Setsid()
+		clock.Sleep(clock.System(), time.Second, nil)
+		return 0
+	case "leaver": // moves to the process group of its parent
+		group, _ := syscall.Getpgid(os.Getppid())
+		if syscall.Setpgid(0, group) == nil {
+			return 3
+		}
 	case "family": // starts two processes that do not end
 		self, _ := os.Executable()
 		_, err := os.StartProcess(self, []string{self, "helper", "stubborn"},

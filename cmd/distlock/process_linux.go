@@ -1,16 +1,60 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// killWithParent makes the kernel kill a process when the thread that starts the process ends.
-func killWithParent(process *syscall.SysProcAttr) { process.Pdeathsig = syscall.SIGKILL }
+// killWithParent makes the kernel kill this process when the parent's thread that started this
+// process ends. The setting survives an exec. The setting belongs to a thread, so killWithParent
+// locks the goroutine to its thread.
+func killWithParent(parent int) {
+	runtime.LockOSThread()
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command
+	if os.Getppid() != parent {
+		os.Exit(exitFailed) // the parent has died already
+	}
+}
 
 // adoptOrphans makes this process the parent of the orphans that the command leaves behind, so that
-// it can wait for those in the group of the command. In a container, the init process might not wait
-// for orphans, and they would stay zombies. An orphan that has left the group stays a zombie until
-// this process ends.
+// it can wait for them. In a container, the init process might not wait for orphans, and they would
+// stay zombies.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// reap waits for the adopted processes that have exited. Other code waits for the processes with
+// the given ids, which are not adopted. If reap finds one of the given processes, it returns, and
+// the next call of reap waits for the rest.
+func reap(others ...int) {
+	for {
+		var info unix.Siginfo // package unix does not name the field with the process id
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		pid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0)))))
+		if err != nil || pid == 0 || slices.Contains(others, pid) {
+			return
+		}
+		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+	}
+}
+
+// hasRunning reports whether a process of the group runs, according to /proc. A zombie does not
+// run, even if its parent has not waited for it.
+func hasRunning(pgid int) bool {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	return slices.ContainsFunc(stats, func(path string) bool {
+		// The file does not exist if the process has exited. The first element of the slice is field 3 of
+		// proc_pid_stat(5).
+		text, _ := os.ReadFile(path)
+		of := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		return len(of) > 17 && of[2] == strconv.Itoa(pgid) &&
+			(of[0] != "Z" || of[17] != "1") // the first thread may end before the others
+	})
+}

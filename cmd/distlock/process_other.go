@@ -2,11 +2,16 @@
 
 package main
 
-import "syscall"
-
 // killWithParent does nothing. If "distlock run" is killed on this system, only the guardian ends
 // the command.
-func killWithParent(*syscall.SysProcAttr) {}
+func killWithParent(int) {}
 
 // adoptOrphans does nothing. On this system the init process waits for orphans.
 func adoptOrphans() {}
+
+// reap does nothing, because this process adopts no processes.
+func reap(...int) {}
+
+// hasRunning returns false, because it cannot distinguish a running process from a zombie on this
+// system.
+func hasRunning(int) bool { return false }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -85,10 +86,12 @@ func (b *base) refused(wait time.Duration, flags string) (r result) {
 
 func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	b := newBase(t)
-	out, ended := start(t.Context(), t, b.runArgs("--why nightly", "polite")...)
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, ended := start(ctx, t, b.runArgs("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
-	b.signalled(out, ended)
+	interrupt() // ends run without a signal, so its command gets SIGTERM
+	await(t, ended).want(t, 7, "got terminated")
 	if b.lock("job").Held {
 		t.Error("the lock is still held")
 	}
@@ -143,9 +146,20 @@ func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 // that process exits. This holds even in a container whose init process does not wait for orphans.
 func TestRun_CommandLeavesAProcessThatObeys_NothingIsKilled(t *testing.T) {
 	b := newBase(t)
-	r := b.run("--grace 20s --takeover 5m", "parent", "polite").want(t, 0)
-	if strings.Contains(r.errOut, "killed") {
-		t.Errorf("it says:\n%s", r.errOut)
+	for _, kind := range []string{"polite", "between"} { // the parent of the process may exit later
+		r := b.run("--grace 20s --takeover 5m", "parent", kind).want(t, 0)
+		if strings.Contains(r.errOut, "killed") {
+			t.Errorf("%s: it says:\n%s", kind, r.errOut)
+		}
+	}
+}
+
+// If the command leaves its process group, "distlock run" still waits for its exit.
+func TestRun_CommandLeavesItsGroup_ExitIsNoticed(t *testing.T) {
+	b := newBase(t)
+	b.run("", "leaver").want(t, 3)
+	if b.lock("job").Held {
+		t.Error("the lock is still held")
 	}
 }
 
