@@ -56,7 +56,7 @@ func helper(what string, args []string) int {
 	case "between": // leaves a child in its process group, leaves the group itself, and exits later
 		leaveBehind("polite")
 		_, _ = syscall.Setsid()
-		clock.Sleep(clock.System(), time.Second, nil)
+		clock.Sleep(clock.System(), 3*time.Second, nil) // longer than pipeDelay
 		return 0
 	case "leaver": // moves to the process group of its parent
 		group, _ := syscall.Getpgid(os.Getppid())
