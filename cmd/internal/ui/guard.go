@@ -3,6 +3,7 @@ package ui
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 const maxForm = 16 << 10
 
+// bodyTimeout is the longest time for reading the body of a request.
+const bodyTimeout = 10 * time.Second
+
 // cookieName names the cookie of a browser that has presented a token.
 const cookieName = "distlock_ui"
 
@@ -45,6 +49,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
+		if r.ContentLength != 0 { // a stream has no body and needs no deadline
+			// The error is ignored, because response writers of tests support no deadline.
+			_ = http.NewResponseController(w).SetReadDeadline(s.clock.Now().Wall.Add(bodyTimeout))
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		_, known := s.authenticate(r)
 		switch {
@@ -108,10 +116,11 @@ func (s *Server) validTicket(ticket string, texts ...string) bool {
 		age > -formLife
 }
 
-// Limits of the token file: the length of a token, and the length of the file, in bytes.
+// Limits of the token file: the length of a token in bytes, and the number of tokens.
 const (
-	minToken     = 16
-	maxTokenFile = 64 << 10
+	minToken  = 16
+	maxToken  = 4 << 10
+	maxTokens = 100
 )
 
 // Tokens maps each accepted token to the name of its owner. The name of an owner may be empty.
@@ -132,48 +141,55 @@ func (a Access) tokens() (Tokens, error) {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
 	defer func() { _ = f.Close() }() // Close cannot lose data of a read
-	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxTokens*maxToken+1))
 	if err != nil {
 		return nil, fmt.Errorf("--token-file: %w", err)
 	}
-	if len(text) > maxTokenFile {
-		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokenFile)
+	if len(text) > maxTokens*maxToken {
+		return nil, fmt.Errorf("--token-file has more than %d bytes", maxTokens*maxToken)
 	}
 	return parseTokens(strings.TrimSpace(string(text)))
 }
 
 func parseTokens(text string) (Tokens, error) {
-	all, lines := Tokens{}, strings.Split(text, "\n")
-	for i, line := range lines {
-		line = strings.TrimSpace(line)
-		owner, token, where := "", line, "" // a token without an owner
-		switch of := ownToken.FindStringSubmatch(line); {
-		case of != nil:
-			owner, token, where = of[1], of[2], fmt.Sprintf(", line %d,", i+1)
-		case len(lines) == 1:
-		case line == "":
+	first, _, _ := strings.Cut(text, "\n")
+	if !ownToken.MatchString(first) { // a token without an owner
+		return Tokens{text: ""}, checkToken("", text)
+	}
+	all := Tokens{}
+	for i, line := range strings.Split(text, "\n") {
+		n := i + 1
+		if strings.TrimSpace(line) == "" {
 			continue
-		default:
-			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token",
-				i+1)
 		}
-		if err := checkToken(where, token); err != nil {
+		of := ownToken.FindStringSubmatch(strings.TrimSpace(line))
+		if of == nil {
+			return nil, fmt.Errorf("--token-file, line %d: it must be a name, a colon, a space and a token",
+				n)
+		}
+		token := strings.TrimSpace(of[2])
+		if err := checkToken(fmt.Sprintf(", line %d,", n), token); err != nil {
 			return nil, err
 		}
 		if _, is := all[token]; is {
 			return nil, fmt.Errorf("--token-file, line %d: the token occurs twice: its owner "+
-				"would be unknown", i+1)
+				"would be unknown", n)
 		}
-		all[token] = owner
+		all[token] = of[1]
+	}
+	if len(all) > maxTokens {
+		return nil, fmt.Errorf("--token-file has %d tokens, at most %d are allowed", len(all), maxTokens)
 	}
 	return all, nil
 }
 
-// checkToken returns an error for a token that is too short or hard to type. The error
+// checkToken returns an error for a token that is too short, too long or hard to type. The error
 // names the given position in the token file.
 func checkToken(where, token string) error {
 	odd := func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsGraphic(r) }
 	switch {
+	case len(token) > maxToken:
+		return fmt.Errorf("--token-file%s has more than %d bytes", where, maxToken)
 	case len(token) < minToken:
 		return fmt.Errorf("--token-file%s holds %d characters, at least %d are needed: openssl "+
 			"rand -hex 16", where, len(token), minToken)
@@ -184,25 +200,32 @@ func checkToken(where, token string) error {
 	return nil
 }
 
-// owner returns the owner of a token or of the cookie for a token. If the page accepts neither,
-// known is false. If the page requires no token, owner accepts everything.
-func (s *Server) owner(token, cookie string) (owner string, known bool) {
-	for accepted, name := range s.cfg.Tokens {
-		if equal(token, accepted) || equal(cookie, s.sign("cookie", accepted)) {
+// owner returns the owner of the token that the given function accepts. If it accepts no token,
+// known is false.
+func (s *Server) owner(of func(token string) bool) (owner string, known bool) {
+	for token, name := range s.cfg.Tokens {
+		if of(token) {
 			owner, known = name, true
 		}
 	}
-	return owner, known || len(s.cfg.Tokens) == 0
+	return owner, known
 }
 
-// authenticate returns the owner of the token or cookie of a request, as [Server.owner] does.
+// authenticate reports whether a request has an accepted token, or a cookie for an accepted token.
+// It returns the owner of the token. If the page requires no token, authenticate accepts every
+// request.
 func (s *Server) authenticate(r *http.Request) (owner string, known bool) {
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if len(s.cfg.Tokens) == 0 {
+		return "", true
+	}
+	if shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return s.owner(func(token string) bool { return equal(shown, token) })
+	}
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
-		return s.owner(token, "")
+		return "", false
 	}
-	return s.owner(token, cookie.Value)
+	return s.owner(func(token string) bool { return equal(cookie.Value, s.sign("cookie", token)) })
 }
 
 // loginPage is the page that requests a token. After the login, the browser gets the Address.
@@ -212,7 +235,7 @@ var loginPage = layout{view: view{Title: "Token"}, Address: "/"}
 // ends.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostFormValue("token")
-	if _, known := s.owner(shown, ""); !known {
+	if _, known := s.owner(func(token string) bool { return equal(shown, token) }); !known {
 		page := loginPage
 		page.Address, page.Problem = r.PostFormValue("to"),
 			"The file named by --token-file had no such token when the page was started."
@@ -234,19 +257,34 @@ func local(to string) string {
 	return "/"
 }
 
-// wrongPause delays the reply to a wrong token.
-const wrongPause = time.Second
+// Limits on attempts to guess a token. wrongPause delays the reply to a wrong token. While maxWrong
+// replies are delayed, further wrong tokens are refused immediately.
+const (
+	wrongPause = time.Second
+	maxWrong   = 8
+)
 
 // wrongToken logs the attempt, without the token, and replies after a pause.
 func (s *Server) wrongToken(w http.ResponseWriter, r *http.Request, page layout) {
 	s.cfg.Logger.Warn().Str("from", r.RemoteAddr).Msg("wrong token")
+	select {
+	case s.wrong <- struct{}{}:
+		defer func() { <-s.wrong }()
+	default:
+		w.Header().Set("Retry-After", "2")
+		http.Error(w, "Too many wrong tokens. Try again later.", http.StatusTooManyRequests)
+		return
+	}
 	if clock.Sleep(s.clock, wrongPause, r.Context().Done()) {
 		s.write(w, http.StatusUnauthorized, "login", page)
 	}
 }
 
-// equal compares two strings in constant time, if they have the same length.
-func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
+// equal compares two strings in constant time.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
 
 // tokenOwner returns the owner of the request's token. It is empty without a token.
 func (s *Server) tokenOwner(r *http.Request) string {

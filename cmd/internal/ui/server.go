@@ -81,6 +81,7 @@ type Server struct {
 
 	key     []byte // the key of tickets and cookies, new for every start
 	streams chan struct{}
+	wrong   chan struct{} // one element for each delayed reply to a wrong token
 	handler http.Handler
 }
 
@@ -89,10 +90,10 @@ type Server struct {
 func New(ctx context.Context, cfg Config) *Server {
 	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
 	s := &Server{cfg: cfg, clock: clock.From(ctx), key: []byte(rand.Text()),
-		streams: make(chan struct{}, maxStreams),
-		locks:   cell[*listing]{keep: cfg.Interval, limit: roundLimit},
-		dead:    cell[int64]{keep: keepDead, limit: deadLimit},
-		loops:   cell[[]loopRow]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
+		streams: make(chan struct{}, maxStreams), wrong: make(chan struct{}, maxWrong),
+		locks: cell[*listing]{keep: cfg.Interval, limit: roundLimit},
+		dead:  cell[int64]{keep: keepDead, limit: deadLimit},
+		loops: cell[[]loopRow]{keep: keepLoops}, queues: cell[queueSummary]{keep: keepQueues},
 		members: cell[[]Member]{keep: keepMembers}, pings: cell[pingList]{keep: keepPings},
 		void: cell[string]{keep: keepVoid}, histories: map[string]*cell[past]{}}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -3,11 +3,16 @@ package ui_test
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -22,6 +27,10 @@ import (
 func TestTokens_File(t *testing.T) {
 	t.Parallel()
 	const a, b = "0123456789abcdef", "fedcba9876543210"
+	var hundredOne strings.Builder
+	for i := range 101 {
+		fmt.Fprintf(&hundredOne, "u%d: %016d\n", i, i)
+	}
 	for text, wanted := range map[string]string{
 		a + "\n": "", "alice: " + a: "", "alice: " + a + "\r\n\n bob-2@ops:\t" + b + "  \n": "",
 		"a:0123456789abcdefg":                          "", // a token that contains a colon
@@ -30,8 +39,11 @@ func TestTokens_File(t *testing.T) {
 		"alice: " + a + "\n" + b:                       "line 2: it must be a name",
 		"alice: " + a + "\nbob: " + a:                  "line 2: the token occurs twice",
 		"alice: " + a + "\nbob: 0123456789abcde\u00e9": "line 2, holds characters that cannot be typed",
-		a + "\nalice: " + b:                            "line 1: it must be a name",
+		a + "\nalice: " + b:                            "cannot be typed",
 		"":                                             "at least 16",
+		strings.Repeat("x", 4<<10+1):                   "more than 4096 bytes",
+		strings.Repeat("x", 400<<10+1):                 "more than 409600 bytes",
+		hundredOne.String():                            "101 tokens, at most 100",
 	} {
 		url, err := run(t, ui.Access{Addr: "127.0.0.1:0", TokenFile: file(t, "t", text)})
 		switch {
@@ -131,4 +143,96 @@ func TestLogin_WrongTokensAndTheAskedPage(t *testing.T) {
 			t.Errorf("the log has %d of 4:\n%s", n, log.String())
 		}
 	})
+}
+
+// pipes is a listener with connections in memory, so that their deadlines use virtual time.
+type pipes struct {
+	accepted chan net.Conn
+	done     chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepted:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.done); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// If a client sends only half of a request body, the page closes the connection within 15 seconds.
+// A live page stays open.
+func TestPage_HalfABody_IsNotWaitedFor(t *testing.T) {
+	const token = "0123456789abcdef"
+	inBubble(t, func(c *ui.Config) { c.Tokens = ui.Tokens{token: ""} }, func(t *testing.T, w *world) {
+		on := pipes{make(chan net.Conn), make(chan struct{})}
+		server := &http.Server{Handler: w.page} //nolint:gosec // the timeouts of the page itself are tested
+		go func() { _ = server.Serve(on) }()
+		t.Cleanup(func() { _ = server.Close() })
+		begin := func(request string) net.Conn {
+			t.Helper()
+			client, server := net.Pipe()
+			on.accepted <- server
+			assert.Value(io.WriteString(client, request))(t)
+			t.Cleanup(func() { _ = client.Close() })
+			return client
+		}
+		const body = " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+			"application/x-www-form-urlencoded\r\nContent-Length: 99\r\n\r\nt"
+		authorized := strings.Replace(body, "\r\nContent-Type", "\r\nAuthorization: Bearer "+token+
+			"\r\nContent-Type", 1)
+		for _, request := range []string{"POST /login" + body, "POST /break?name=x" + authorized,
+			"GET /" + authorized} {
+			c := begin(request)
+			begun := time.Now()
+			ended := make(chan struct{})
+			go func() { _, _ = io.Copy(io.Discard, c); close(ended) }()
+			<-ended
+			if took := time.Since(begun); took > 15*time.Second {
+				t.Errorf("%.20q was open for %v", request, took)
+			}
+		}
+		live := begin("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: " +
+			"text/event-stream\r\nAuthorization: Bearer " + token + "\r\n\r\n")
+		go func() { _, _ = io.Copy(io.Discard, live) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		n := w.store.Total()
+		time.Sleep(time.Minute)
+		if w.store.Total() == n {
+			t.Error("the live page was ended")
+		}
+	})
+}
+
+// While eight replies to wrong tokens are delayed, further wrong tokens are refused immediately.
+func TestLogin_ManyWrongTokens_FewAreDelayed(t *testing.T) {
+	inBubble(t, func(c *ui.Config) { c.Tokens = ui.Tokens{"0123456789abcdef": ""} },
+		func(t *testing.T, w *world) {
+			var all sync.WaitGroup
+			var refused atomic.Int64
+			begun := time.Now()
+			for range 100 {
+				all.Go(func() {
+					if w.login("wrong").Code == http.StatusTooManyRequests && time.Since(begun) < time.Second {
+						refused.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			assert.Equal(t, refused.Load(), int64(92), "%d of 100 refused, want %d")
+		})
+}
+
+// The address 0.0.0.0 means all IPv4 addresses, without IPv6.
+func TestRun_AllIPv4_DoesNotListenOnIPv6(t *testing.T) {
+	t.Parallel()
+	url, err := run(t, ui.Access{Addr: "0.0.0.0:0", TokenFile: file(t, "t", "0123456789abcdef")})
+	assert.Must(t, err)
+	if !strings.HasPrefix(url, "http://0.0.0.0:") {
+		t.Errorf("the page is at %s", url)
+	}
 }
