@@ -46,7 +46,7 @@ const maxAgents = 256
 // together (see run).
 //
 // A session that is granted the lock serves the first call with equal options. If there is none, it
-// serves the first similar call that has no entry of its own. If no call can use the session, it is
+// serves a similar call that has no entry of its own. If no call can use the session, it is
 // removed from the lock. A call that times out does not cancel a command.
 type agent struct {
 	in      *agents
@@ -75,9 +75,10 @@ type want struct {
 	standby bool
 }
 
-// similar reports whether w and o differ at most in the reason and the label.
+// similar reports whether w and o differ at most in the reason and the label. Wants of standby calls
+// are not similar, because an election publishes its metadata as the reason.
 func (w want) similar(o want) bool {
-	return w.mode == o.mode && w.limit == o.limit && w.standby == o.standby
+	return w.mode == o.mode && w.limit == o.limit && !w.standby && !o.standby
 }
 
 func (in *agents) join(c *call) {
@@ -154,13 +155,15 @@ func (a *agent) adjust(granted *session) {
 			}
 			continue
 		}
+		c.hasEntry = false
 		if n := served[c.o.limit]; n > 0 && n >= maxEntries && i >= run {
 			continue // earlier calls use up the entries
 		}
 		served[c.o.limit]++
 		room := a.hasRoom(c.o.limit, i < run)
 		at := slices.IndexFunc(spare, func(e *entry) bool { return e.want == c.o.want })
-		if at < 0 && !room {
+		c.hasEntry = at >= 0 || room
+		if !c.hasEntry {
 			at = slices.IndexFunc(spare, func(e *entry) bool { return e.want.similar(c.o.want) })
 		}
 		if at >= 0 {
@@ -248,20 +251,25 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to the preferred call, or else to the first call with equal options, or else
-// to the first similar call without an entry. If there is no such call, serve returns false. The
-// caller holds mu.
+// serve gives a session to the preferred call, or else to the first call with equal options. If there
+// is none, serve looks for a similar call without an entry of its own, and gives the session to the
+// first call with the options of that call. If there is no such call, serve returns false. The caller
+// holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
-	fits := func(c *call) bool { return c.o.want == s.want && c.ctx.Err() == nil }
+	equal := s.want
+	fits := func(c *call) bool { return c.o.want == equal && c.ctx.Err() == nil }
 	i := slices.Index(a.calls, prefer)
 	if i < 0 || !fits(prefer) {
 		i = slices.IndexFunc(a.calls, fits)
 	}
 	if i < 0 {
 		i = slices.IndexFunc(a.calls, func(c *call) bool {
-			own := func(e *entry) bool { return e.want == c.o.want }
-			return !c.once && c.o.similar(s.want) && c.ctx.Err() == nil && !slices.ContainsFunc(a.entries, own)
+			return !c.once && !c.hasEntry && c.o.similar(s.want) && c.ctx.Err() == nil
 		})
+		if i >= 0 {
+			equal = a.calls[i].o.want
+			i = slices.IndexFunc(a.calls, func(c *call) bool { return !c.once && fits(c) })
+		}
 	}
 	if i < 0 || clock.Over(a.m.closed) {
 		return false

@@ -113,10 +113,11 @@ type call struct {
 	o    acquireOptions
 	once bool // set for TryLock and WaitAtMost(0), which do not wait for the lock
 
-	ctx    context.Context // the caller's context
-	answer chan answer     // capacity 1
-	agent  *agent
-	trying bool // a try for this call runs; guarded by the mu of the agents
+	ctx      context.Context // the caller's context
+	answer   chan answer     // capacity 1
+	agent    *agent
+	trying   bool // a try for this call runs; guarded by the mu of the agents, as is hasEntry
+	hasEntry bool // the agent has an entry with the options of this call for it
 }
 
 type answer struct {

@@ -111,27 +111,51 @@ func TestClose_OneReleaseFails_IsTriedAgain(t *testing.T) {
 }
 
 // If Close cannot release a lock, it leaves the ping document. So the lock is taken over as after a
-// crash, even by processes that live for seconds.
+// crash, even by processes that live for seconds. In the second case the lock is acquired by a
+// command with an unknown outcome, and Close cannot read whether the lock is held.
 func TestClose_LockStaysHeld_PingStays(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(nil)
-		p.MustTry("a")
-		p.Store.Set(fault.Refusing(fault.Release))
-		assert.Err(0, p.Close(t.Context()))
-		for range 3 {
-			time.Sleep(24 * time.Hour)
-			job := w.start(nil)
-			g, err := job.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
-			if err == nil {
-				w.release(g)
-			}
-			assert.Must(t, job.Close(t.Context()))
-			if err == nil {
-				return
-			}
+	late := func(_ context.Context, c fault.Call, apply func() error) error {
+		switch c.Op {
+		case fault.Acquire:
+			go func() {
+				time.Sleep(time.Second)
+				_ = apply()
+			}()
+			return fault.Lost(c.Op)
+		case fault.Held:
+			return fault.Refused(c.Op)
 		}
-		t.Error("the lock was not taken over in three days")
-	})
+		return apply()
+	}
+	for name, hook := range map[string]fault.Hook{"release": fault.Refusing(fault.Release), "late": late} {
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			p := w.start(nil)
+			if name == "release" {
+				p.MustTry("a")
+			}
+			p.Store.Set(hook)
+			if name == "late" {
+				wantErr(t, assert.Err(p.Try("a")), distlock.ErrOutcomeUnknown)
+				time.Sleep(2 * time.Second)
+			}
+			if p.Close(t.Context()) == nil || !w.Lock("a").Held {
+				t.Error("Close reports no lock that stays held")
+			}
+			for range 3 {
+				time.Sleep(24 * time.Hour)
+				job := w.start(nil)
+				g, err := job.Lock("a").Lock(t.Context(), distlock.WaitAtMost(20*time.Second))
+				if err == nil {
+					w.release(g)
+				}
+				assert.Must(t, job.Close(t.Context()))
+				if err == nil {
+					return
+				}
+			}
+			t.Error("the lock was not taken over in three days")
+		})
+	}
 }
 
 // If Close runs while an acquisition waits for its reply, the acquisition returns ErrClosed, and

@@ -167,6 +167,33 @@ func TestLock_ShortDeadlines_OtherReasons_MakeProgress(t *testing.T) {
 	})
 }
 
+// A call gives up, and two other calls of its process with one reason wait on. The process keeps its
+// places in the queue: both calls are served before later processes, and no grant is wasted.
+func TestLock_CallGivesUp_OthersKeepThePlaces(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p, late := w.start(nil), w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		ctx, giveUp := context.WithCancel(t.Context())
+		gone := p.queueCtx(ctx, "a", distlock.Why("gone"))
+		first := p.queue("a", distlock.Why("x"))
+		second := p.queue("a", distlock.Why("x"))
+		giveUp()
+		<-gone
+		time.Sleep(time.Minute)
+		last := late.queue("a")
+		w.release(g)
+		for _, done := range []<-chan turn{first, second, last} {
+			g := w.wantTurn(done)
+			synctest.Wait()
+			w.release(g)
+		}
+		if n := p.Store.Count(fault.Release); n > 3 {
+			t.Errorf("%d releases of p, want those of its two guards, and of at most one entry", n)
+		}
+		w.wantFree("a")
+	})
+}
+
 // If a caller gives up before the reply, the command is not cancelled, so that its connection can
 // be reused.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {

@@ -127,3 +127,31 @@ func TestRequestYield_ReachesThisLeaderOnly(t *testing.T) {
 		wantErr(t, other.RequestYield(t.Context(), "x"), election.ErrNobody)
 	})
 }
+
+// One of three candidates of a process withdraws. Neither the list of candidates nor the next leader
+// shows its metadata.
+func TestCandidates_OneOfAProcessWithdraws_MetadataIsOfTheOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		first, p := w.stand(w.Start(nil)), w.Start(nil)
+		leads := first.wantLeader()
+		var all []*run
+		for _, metadata := range []string{"b", "c", "d"} {
+			all = append(all, w.stand(p, election.Metadata(metadata)))
+		}
+		_ = all[0].quit()
+		time.Sleep(time.Minute)
+		for _, one := range assert.Value(first.e.Candidates(t.Context()))(t) {
+			if one.Metadata == "b" {
+				t.Error("b is a candidate a minute after it withdrew")
+			}
+		}
+		first.cancel()
+		leads.finish <- nil
+		time.Sleep(reading)
+		now, err := first.e.Leader(t.Context())
+		assert.Must(t, err)
+		if now.Metadata != "c" && now.Metadata != "d" {
+			t.Errorf("the leader has the metadata %q", now.Metadata)
+		}
+	})
+}

@@ -227,7 +227,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 		return nil
 	}
 	proof := error(nil)
-	settled, pinged := p.settle(ctx)
+	settled, certain, pinged := p.settle(ctx)
 	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin
 		proof = p.Ping(ctx)
 	}
@@ -238,7 +238,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	p.queue.wait(true)
 	p.hangUp()
 	t, err := p.Last(), p.left()
-	remove := t.Err() == nil && err == nil // else the document may belong to a twin, or a lock is held
+	// Otherwise the document may belong to a twin, or a lock may stay held.
+	remove := t.Err() == nil && err == nil && certain
 	t.end(ErrStopped)
 	if !settled {
 		err = errors.Join(err, fmt.Errorf("pinger: a lock acquired with an unknown outcome stays held "+

@@ -157,10 +157,10 @@ func (p *LockPinger) Doubt(t *Term) {
 }
 
 // settle reaps once more if Doubt was called for the current process id. The result settled is
-// false if a session with an unknown outcome may stay in its lock until a takeover. The result
-// pinged reports whether settle sent a ping. That ping detects a twin, to which the sessions then
-// belong.
-func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
+// false if a session with an unknown outcome may stay in its lock until a takeover. The result certain
+// is false if this may be a session of the current process id. The result pinged reports whether
+// settle sent a ping. That ping detects a twin, to which the sessions then belong.
+func (p *LockPinger) settle(ctx context.Context) (settled, certain, pinged bool) {
 	p.mu.Lock()
 	doubted := maps.Clone(p.doubted)
 	p.mu.Unlock()
@@ -172,9 +172,9 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 		}
 	}
 	if !doubted[now] || now.used.Err() != nil {
-		return settled, false
+		return settled, true, false
 	}
-	reaped := p.guarded("last reap", func() error {
+	certain = p.guarded("last reap", func() error {
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (p *LockPinger) settle(ctx context.Context) (settled, pinged bool) {
 		}
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
-	return reaped && settled, true
+	return certain && settled, certain, true
 }
 
 // silentPings holds the old ping documents that the last pruning read, by process id.
