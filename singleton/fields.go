@@ -2,12 +2,23 @@ package singleton
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
+
+// number converts a value of any numeric type. If v is not a whole number, ok is false.
+func number(v bson.RawValue) (n int64, ok bool) {
+	if v.Type == bson.TypeDouble {
+		f := v.Double()
+		return int64(f), f == math.Trunc(f) && math.Abs(f) <= 1<<53
+	}
+	n, ok = v.AsInt64OK()
+	return n, ok && (v.Type == bson.TypeInt32 || v.Type == bson.TypeInt64)
+}
 
 func kindOf(v bson.RawValue) string {
 	if v.Type == 0 {
@@ -75,9 +86,9 @@ func (f fields) date(field string) time.Time {
 
 func (f fields) count(field string) int64 {
 	v := f.raw.Lookup(field)
-	n, ok := v.AsInt64OK()
+	n, ok := number(v)
 	if v.Type != 0 && (!ok || n < 0) {
-		f.fail(field, "must be a number that is not negative")
+		f.fail(field, "must be a whole number that is not negative")
 		return 0
 	}
 	return n

@@ -85,10 +85,10 @@ func (s *MemoryStore) Ask(ctx context.Context, name string, rev int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	raw := s.docs[RecordsCollection][name]
-	if has, ok := raw.Lookup("rev").AsInt64OK(); !ok || has != rev {
+	if has, ok := number(raw.Lookup("rev")); !ok || has != rev {
 		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
 	}
-	asks, _ := raw.Lookup("asks").AsInt64OK()
+	asks, _ := number(raw.Lookup("asks"))
 	_, err := s.set(ctx, name, bson.D{e("asks", asks+1)})
 	return err
 }
@@ -101,7 +101,7 @@ func (s *MemoryStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	if err := c.refused(raw); err != nil {
 		return nil, err
 	}
-	rev, ok := raw.Lookup("rev").AsInt64OK()
+	rev, ok := number(raw.Lookup("rev"))
 	if !ok && raw.Lookup("rev").Type != 0 {
 		return nil, fmt.Errorf("cannot raise the field rev of %q, which is not a number", c.Name)
 	}

@@ -132,15 +132,15 @@ func (c Change) refused(raw bson.Raw) error {
 		}
 		return nil
 	}
-	fence, ok := raw.Lookup("fence").AsInt64OK()
+	fence, ok := number(raw.Lookup("fence"))
 	if !ok {
 		return &MalformedError{Collection: RecordsCollection, ID: c.Name, Field: "fence",
-			Problem: "must be a number, not " + kindOf(raw.Lookup("fence"))}
+			Problem: "must be a whole number, not " + kindOf(raw.Lookup("fence"))}
 	}
 	if fence > c.Fence {
 		return fmt.Errorf("%w: that of %q is %d, not %d", ErrStale, c.Name, fence, c.Fence)
 	}
-	if rev, _ := raw.Lookup("rev").AsInt64OK(); c.Rev != 0 && rev != c.Rev {
+	if rev, _ := number(raw.Lookup("rev")); c.Rev != 0 && rev != c.Rev {
 		return fmt.Errorf("%w: %q has revision %d, not %d", ErrChanged, c.Name, rev, c.Rev)
 	}
 	return nil

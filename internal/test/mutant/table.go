@@ -310,7 +310,7 @@ var all = []Mistake{
 		New:  `	if err := supportedProduct(s); false {`,
 		Test: "TestSupported_ProductsThatAreNoMongoDB", Rule: "refused: <nil>"},
 	{Name: "a session serves a caller with other options", File: "distlock/agent.go",
-		Old: `return c.o.want == s.want && c.ctx.Err() == nil`, New: `return c.ctx.Err() == nil`,
+		Old: `return c.o.want == equal && c.ctx.Err() == nil`, New: `_ = equal; return c.ctx.Err() == nil`,
 		Test: "TestAcquire_CallerGone_SessionServesTheNext", Rule: "its reason in the document"},
 	{Name: "a process keeps an entry that no call needs", File: "distlock/agent.go",
 		Old: `	if e.spare {

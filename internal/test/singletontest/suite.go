@@ -126,14 +126,20 @@ func changeRevision(t *testing.T, s Store) {
 }
 
 func changeMalformed(t *testing.T, s Store) {
-	doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: "many"}}
+	doc := bson.D{{Key: "_id", Value: "a"}, {Key: "fence", Value: 1.0}, {Key: "rev", Value: 1.5}}
 	assert.Must(t, s.Put(t.Context(), singleton.RecordsCollection, doc))
-	_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8})
-	var malformed *singleton.MalformedError
-	if !errors.As(err, &malformed) || malformed.Field != "fence" {
-		t.Errorf("error is %v, want a *MalformedError of fence", err)
+	_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8, Rev: 1})
+	assert.Is(t, err, singleton.ErrChanged)
+	for _, fence := range []any{8.5, "many"} { // only a fence below that of the change is valid
+		doc[1].Value = fence
+		assert.Must(t, s.Put(t.Context(), singleton.RecordsCollection, doc))
+		_, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8})
+		var malformed *singleton.MalformedError
+		if !errors.As(err, &malformed) || malformed.Field != "fence" {
+			t.Errorf("fence %v: error is %v, want a *MalformedError of fence", fence, err)
+		}
 	}
-	doc[1].Value, doc = int64(1), append(doc, bson.E{Key: "rev", Value: "many"})
+	doc[1].Value, doc[2].Value = int64(1), "many"
 	assert.Must(t, s.Put(t.Context(), singleton.RecordsCollection, doc))
 	if raw, err := s.Change(t.Context(), singleton.Change{Name: "a", Fence: 8}); err == nil {
 		t.Errorf("a rev that is a text was raised: %v", raw)
