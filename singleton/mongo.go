@@ -140,8 +140,8 @@ func (c Change) refused(raw bson.Raw) error {
 	if fence > c.Fence {
 		return fmt.Errorf("%w: that of %q is %d, not %d", ErrStale, c.Name, fence, c.Fence)
 	}
-	if rev, _ := number(raw.Lookup("rev")); c.Rev != 0 && rev != c.Rev {
-		return fmt.Errorf("%w: %q has revision %d, not %d", ErrChanged, c.Name, rev, c.Rev)
+	if rev, ok := number(raw.Lookup("rev")); c.Rev != 0 && (!ok || rev != c.Rev) {
+		return fmt.Errorf("%w: %q has revision %v, not %d", ErrChanged, c.Name, raw.Lookup("rev"), c.Rev)
 	}
 	return nil
 }

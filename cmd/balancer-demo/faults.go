@@ -65,7 +65,7 @@ func (f *faults) note(ctx context.Context, e balancer.Event) {
 	case e.Kind == balancer.TookOver && one.kind == "kill":
 		one.survived = true
 		f.d.say(e.Number, "survived", "the lock of the killed holder was taken over")
-	case e.Kind == balancer.LostLock && one.kind == "stop" && e.Number == one.number:
+	case e.Kind == balancer.LostLock && one.kind == "stop" && e.Number == one.number && f.resumeAt == 0:
 		one.survived = true
 		f.d.say(e.Number, "survived", "the stopped holder detected the loss of its lock and "+
 			"stopped working")
