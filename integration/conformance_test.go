@@ -42,6 +42,9 @@ func conform(t *testing.T, these []*deployment) {
 			d.need(t)
 			names := []string{databaseName(), databaseName(), databaseName(), databaseName()}
 			if d.own == "config" {
+				if d.set == nil {
+					t.Skip("the suite empties its database, and this database config is not ours")
+				}
 				names = []string{"config"}
 			}
 			free := make(chan string, len(names))

@@ -165,14 +165,32 @@ func (d *deployment) arrange(ctx context.Context, database string) error {
 	return nil
 }
 
-func connectURI(_ context.Context, d *deployment) error {
+func connectURI(ctx context.Context, d *deployment) error {
 	d.uri = os.Getenv("MONGODLM_TEST_URI")
 	if d.uri == "" {
 		return errors.New("MONGODLM_TEST_URI is not set")
 	}
-	d.own, d.drop = databaseName(), true
+	client, err := mongo.Connect(options.Client().ApplyURI(d.uri))
+	if err != nil {
+		return broken{err}
+	}
+	defer func() { _ = client.Disconnect(ctx) }() // best effort
+	db := client.Database(databaseName())
+	err = db.CreateCollection(ctx, catalog.LocksCollection)
+	var refused mongo.CommandError
+	if errors.As(err, &refused) && refused.HasErrorCode(codeConfigServerRefuses) {
+		d.own = "config"
+		return nil
+	}
+	if err != nil {
+		return broken{err}
+	}
+	d.own = db.Name()
+	d.drop = true
 	return nil
 }
+
+const codeConfigServerRefuses = 14037
 
 // broken is the error of a deployment that should start but does not. Such an error fails the
 // tests. Any other error of a deployment skips the tests.

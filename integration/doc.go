@@ -10,7 +10,8 @@
 //	uri         the server that MONGODLM_TEST_URI names
 //
 // On the server named by MONGODLM_TEST_URI, the tests create databases named distlock_it_<random>
-// and drop them at the end. This server must not be a config server, which refuses new databases.
+// and drop them at the end. If this server is a config server, it refuses new databases. In that
+// case the tests use unique names in its database named config.
 //
 // MONGOD names the mongod program, version 4.4 or newer. MONGOS names a mongos of the same version.
 // Both default to the program on PATH. If a deployment is missing, its tests are skipped with the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,7 +42,9 @@ func TestFaults_ReplicaSet(t *testing.T) {
 		elected += 2
 	}
 	t.Run("killed before replication", c.rolledBack)  // E2
+	t.Run("secondary frozen", c.secondaryFrozen)      // E4
 	t.Run("old primary still believes", c.oldPrimary) // E3
+	t.Run("all members restarted", c.allRestarted)    // C10
 	if n := c.term(t) - terms; n < int64(elected) {
 		t.Errorf("%d elections, want at least %d", n, elected)
 	} else {
@@ -275,79 +276,6 @@ func (c *cluster) others(t *testing.T, but int, do func(int) error) {
 		}
 		assert.NoErr(t, do(node))
 	}
-}
-
-// oldPrimary checks that an old ping on a former primary causes no takeover. The primary is frozen
-// until another primary is elected and the takeover time has passed. Then the former primary
-// continues. For a short time it returns the old ping to a contender that is connected only to it.
-func (c *cluster) oldPrimary(t *testing.T) {
-	c.whole(t)
-	w, name, old := c.w, c.name(), c.primary(t)
-	_, m := c.process(t, nil, func(cfg *distlock.Config) { cfg.Takeover = awayTakeover })
-	store, contender := c.process(t, c.at(t, old), hasty)
-	g := w.mustTry(t, m, name)
-	var answered atomic.Int64
-	store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
-		if call.Op == fault.Acquire { // a contender tries a write before it reads
-			return catalog.ErrNotFree
-		}
-		err := apply()
-		if call.Op == fault.Look && err == nil {
-			answered.Add(1)
-		}
-		return err
-	})
-	_, err := w.try(t, contender, name)
-	heldError(t, err)
-	assert.Must(t, c.set.Pause(old))
-	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan struct{})
-	go func() { // ends with ctx
-		defer close(asked)
-		for ctx.Err() == nil { // keeps a read in progress
-			if other, err := contender.Lock(name).TryLock(ctx); err == nil {
-				t.Errorf("taken over: %s; the error of the holder is %v", other.TakeoverEvidence(), g.Err())
-				w.keep(other)
-				return
-			}
-			select {
-			case <-time.After(5 * time.Millisecond):
-			case <-ctx.Done():
-			}
-		}
-	}()
-	frozen := time.Now()
-	eventually(t, time.Minute, "another primary is elected, and the ping is old enough", func() bool {
-		return time.Since(frozen) > awayTakeover+time.Second && c.anotherPrimary(t, old)
-	})
-	before := store.Count(fault.Condemn)
-	answered.Store(0)
-	assert.Must(t, c.set.Continue(old))
-	eventually(t, 20*time.Second, "the member answers", func() bool { return answered.Load() > 20 })
-	cancel()
-	<-asked
-	t.Logf("%d tries to condemn the holder by its old ping", store.Count(fault.Condemn)-before)
-	pings := m.Stats().Pings
-	eventually(t, 30*time.Second, "pings", func() bool { return m.Stats().Pings > pings+1 })
-	if l := w.lock(t, name); !l.Held || l.TS != g.Session() {
-		t.Errorf("the document shows %+v", l)
-	}
-	if err := g.Err(); err != nil { // happens if elections take long
-		wantErr(t, err, distlock.ErrLockLost)
-		t.Logf("the holder lost its lock, and no other process acquired it: %v", err)
-	}
-}
-
-// anotherPrimary reports whether a member other than old is primary.
-func (c *cluster) anotherPrimary(t *testing.T, old int) bool {
-	found := false
-	c.others(t, old, func(node int) error {
-		admin := c.at(t, node).Database("admin")
-		raw, err := admin.RunCommand(t.Context(), bson.D{field("isMaster", 1)}).Raw()
-		found = found || err == nil && raw.Lookup("ismaster").Boolean()
-		return nil // a member may close connections during an election
-	})
-	return found
 }
 
 // hasty sets the times of a contender that polls often and takes over early.

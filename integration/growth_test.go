@@ -65,22 +65,30 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// Free locks in the collection do not change how many keys and documents a command reads. This also
-// holds with the strict Stable API, which forbids sparse indexes and text indexes, and with the
-// sparse indexes of an earlier version. The process of the test held these locks last. The flag
-// -freenames sets their number.
+// Free locks in the collection do not change how many keys and documents a command reads. The
+// process of the test held these locks last. The flag -freenames sets their number.
 func TestQueries_FreeNames_CostNothing(t *testing.T) {
 	inTurn(t, large, func(t *testing.T, w *world) {
 		w.wantNoGrowth(t, options.Client())
+	})
+}
+
+// With the strict Stable API, free locks do not change how many keys and documents a command reads.
+// This API forbids sparse indexes and text indexes.
+func TestQueries_FreeNames_StrictClient(t *testing.T) {
+	inTurn(t, large, func(t *testing.T, w *world) {
 		if version := w.start(t, nil).Stats().Server.Version; strings.HasPrefix(version, "4.") {
-			t.Logf("MongoDB %s knows no Stable API", version)
-		} else {
-			strict := options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)
-			w.d.in(t, w.db.Name()).wantNoGrowth(t, options.Client().SetServerAPIOptions(strict))
+			t.Skipf("MongoDB %s knows no Stable API", version)
 		}
-		if w.d.name != "standalone" && w.d.name != "mongos" {
-			return
-		}
+		strict := options.ServerAPI(options.ServerAPIVersion1).SetStrict(true)
+		w.wantNoGrowth(t, options.Client().SetServerAPIOptions(strict))
+	})
+}
+
+// With the sparse indexes of an earlier version, free locks do not change how many keys and
+// documents a command reads.
+func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
+	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
 		own := w.d.in(t, databaseName())
 		locks := own.db.Collection(catalog.LocksCollection)
 		for _, party := range []string{"sharers.process", "waiters.process"} {

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,4 +73,25 @@ func wantReleased(t testing.TB, guards ...*distlock.TryGuard) {
 			t.Fatalf("Release of %q: %v", g.Name(), err)
 		}
 	}
+}
+
+// The database named config of a replica set has no change streams and no transactions. There,
+// waiters find their grants by reading the lock documents, and LockInTransaction returns
+// ErrNoTransactions.
+func TestLock_DatabaseConfigOfReplicaSet_WaitsByReads(t *testing.T) {
+	t.Parallel()
+	forThese(t, named("replicaset"), func(t *testing.T, own *world) {
+		w := own.d.in(t, "config")
+		name := w.name("balancer")
+		a, b := w.start(t, nil), w.start(t, nil)
+		if s := a.Stats().Server; s.ChangeStreams || s.Transactions {
+			t.Fatalf("change streams %v, transactions %v", s.ChangeStreams, s.Transactions)
+		}
+		g := w.mustTry(t, a, name)
+		wantTurns(t, g, w.queue(t, b, name), w.queue(t, a, name), w.queue(t, b, name))
+		err := transact(t.Context(), w.d.app, func(ctx context.Context) error {
+			return a.Lock(name).LockInTransaction(ctx)
+		})
+		wantErr(t, err, distlock.ErrNoTransactions)
+	})
 }

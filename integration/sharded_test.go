@@ -156,3 +156,68 @@ func TestSharded_ShardGoesAway_LockAndLineSurvive(t *testing.T) {
 		}
 	})
 }
+
+// If the chunk of a held lock moves to another shard, the lock and its queue do not change. After
+// the release the waiters acquire the lock in order.
+func TestSharded_ChunkMoves_LockAndLineMoveAlong(t *testing.T) {
+	inTurn(t, named("sharded"), func(t *testing.T, w *world) {
+		for from := range 2 {
+			t.Run(fmt.Sprintf("from shard %d", from), func(t *testing.T) {
+				holder, a, b := w.start(t, nil), w.start(t, nil), w.start(t, nil)
+				g := w.heldOn(t, holder, from)
+				waiters := []<-chan turn{w.queue(t, a, g.Name()), w.queue(t, b, g.Name())}
+				var back func()
+				w.untouched(t, g.Name(), func() { back = w.moveChunks(t, from, 1-from) })
+				assert.Must(t, g.Verify(t.Context()))
+				if at := w.shardOf(t, catalog.LocksCollection, g.Name()); at == from {
+					t.Error("the lock did not move")
+				}
+				wantTurns(t, g, waiters...)
+				back() // both shards have chunks again
+			})
+		}
+	})
+}
+
+// moveChunks moves all chunks of locks and pings from one shard to another. The returned function
+// moves them back.
+func (w *world) moveChunks(t testing.TB, from, to int) (back func()) {
+	t.Helper()
+	config := w.d.app.Database("config")
+	moved := map[string][]bson.A{} // the bounds by namespace
+	move := func(namespace string, bounds bson.A, to int) {
+		t.Helper()
+		err := w.d.over.Run(t.Context(), bson.D{
+			field("moveChunk", namespace), field("bounds", bounds),
+			field("to", w.d.over.Shards[to].Name()), field("_waitForDelete", true),
+		})
+		assert.Must(t, err)
+	}
+	for _, collection := range []string{catalog.LocksCollection, catalog.PingsCollection} {
+		namespace := w.db.Name() + "." + collection
+		raw, err := config.Collection("collections").FindOne(t.Context(), byID(namespace)).Raw()
+		assert.Must(t, err)
+		cursor, err := config.Collection("chunks").Find(t.Context(), bson.D{
+			field("shard", w.d.over.Shards[from].Name()), // uuid replaces ns from 5.0 on
+			field("$or", bson.A{bson.D{field("ns", namespace)}, bson.D{field("uuid", raw.Lookup("uuid"))}}),
+		})
+		assert.Must(t, err)
+		var chunks []bson.Raw
+		assert.Must(t, cursor.All(t.Context(), &chunks))
+		if len(chunks) == 0 {
+			t.Fatalf("%s has no chunks on shard %d", namespace, from)
+		}
+		for _, chunk := range chunks {
+			bounds := bson.A{chunk.Lookup("min"), chunk.Lookup("max")}
+			move(namespace, bounds, to)
+			moved[namespace] = append(moved[namespace], bounds)
+		}
+	}
+	return func() {
+		for namespace, all := range moved {
+			for _, bounds := range all {
+				move(namespace, bounds, from)
+			}
+		}
+	}
+}

@@ -32,15 +32,22 @@ func BenchmarkWaiting(b *testing.B) {
 		b.Run(d.name, func(b *testing.B) {
 			w := d.open(b)
 			for _, waiters := range []int{1, 16, 64} {
-				b.Run(fmt.Sprintf("waiting=%d", waiters), func(b *testing.B) {
-					for b.Loop() {
-						w.timeHandOvers(b, waiters)
-					}
-					b.ReportMetric(0, "ns/op")
+				w.part(b, fmt.Sprintf("waiting=%d", waiters), func(b *testing.B) {
+					w.timeHandOvers(b, waiters)
 				})
 			}
+			w.part(b, "contending=16", w.timeContention)
 		})
 	}
+}
+
+func (w *world) part(b *testing.B, name string, measure func(b *testing.B)) {
+	b.Run(name, func(b *testing.B) {
+		for b.Loop() {
+			measure(b)
+		}
+		b.ReportMetric(0, "ns/op")
+	})
 }
 
 // durably returns the collection of the benchmarks. Its writes are as durable as those of a lock.
@@ -157,6 +164,45 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	calls.Wait()
 	assert.NoErr(b, holder.guard.Release())
 	w.row(b, write, took, counts, rounds)
+}
+
+// timeContention lets sixteen processes compete for a lock for ten seconds. Each process repeatedly
+// acquires the lock and releases it at once. It measures the time from the call of Release to the
+// return of the next Lock.
+func (w *world) timeContention(b *testing.B) {
+	var sent counter
+	all := w.contenders(b, 16, &sent)
+	name := w.name("contention")
+	before := w.leastWrite(b)
+	var (
+		mu       sync.Mutex // guards the rest
+		took     []time.Duration
+		released time.Time
+		running  sync.WaitGroup
+	)
+	sent.reset()
+	for end := time.Now().Add(10 * time.Second); len(all) > 0; all = all[1:] {
+		m := all[0]
+		running.Go(func() {
+			for time.Now().Before(end) {
+				g, err := m.Lock(name).Lock(b.Context())
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				mu.Lock()
+				if !released.IsZero() {
+					took = append(took, time.Since(released))
+				}
+				released = time.Now()
+				mu.Unlock()
+				assert.NoErr(b, g.Release())
+			}
+		})
+	}
+	running.Wait()
+	counts := sent.all()
+	w.row(b, (before+w.leastWrite(b))/2, took, counts, len(took))
 }
 
 // row reports the times of hand-overs in least writes, and the commands of each hand-over.

@@ -10,10 +10,10 @@ import (
 )
 
 // A Cluster is a sharded cluster with a config server and a mongos. The config server and each
-// shard are replica sets with one member. The balancer is off, so chunks do not move.
-// Only URI is safe for concurrent use.
+// shard are replica sets with one member. The balancer is off, so chunks move only by commands of a
+// test. Only URI is safe for concurrent use.
 type Cluster struct {
-	// Shards contains the shards.
+	// Shards contains the shards. The name of a shard is the name of its replica set.
 	Shards []*Deployment
 	config *Deployment
 	router *Deployment
@@ -46,17 +46,18 @@ func StartCluster(ctx context.Context, p Program, shards int) (_ *Cluster, err e
 		return c, err
 	}
 	for _, s := range c.Shards {
-		if err := c.run(ctx, bson.D{{Key: "addShard", Value: s.seeds()}}); err != nil {
+		if err := c.Run(ctx, bson.D{{Key: "addShard", Value: s.seeds()}}); err != nil {
 			return c, err
 		}
 	}
-	return c, c.run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
+	return c, c.Run(ctx, bson.D{{Key: "balancerStop", Value: 1}})
 }
 
 // URI returns the connection string of the mongos.
 func (c *Cluster) URI() string { return "mongodb://" + c.router.nodes[0].addr + "/" }
 
-func (c *Cluster) run(ctx context.Context, command bson.D) error {
+// Run sends a command to the database admin of the mongos.
+func (c *Cluster) Run(ctx context.Context, command bson.D) error {
 	if err := c.router.nodes[0].run(ctx, command).Err(); err != nil {
 		return fmt.Errorf("mongodtest: %s: %w", command[0].Key, err)
 	}
@@ -66,8 +67,8 @@ func (c *Cluster) run(ctx context.Context, command bson.D) error {
 // Shard shards a collection by a hash of _id, so that each shard gets a part of the documents.
 func (c *Cluster) Shard(ctx context.Context, database, collection string) error {
 	return errors.Join(
-		c.run(ctx, bson.D{{Key: "enableSharding", Value: database}}),
-		c.run(ctx, bson.D{
+		c.Run(ctx, bson.D{{Key: "enableSharding", Value: database}}),
+		c.Run(ctx, bson.D{
 			{Key: "shardCollection", Value: database + "." + collection},
 			{Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}},
 		}))

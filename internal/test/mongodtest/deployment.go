@@ -191,6 +191,9 @@ func (d *Deployment) addrs() []string {
 	return addrs
 }
 
+// Name returns the name of the replica set. It is empty for a standalone.
+func (d *Deployment) Name() string { return d.name }
+
 // seeds returns the name of the replica set and the addresses of its members, in the form that
 // mongos expects.
 func (d *Deployment) seeds() string { return d.name + "/" + strings.Join(d.addrs(), ",") }
