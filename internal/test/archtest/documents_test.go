@@ -113,62 +113,73 @@ var (
 	links     = regexp.MustCompile(`\]\(([^):#]+)[^)]*\)`)
 	folders   = regexp.MustCompile(`(?:^|\s)\./([\w/-]+)`)
 
-	flagName   = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
-	command    = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
-	word       = regexp.MustCompile(`\w+`)
-	fileOrWord = regexp.MustCompile(`[\w./-]+\.(?:go|md|mod|pml|work|yml)\b|\w+`)
-	event      = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
-	events     = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
-	item       = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
-	phrase     = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
+	testName  = regexp.MustCompile(`^(?:(\w+)\.)?(Test\w*)(\*|\.\.\.)?(?:/(\S+))?$`)
+	testEnd   = regexp.MustCompile(`^\.\.\.(_\w+)$`)
+	caseName  = regexp.MustCompile(`^(?:catalogtest )?([A-Z]\w+)/(\w+)(\.\.\.)?$`)
+	fileName  = regexp.MustCompile(`^([\w./-]+\.(?:go|md|mod|pml|work|yml))(?: ([\w.]+))?$`)
+	pathName  = regexp.MustCompile(`^[.\w-]+(/[\w-]+)+/?$`)
+	inPackage = regexp.MustCompile(`^\*?([a-z]+)[ .]([\w.]+)$`)
+	flagName  = regexp.MustCompile(`(?:^|\s)--?([a-z][\w.-]+)`)
+	command   = regexp.MustCompile(`^(?:\w+=\S+ )*(?:go|distlock|docker|spin) `)
+	symbol    = regexp.MustCompile(`^([A-Z]\w+: )?\*?[\w.]+(\(.*\))?$`) // or a setting
+	word      = regexp.MustCompile(`\w+`)
+	event     = regexp.MustCompile(`(?m)^\| (?:info|warn|error|debug|trace) \| ([^|]*) \|`)
+	events    = regexp.MustCompile("(?s)\n## Events\n.*?\nCauses of `lost`:\n")
+	item      = regexp.MustCompile("(?m)^- ((?:`[^`]+`(?:,\\s+)?)+)(?: \\((?:info|error)\\))?: ")
+	phrase    = regexp.MustCompile(`^[a-z]+[:;,]?( [a-z]+[:;,]?)+$`)
 )
 
-// symbol matches a Go name, a setting, a file or a folder. A Go name may follow a file or package.
-var symbol = regexp.MustCompile(
-	`^([A-Z]\w+: )?\*?([\w.]+(\(.*\))?|[\w.-]+(/[\w.-]+)+/?)( [\w.]+)?$`)
-
-// missing explains why a name does not exist. It returns an empty text if the name exists or is a
-// foreign name.
+// missing explains why a name does not exist. It returns an empty text if the name exists or has no
+// known form.
 func (h *knownNames) missing(name string) string {
-	path := strings.TrimSuffix(strings.TrimPrefix(name, "mongodlm/"), "/")
-	first, sub, nested := strings.Cut(path, "/")
-	switch begins, several := strings.CutSuffix(strings.TrimSuffix(name, "*"), "..."); {
-	case foreignNames.MatchString(name), h.files[path]:
+	unless := func(ok bool, what string) string {
+		if ok {
+			return ""
+		}
+		return what
+	}
+	if foreignNames.MatchString(name) {
 		return ""
-	case command.MatchString(name), strings.HasPrefix(name, "-"):
+	}
+	if m := testName.FindStringSubmatch(name); m != nil {
+		return h.missingTest(m[1], m[2], m[3] != "", m[4])
+	}
+	if m := testEnd.FindStringSubmatch(name); m != nil {
+		ends := func(test string) bool { return strings.HasSuffix(test, m[1]) }
+		return unless(slices.ContainsFunc(h.tests, ends), "no test with that end")
+	}
+	if m := caseName.FindStringSubmatch(name); m != nil && !h.files[name] {
+		end := `"`
+		if m[3] != "" {
+			end = ""
+		}
+		return unless(strings.Contains(h.text, `{"`+m[1]+`", `) && strings.Contains(h.text, `"`+m[2]+end),
+			"no such case in catalogtest")
+	}
+	if m := fileName.FindStringSubmatch(name); m != nil {
+		return unless(h.files[m[1]] && h.known(m[2]), "no such file, or not declared")
+	}
+	if command.MatchString(name) || strings.HasPrefix(name, "-") {
 		return h.missingFlag(name)
-	case phrase.MatchString(name):
-		if said := strings.TrimSuffix(name, " failed"); !strings.Contains(h.text, said) {
-			return "nothing in the code says so" // the log appends the word failed
-		}
-		return ""
-	case strings.HasPrefix(name, "Test") && (several || strings.HasSuffix(name, "*")):
-		begin := func(test string) bool { return strings.HasPrefix(test, begins) }
-		if !slices.ContainsFunc(h.tests, begin) {
-			return "no test that begins so"
-		}
-		return ""
-	case strings.HasPrefix(name, "..."):
-		end := func(test string) bool { return strings.HasSuffix(test, name[len("..."):]) }
-		if !slices.ContainsFunc(h.tests, end) {
-			return "no test with that end"
-		}
-		return ""
-	case nested && strings.Contains(first, "Test"):
-		if !strings.Contains(h.text, `"`+sub+`"`) &&
-			!strings.Contains(h.text, `"`+strings.ReplaceAll(sub, "_", " ")+`"`) {
-			return "no such subtest"
-		}
-		return ""
-	case !symbol.MatchString(name):
-		return "" // a command of another program, or a value
 	}
-	for _, w := range fileOrWord.FindAllString(name, -1) {
-		if !h.words[w] && !h.files[w] {
-			return "no Go file contains " + w
-		}
+	if pathName.MatchString(name) {
+		p := strings.TrimSuffix(strings.TrimPrefix(name, "mongodlm/"), "/")
+		return unless(h.files[p] || !h.files[strings.SplitN(p, "/", 2)[0]], "no such folder")
 	}
-	return ""
+	if m := inPackage.FindStringSubmatch(name); m != nil && h.declared[m[1]] != nil {
+		return unless(h.declares(m[1], m[2]) || h.files[name], "not declared in that package")
+	}
+	if phrase.MatchString(name) {
+		said := strings.TrimSuffix(name, " failed") // the log appends the word failed
+		return unless(strings.Contains(h.text, said), "nothing in the code says so")
+	}
+	return unless(!symbol.MatchString(name) || h.known(name), "no Go file contains it")
+}
+
+// known reports whether each word of a name occurs in Go files.
+func (h *knownNames) known(name string) bool {
+	unknown := func(w string) bool { return !h.words[w] && !h.files[w] }
+	return !slices.ContainsFunc(word.FindAllString(name, -1), unknown)
 }
 
 func (h *knownNames) missingFlag(name string) string {
@@ -178,6 +189,24 @@ func (h *knownNames) missingFlag(name string) string {
 		if ours && !strings.Contains(h.text, `"`+m[1]+`"`) {
 			return "no such flag: " + m[1]
 		}
+	}
+	return ""
+}
+
+func (h *knownNames) missingTest(pkg, test string, begins bool, sub string) string {
+	if begins {
+		if !slices.ContainsFunc(h.tests, func(s string) bool { return strings.HasPrefix(s, test) }) {
+			return "no test that begins so"
+		}
+		return ""
+	}
+	if !slices.Contains(h.tests, test) || pkg != "" && !h.declared[pkg][test] {
+		return "no such test"
+	}
+	plain := strings.ReplaceAll(sub, "_", " ")
+	if sub != "" && !strings.Contains(h.text, `"`+sub+`"`) &&
+		!strings.Contains(h.text, `"`+plain+`"`) {
+		return "no such subtest"
 	}
 	return ""
 }
@@ -202,12 +231,13 @@ func documents(t *testing.T) (names []string) {
 func TestDocuments_NameWhatExists(t *testing.T) {
 	t.Parallel()
 	h := readNames(t)
+	h.tryOut(t)
 	for _, name := range documents(t) {
 		text := assert.Value(os.ReadFile(name))(t)
 		said, _ := filepath.Rel(root, name)
 		prose := strings.ReplaceAll(fenced.ReplaceAllString(string(text), ""), "\n", " ")
 		for _, m := range backticks.FindAllStringSubmatch(prose, -1) {
-			if said == "CHANGELOG.md" && !strings.HasPrefix(m[1], "Test") {
+			if said == "CHANGELOG.md" && !testName.MatchString(m[1]) {
 				continue
 			}
 			if what := h.missing(m[1]); what != "" {
@@ -238,6 +268,38 @@ func TestDocuments_NameWhatExists(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
 				t.Errorf("%s: the link to %s leads nowhere", said, m[1])
 			}
+		}
+	}
+}
+
+func (h *knownNames) tryOut(t *testing.T) {
+	t.Helper()
+	for there, gone := range map[string]string{
+		"TestReadme_ExampleIsTheTest":                          "TestReadme_IsGone",
+		"archtest.TestReadme_ExampleIsTheTest":                 "takeover.TestReadme_ExampleIsTheTest",
+		"TestReadme_*":                                         "TestGone_*",
+		"takeover.TestDecide_WatchRule/server_stepped_forward": "takeover.TestDecide_WatchRule/gone_for_ever",
+		"catalogtest Odd/State":                                "catalogtest Odd/Gone",
+		"takeover/decide.go":                                   "takeover/gone.go",
+		"decide.go":                                            "gone_away.go",
+		"takeover/observation.go watchedFor":                   "takeover/observation.go goneAway",
+		"takeover watchedFor":                                  "takeover goneAway",
+		"takeover.Decide":                                      "takeover.GoneAway",
+		"Term.Err":                                             "Term.GoneAway",
+		"guard.Context()":                                      "guard.GoneAway()",
+		"distlock.WaitAtMost(d)":                               "distlock.GoneAway(d)",
+		"TakeoverRule: takeover.WatchOnly":                     "GoneAway: takeover.WatchOnly",
+		"ErrHeld":                                              "ErrGoneAway",
+		"internal/test/archtest":                               "internal/goneaway",
+		"--database":                                           "--gone-away",
+		"go test ./internal/test/mutant -mutant.every=1":       "go test ./internal/test/mutant -gone.away=1",
+		"ping loop is late":                                    "ping loop is goneaway",
+	} {
+		if what := h.missing(there); what != "" {
+			t.Errorf("%s is there, and missed: %s", there, what)
+		}
+		if h.missing(gone) == "" {
+			t.Errorf("%s is not there, and not missed", gone)
 		}
 	}
 }

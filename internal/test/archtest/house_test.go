@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +107,7 @@ func TestImports_PointOneWay(t *testing.T) {
 			"internal/rows"},
 		"singleton": {"catalog", "distlock", "internal/clock", "internal/leading",
 			"internal/metrics"},
-		"adapters/gocron":      {"distlock", "internal/clock", "internal/leading", "singleton"},
+		"adapters/gocron":      {"distlock", "internal/leading", "singleton"},
 		"adapters/prometheus":  {"catalog", "distlock", "internal/metrics"},
 		"adapters/otel":        {"distlock"},
 		"cmd/internal/words":   {"catalog", "distlock", "distlock/history", "election"},
@@ -118,7 +117,7 @@ func TestImports_PointOneWay(t *testing.T) {
 		"cmd/internal/scrape": {"configserver"},
 		"configserver":        {"internal/clock"},
 		"internal/role":       {},
-		demo + "balancer": {"distlock", "internal/clock", "singleton",
+		demo + "balancer": {"catalog", "distlock", "internal/clock", "singleton",
 			demo + "cluster"},
 		demo + "cluster": {"catalog"},
 		demo + "referee": {demo + "cluster"},
@@ -140,44 +139,50 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// No package imports what a rule forbids:
-//   - Shipped packages import no test packages, and nothing of the folder study.
-//   - The core depends directly on three modules: the driver, zerolog and uuid.
-//   - Package adapters/otel does not depend on the SDK of OpenTelemetry, so that each program
-//     can choose its own SDK.
-//   - Some packages get their random numbers from the injected clock, so that the seed alone
-//     determines a random walk.
-func TestImports_Forbidden(t *testing.T) {
+// Shipped packages do not import package testing, test packages, or packages in the folder study.
+func TestShipped_ImportsNothingOfTheTests(t *testing.T) {
 	t.Parallel()
 	tests := regexp.MustCompile(`^(testing|mongodlm/(integration|study|internal/test))(/|$)`)
-	core := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|` +
+	for pkg := range needs(t, "distlock", "election", "singleton", "claim", "catalog/memcatalog",
+		"configserver", "cmd/distlock", "cmd/balancer-demo") {
+		name, isOurs := strings.CutPrefix(pkg, ours)
+		if !isOurs {
+			continue
+		}
+		for _, imported := range importsOf(t, name) {
+			if tests.MatchString(imported) {
+				t.Errorf("%s imports %s", pkg, imported)
+			}
+		}
+	}
+}
+
+// The core depends directly on three modules: the driver, zerolog and uuid.
+func TestCore_ThreeDirectDependencies(t *testing.T) {
+	t.Parallel()
+	ok := regexp.MustCompile(`^(go\.mongodb\.org/mongo-driver/v2|` +
 		`github\.com/(rs/zerolog|google/uuid))(/|$)`)
-	for _, rule := range []struct {
-		pkgs      []string
-		forbidden func(imported string) bool
-	}{
-		{slices.Collect(maps.Keys(needs(t, "distlock", "election", "singleton", "claim",
-			"catalog/memcatalog", "configserver", "cmd/distlock", "cmd/balancer-demo"))), tests.MatchString},
-		{slices.Collect(maps.Keys(needs(t, "distlock", "singleton"))), func(imported string) bool {
+	for pkg := range needs(t, "distlock", "singleton") {
+		name, isOurs := strings.CutPrefix(pkg, ours)
+		if !isOurs {
+			continue
+		}
+		for _, imported := range importsOf(t, name) {
 			first, _, _ := strings.Cut(imported, "/")
-			return strings.Contains(first, ".") && !core.MatchString(imported)
-		}},
-		{slices.Collect(maps.Keys(needs(t, "adapters/otel"))), func(imported string) bool {
-			return strings.HasPrefix(imported, "go.opentelemetry.io/otel/sdk")
-		}},
-		{[]string{ours + "pinger", ours + "internal/watch", ours + "internal/queue", ours + "internal/rows",
-			ours + "election", ours + "singleton", ours + "claim"},
-			func(imported string) bool { return strings.HasPrefix(imported, "math/rand") }},
-	} {
-		for _, pkg := range rule.pkgs {
-			if !strings.HasPrefix(pkg, ours) {
-				continue
+			if strings.Contains(first, ".") && !ok.MatchString(imported) {
+				t.Errorf("%s imports %s", pkg, imported)
 			}
-			for _, imported := range packages(t)[pkg].imports {
-				if rule.forbidden(imported) {
-					t.Errorf("%s imports %s", pkg, imported)
-				}
-			}
+		}
+	}
+}
+
+// Package adapters/otel does not depend on the SDK of OpenTelemetry, so that each program can
+// choose its own SDK.
+func TestSpans_NeedTheAPIOnly(t *testing.T) {
+	t.Parallel()
+	for pkg := range needs(t, "adapters/otel") {
+		if strings.HasPrefix(pkg, "go.opentelemetry.io/otel/sdk") {
+			t.Errorf("adapters/otel imports %s", pkg)
 		}
 	}
 }
@@ -220,6 +225,20 @@ func TestClock_ReadInOnePlace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// These packages get their random numbers from the injected clock and do not import math/rand, so
+// that the seed alone determines a random walk.
+func TestClock_BringsTheChance(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range []string{"pinger", "internal/watch", "internal/queue", "internal/rows",
+		"election", "singleton", "claim"} {
+		for _, path := range importsOf(t, pkg) {
+			if strings.HasPrefix(path, "math/rand") {
+				t.Errorf("%s imports %s", pkg, path)
+			}
+		}
+	}
 }
 
 // Each package has a package comment, and no file is too long.
