@@ -154,7 +154,7 @@ func TestCatalog_Writes_NoReply_UnknownAfterOneTry(t *testing.T) { // D7, D8, I2
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				s := serve(t, writing(reply))
-				c := connected(t, s, map[string]time.Duration{"silent": time.Second}[how])
+				c := connected(t, s, map[string]time.Duration{"silent": 5 * time.Second}[how])
 				err := catalogtest.Writes(c, request())[name](t.Context())
 				if !errors.Is(err, catalog.ErrUnknownOutcome) || errors.Is(err, catalog.ErrUnavailable) {
 					t.Errorf("want an unknown outcome, got %v", err)
