@@ -312,6 +312,17 @@ var all = []Mistake{
 	{Name: "a session serves a caller with other options", File: "distlock/agent.go",
 		Old: `return c.o.want == equal && c.ctx.Err() == nil`, New: `_ = equal; return c.ctx.Err() == nil`,
 		Test: "TestAcquire_CallerGone_SessionServesTheNext", Rule: "its reason in the document"},
+	{Name: "a candidate uses the entry of another one", File: "distlock/agent.go",
+		Old: `w.limit == o.limit && !w.standby && !o.standby`, New: `w.limit == o.limit`, Package: "election",
+		Test: "TestCandidates_OneOfAProcessWithdraws_MetadataIsOfTheOthers", Rule: "withdrew"},
+	{Name: "an entry of a call that gave up serves nobody", File: "distlock/agent.go",
+		Old: `		if i >= 0 {
+			equal = a.calls[i].o.want`, New: `		if i = -1; i >= 0 {
+			equal = a.calls[i].o.want`, Test: "TestLock_ShortDeadlines_OtherReasons_MakeProgress",
+		Rule: "round trips"},
+	{Name: "Close removes the ping of a lock that stays held", File: "pinger/pinger.go",
+		Old: `remove := t.Err() == nil && err == nil && certain`, New: `remove := t.Err() == nil || !certain`,
+		Package: "distlock", Test: "TestClose_LockStaysHeld_PingStays", Rule: "three days"},
 	{Name: "a process keeps an entry that no call needs", File: "distlock/agent.go",
 		Old: `	if e.spare {
 		a.ended(e, nil)`, New: `	if e.spare = false; e.spare {
