@@ -163,32 +163,34 @@ func lag() fault.Hook {
 // If the context of a caller ends while its release also queues a session, the other callers of the
 // process are not delayed.
 func TestDo_CanceledDuringTheReleaseThatQueues_DelaysNoOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		holder, p := w.start(nil), w.start(nil)
-		g := holder.MustTry("a")
-		p.Store.Set(lag())
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		var inside atomic.Int64
-		short := p.callers(1, 1, time.Millisecond, &inside)
-		go func() {
-			ended <- p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error {
-				time.AfterFunc(2*time.Millisecond, cancel)
-				return nil
-			})
-		}()
-		synctest.Wait()
-		done := p.callers(6, 1, time.Millisecond, &inside)
-		time.Sleep(time.Second)
-		start := time.Now()
-		w.release(g)
-		short()
-		done()
-		if took := time.Since(start); took > 100*time.Millisecond {
-			t.Errorf("8 turns took %v", took)
-		}
-		wantErr(t, <-ended, context.Canceled)
-	})
+	for i := range 5 { // several events occur at one instant, in random order
+		runInBubble(t, fmt.Sprint(i), func(t *testing.T, w *world) {
+			holder, p := w.start(nil), w.start(nil)
+			g := holder.MustTry("a")
+			p.Store.Set(lag())
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			var inside atomic.Int64
+			short := p.callers(1, 1, time.Millisecond, &inside)
+			go func() {
+				ended <- p.Do(ctx, "a", func(context.Context, *distlock.TryGuard) error {
+					time.AfterFunc(2*time.Millisecond, cancel)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			done := p.callers(6, 1, time.Millisecond, &inside)
+			time.Sleep(time.Second)
+			start := time.Now()
+			w.release(g)
+			short()
+			done()
+			if took := time.Since(start); took > 100*time.Millisecond {
+				t.Errorf("8 turns took %v", took)
+			}
+			wantErr(t, <-ended, context.Canceled)
+		})
+	}
 }
 
 // A queue that is always full has room for a process without an entry: the releases of the other

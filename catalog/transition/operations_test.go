@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"mongodlm/catalog"
 	"mongodlm/catalog/transition"
 )
@@ -24,5 +26,30 @@ func TestOps_EveryChangeHasOneAndWrites(t *testing.T) {
 			t.Errorf("%T: %q is not a writing operation, or not only of this type", c, op)
 		}
 		seen[op] = true
+	}
+}
+
+// A release queues a session only while fewer than MaxEnqueued others wait.
+func TestLeave_LongQueue_EnqueuesNothing(t *testing.T) {
+	t.Parallel()
+	for others := transition.MaxEnqueued - 1; others < transition.MaxEnqueued+2; others++ {
+		own, next := request(0, catalog.Exclusive, 0), request(1, catalog.Exclusive, 0)
+		l := catalog.Lock{Name: own.Name, Held: true, TS: own.TS, Process: own.Process, Fence: 1 << 40}
+		for n := range others + 1 { // the first one is granted the lock
+			l.Waiters = append(l.Waiters, waiter(request(2+n, catalog.Exclusive, 0)))
+		}
+		c, err := transition.Leave{Session: own.Session, Enqueue: &next}.Next(l, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := 0
+		for _, e := range c.Set {
+			if list, ok := e.Value.(bson.A); ok && e.Key == "waiters" {
+				left = len(list)
+			}
+		}
+		if added := left > others; added != (others < transition.MaxEnqueued) {
+			t.Errorf("beside %d others: queued %t", others, added)
+		}
 	}
 }

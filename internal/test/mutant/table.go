@@ -340,7 +340,7 @@ var all = []Mistake{
 		Test: "TestLock_CallerGoneBeforeItsEntry_NoCommand", Rule: "commands of entries"},
 	{Name: "a release queues a session into a long queue", File: "catalog/transition/enter_leave.go",
 		Old: `len(s.waiters) < MaxEnqueued`, New: `len(s.waiters) < catalog.MaxWaiters`,
-		Test: "TestQueue_AnyLife", Rule: "waiters"},
+		Test: "TestLeave_LongQueue_EnqueuesNothing", Rule: "queued true"},
 	{Name: "a process has an entry for each caller", File: "distlock/agent.go",
 		Old: "	run := a.run()\n", New: "	run := len(a.calls)\n",
 		Test: "TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns", Rule: "entries of one process"},
