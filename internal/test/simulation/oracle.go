@@ -193,7 +193,8 @@ func (o *oracle) checkGuard(a *attempt, h *Held) {
 
 func (o *oracle) checkFailed(a *attempt, err error) {
 	o.checkError(a, err)
-	if a.p.faults-a.faults != 1 || a.p.closing != nil || // Close also ends commands
+	if a.p.faults-a.faults != 1 || o.w.Now() < a.p.faultsEnd() || // a question would be lost, too
+		a.p.closing != nil || // Close also ends commands
 		!errors.Is(err, distlock.ErrOutcomeUnknown) || !o.terms[a.p.id()].lasts() {
 		return
 	}
