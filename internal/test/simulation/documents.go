@@ -56,8 +56,9 @@ func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
 }
 
 // checkEvicted checks I4 for an eviction. The guard of the evicted session must be lost. If the
-// session has no guard, its lease or the term of its process must have expired. A foreign holder
-// must have been silent for almost its takeover time.
+// session has no guard, its lease or the term of its process must have expired. An eviction by lease
+// is not checked if the session has no guard yet and its first renewal has no answer. A foreign
+// holder must have been silent for almost its takeover time.
 func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	if holds {
 		o.w.done.Stats["takeovers"]++
@@ -73,7 +74,8 @@ func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	if h := o.guardOf(held.TS); h != nil && o.trusted(h) {
 		o.violated("I4", "%s evicted the holder of %q before its deadline: %s trusts fence %d",
 			c.p, c.subject, h.p, h.guard.Fence())
-	} else if p := o.trusting(held.Process); p != nil && h == nil && !o.leaseExpired(p, held.TS) {
+	} else if p := o.trusting(held.Process); p != nil && h == nil && !o.leaseExpired(p, held.TS) &&
+		(c.from.Renewal == 0 || o.guardLeases[held.TS] != nil) {
 		o.violated("I4", "%s evicted %s from %q, although its term lasts by its own clock", c.who(), p,
 			c.subject)
 	}
