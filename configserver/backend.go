@@ -30,9 +30,13 @@ type backend struct {
 //
 // The embedded FerretDB contains no telemetry reporter and writes no state file.
 func startBackend(dir string, volatile bool, log zerolog.Logger) (*backend, error) {
-	private, err := os.MkdirTemp("", "mongodlm-") // with mode 0700
+	root := os.TempDir()
+	if len(root) > 65 { // the path of a Unix socket has at most 103 bytes on some systems
+		root = "/tmp"
+	}
+	private, err := os.MkdirTemp(root, "mongodlm-") // with mode 0700
 	if err != nil {
-		return nil, fmt.Errorf("configserver: folder for the socket: %w", err)
+		return nil, fmt.Errorf("configserver: folder for the socket, set TMPDIR to a short path: %w", err)
 	}
 	files := url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(dir) + "/"}
 	if volatile {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -44,6 +45,15 @@ func TestServer_Start_DirInUse_Refused(t *testing.T) {
 	assert.MustBe(t, err, configserver.ErrDirInUse)
 	assert.Must(t, first.Close(t.Context()))
 	start(t, configserver.Config{Dir: first.Dir()})
+}
+
+// The path of a Unix socket has about a hundred bytes. A longer TMPDIR does not prevent a start.
+func TestServer_Start_LongTMPDIR_Works(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("a", 100))
+	assert.Must(t, os.Mkdir(long, 0o700))
+	t.Setenv("TMPDIR", long)
+	s := start(t, configserver.Config{})
+	assert.NoErr(t, connect(t, s.URI()).Ping(t.Context(), nil))
 }
 
 func TestServer_Start_BadConfig_Refused(t *testing.T) {
