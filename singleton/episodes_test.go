@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
@@ -96,6 +97,22 @@ func TestRun_StoreSilent_LoggedOnce(t *testing.T) {
 			lines := strings.Count(log.String(), "no round begins")
 			assert.Equal(t, lines, episode, "%d lines after episode %d")
 			time.Sleep(3 * time.Minute)
+		}
+	})
+}
+
+// Each day's time outside of the active window is logged once.
+func TestRun_OutsideOfTheWindow_LoggedOnce(t *testing.T) {
+	each(t, "", func(t *testing.T, w *world, kind singleton.Kind) { // the test begins at midnight
+		var log assert.Log
+		p := w.startWith(0, func(cfg *distlock.Config) { cfg.Logger = zerolog.New(&log) })
+		w.settings("a", e("activeWindow", bson.D{e("start", "6:00"), e("stop", "7:00")}))
+		p.runs(kind, time.Minute, nothing)
+		for day := 1; day <= 2; day++ {
+			time.Sleep(5 * time.Hour)
+			times := strings.Count(log.String(), "rounds are stopped")
+			assert.Equal(t, times, day, "logged %d times until day %d")
+			time.Sleep(19 * time.Hour)
 		}
 	})
 }

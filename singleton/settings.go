@@ -82,7 +82,7 @@ func (s Settings) MayRun(now time.Time) (ok bool, why string) {
 	case s.Stopped:
 		return false, "stopped in settings"
 	case s.Window != nil && !s.Window.contains(now):
-		return false, fmt.Sprintf("%s is outside of the active window %s", now.Format("15:04"), s.Window)
+		return false, fmt.Sprintf("outside of the active window %s, %s", s.Window, now.Location())
 	}
 	return true, ""
 }
