@@ -358,7 +358,7 @@ func (v *claims) count(ctx context.Context, st *store) (q backlog, err error) {
 	}
 	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due}
 	err = each(st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
-		if words.BelongsTo(lock.Name, q.name()) {
+		if namespace, _, _ := words.Queue(lock.Name); namespace == q.name() {
 			q.record(lock)
 		}
 	})
@@ -420,16 +420,19 @@ type queueList struct {
 // queues returns the queues that have a lock document, with the fields that their workers recorded.
 func (s *store) queues(ctx context.Context) ([]backlog, error) {
 	var all []backlog
+	at := map[string]int{} // by namespace
 	err := each(s.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
-		database, collection, is := words.Queue(lock.Name)
+		namespace, _, is := words.Queue(lock.Name)
 		if !is {
 			return
 		}
-		one := backlog{Database: database, Collection: collection}
-		if len(all) == 0 || all[len(all)-1].name() != one.name() { // the locks are sorted by name
-			all = append(all, one)
+		i, known := at[namespace]
+		if !known {
+			i, at[namespace] = len(all), len(all)
+			database, collection, _ := strings.Cut(namespace, ".")
+			all = append(all, backlog{Database: database, Collection: collection})
 		}
-		all[len(all)-1].record(lock)
+		all[i].record(lock)
 	})
 	return all, err
 }

@@ -174,7 +174,7 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 	}
 	b.hold("job", 3)
 	b.insert(catalog.LocksCollection,
-		bsontest.D("_id", "claim:"+b.name+".jobs:mail:queue:3", "state", int32(0)))
+		bsontest.D("_id", "claim:"+b.name+".jobs:mail:3", "state", int32(0)))
 	b.insert("jobs", bsontest.D("_id", 1))
 	want := missing(t, b)
 	for _, index := range []string{`"locks").createIndex({"process": 1}`,
@@ -202,7 +202,7 @@ func TestDoctor_CreateIndexes_CreatesWhatIsMissing(t *testing.T) {
 func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 	b := newBase(t)
 	b.insert(catalog.LocksCollection,
-		bsontest.D("_id", "claim:"+b.name+".jobs:mail:queue:3", "state", int32(0)))
+		bsontest.D("_id", "claim:"+b.name+".jobs:mail:3", "state", int32(0)))
 	b.insert(catalog.LocksCollection,
 		bsontest.D("_id", "claim:elsewhere.jobs:queue:3", "state", int32(0)))
 	b.insert("jobs", bsontest.D("_id", 1))

@@ -119,8 +119,9 @@ func TestUI_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 	at := "/dead?queue=" + url.QueryEscape(b.dead(`a"b`, 7, 8, bson.NewObjectID(), "last", "z"))
 	ask := b.opened("--allow-break")
 	if code, page := ask("GET", "/queues", nil, "none"); code != 200 ||
-		!strings.Contains(page, html.EscapeString(at)) {
-		t.Errorf("%d: the queue does not lead to its dead rows:\n%s", code, page)
+		!strings.Contains(page, html.EscapeString(at)) ||
+		!strings.Contains(page, `title="`+b.name+`.a:b"`) {
+		t.Errorf("%d: a queue does not lead to its dead rows:\n%s", code, page)
 	}
 	if code, _ := ask("GET", "/dead?queue="+b.name+".a:b", nil, "none"); code != 200 {
 		t.Errorf("%d: a collection with a colon has no page", code)

@@ -78,9 +78,11 @@ func (s *Server) collection(namespace string) *mongo.Collection {
 func (s *Server) serveDead(w http.ResponseWriter, r *http.Request) {
 	p := deadPage{Namespace: r.URL.Query().Get("queue"), AllowChange: s.cfg.AllowBreak}
 	now := s.locks.get(r.Context(), s, s.read)
-	ofQueue := func(k *lock) bool { return words.BelongsTo(k.Name, p.Namespace) }
-	if _, collection, _ := strings.Cut(p.Namespace, "."); collection == "" || s.cfg.Client == nil ||
-		now.value == nil || !slices.ContainsFunc(now.value.locks, ofQueue) {
+	ofQueue := func(k *lock) bool {
+		namespace, _, is := words.Queue(k.Name)
+		return is && namespace == p.Namespace
+	}
+	if s.cfg.Client == nil || now.value == nil || !slices.ContainsFunc(now.value.locks, ofQueue) {
 		http.Error(w, "There is no queue of that name: no worker has claimed rows there.",
 			http.StatusNotFound)
 		return
@@ -208,13 +210,13 @@ func (s *Server) readDead(ctx context.Context, queues []string) (sum int64, err 
 	return sum, nil
 }
 
-// namespacesOf returns the collections of the queues that have a lock document. The locks must be
-// sorted by their names.
+// namespacesOf returns the collections of the queues that have a lock document.
 func namespacesOf(locks []*lock) (all []string) {
 	for _, k := range locks {
-		if database, collection, is := words.Queue(k.Name); is {
-			all = append(all, database+"."+collection)
+		if namespace, _, is := words.Queue(k.Name); is {
+			all = append(all, namespace)
 		}
 	}
+	slices.Sort(all)
 	return slices.Compact(all)
 }

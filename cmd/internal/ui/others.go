@@ -165,13 +165,11 @@ func (s *Server) readQueues(ctx context.Context) (found queueSummary, err error)
 	known := map[string]*queueRow{}
 	var rows []*queueRow
 	for _, k := range now.value.locks {
-		database, collection, is := words.Queue(k.Name)
-		at := strings.LastIndexByte(k.Name, ':')
-		namespace := database + "." + collection
-		queue, whole := strings.CutPrefix(k.Name[:max(at, 0)], "claim:"+namespace+":")
-		if !is || !whole {
+		namespace, queue, is := words.Queue(k.Name)
+		if !is {
 			continue
 		}
+		at := strings.LastIndexByte(k.Name, ':')
 		row := known[k.Name[:at]]
 		if row == nil {
 			row = &queueRow{Namespace: namespace, Queue: queue}

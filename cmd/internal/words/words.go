@@ -6,6 +6,7 @@ package words
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,19 +218,17 @@ func Role(i distlock.LockInfo) string {
 	return caller
 }
 
-// Queue parses the name of a lock that a worker of a queue holds. Such a name has the format
-// claim:DATABASE.COLLECTION:QUEUE:SLOT. The last result reports whether the name has this format.
-func Queue(lock string) (database, collection string, is bool) {
-	of, claim := strings.CutPrefix(lock, "claim:")
-	namespace, _, whole := strings.Cut(of, ":")
-	database, collection, dotted := strings.Cut(namespace, ".")
-	return database, collection, claim && whole && dotted && collection != ""
-}
+// The name of a queue has colons only in quotes.
+var ofQueue = regexp.MustCompile(`(?s)^claim:([^.]+\..+?):((?:"(?:[^"\\]|\\.)*"|[^:])+):[^:]*$`)
 
-// BelongsTo reports whether a worker of the queue on the given DATABASE.COLLECTION holds the lock.
-// Unlike [Queue], it also recognizes a collection with a colon in its name.
-func BelongsTo(lock, namespace string) bool {
-	return strings.HasPrefix(lock, "claim:"+namespace+":")
+// Queue parses the name of a lock that a worker of a queue holds. Such a name has the format
+// claim:DATABASE.COLLECTION:QUEUE:SLOT. The namespace is DATABASE.COLLECTION. The last result
+// reports whether the name has this format.
+func Queue(lock string) (namespace, queue string, is bool) {
+	if found := ofQueue.FindStringSubmatch(lock); found != nil {
+		return found[1], found[2], true
+	}
+	return "", "", false
 }
 
 // Long reports whether at least [LongQueue] waiters wait for their turn. It does not count waiters
