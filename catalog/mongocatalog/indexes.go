@@ -148,6 +148,17 @@ func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
 	return commands, nil
 }
 
+// ExpiringIndexes returns a warning for each index that deletes documents by their age. It sends two
+// commands, and changes nothing on the server.
+func (c *Catalog) ExpiringIndexes(ctx context.Context) (warnings []string, err error) {
+	for _, from := range []*mongo.Collection{c.locks, c.pings} {
+		found, one := c.indexes(ctx, from)
+		err = errors.Join(err, one)
+		warnings = append(warnings, c.expiring(from, found)...)
+	}
+	return warnings, err
+}
+
 func (i index) creating(database, collection string) string {
 	how := ""
 	if i.only != nil {

@@ -148,6 +148,10 @@ func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 			const at = `db.getSiblingDB("config").getCollection("locks").`
 			got := strings.ReplaceAll(strings.Join(drops, ", "), at, "")
 			assert.Equal(t, got, c.drops, "superfluous\nwant %[2]s\ngot  %[1]s")
+			expiring := assert.Value(store.ExpiringIndexes(t.Context()))(t)
+			other := func(warning string) bool { return !strings.Contains(warning, "deletes documents") }
+			assert.Slices(t, expiring, slices.DeleteFunc(warnings, other),
+				"expiring are %q, want %q as Prepare")
 		})
 	}
 }

@@ -146,7 +146,7 @@ func (d *doctor) examine(ctx context.Context, st *store) (report, error) {
 		limit = 24 * time.Hour
 	}
 	for _, check := range []func(context.Context) error{
-		x.harmfulIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.processes,
+		x.expiringIndexes, x.missingIndexes, x.queueIndexes, x.privileges, x.members, x.processes,
 		func(ctx context.Context) error {
 			return idleLocks(ctx, st.client.Database(d.database), manyIdle, &r)
 		},

@@ -94,22 +94,10 @@ func (x *examination) indexesOf(ctx context.Context, database, collection string
 		func() error { return admin.CreateIndexes(ctx) })
 }
 
-// harmfulIndexes warns of indexes that delete documents by their age. It only reads.
-func (x *examination) harmfulIndexes(ctx context.Context) error {
-	db := x.st.primary(x.database)
-	for _, name := range []string{catalog.LocksCollection, catalog.PingsCollection} {
-		indexes, err := db.Collection(name).Indexes().ListSpecifications(ctx)
-		if err != nil {
-			return fmt.Errorf("list the indexes of %s.%s: %w", x.database, name, err)
-		}
-		for _, index := range indexes {
-			if index.ExpireAfterSeconds != nil {
-				x.warn("index %q on %s.%s deletes documents by their age, even the locks of processes that "+
-					"are alive; drop it", catalog.Printable(index.Name, 100), x.database, name)
-			}
-		}
-	}
-	return nil
+func (x *examination) expiringIndexes(ctx context.Context) error {
+	warnings, err := x.catalog.ExpiringIndexes(ctx)
+	x.Warnings = append(x.Warnings, warnings...)
+	return err
 }
 
 const roleName = "distlock"
