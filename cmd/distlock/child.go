@@ -296,7 +296,7 @@ func (g *group) result(guard *distlock.TryGuard) (int, error) {
 	}
 	if err := guard.Err(); err != nil {
 		how := fmt.Sprintf("the command has ended with %d", code)
-		if g.killed {
+		if g.killed && g.status.Signal() == syscall.SIGKILL {
 			how = "the command got SIGTERM, then SIGKILL"
 		}
 		return code, fmt.Errorf("%w; %s", err, how)

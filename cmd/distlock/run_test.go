@@ -127,14 +127,34 @@ func TestRun_ServerGone_CommandEndsBeforeATakeover(t *testing.T) {
 	}
 }
 
+// left waits until a helper has printed the process id of the child that it leaves behind.
+func left(t *testing.T, out *screen) (pid int) {
+	t.Helper()
+	eventually(t, "a process is left", func() bool {
+		pid = pidAfter(out.String(), "parent of")
+		return pid > 0
+	})
+	return pid
+}
+
+// A command that has exited before the loss of the lock is not reported as killed.
+func TestRun_LockBrokenAfterTheExit_CommandIsNotReportedAsKilled(t *testing.T) {
+	b := newBase(t)
+	out, ended := start(t.Context(), t,
+		b.runArgs("--ping 100ms --takeover 15s --grace 5s", "parent", "stubborn")...)
+	command := assert.Value(syscall.Getpgid(left(t, out)))(t)
+	eventually(t, "the command has exited", func() bool { return dead(command) })
+	fence := fmt.Sprint(b.lock("job").Fence)
+	b.cli("break", "job", "--fence", fence, "--why", "stuck", "--yes").want(t, 0)
+	if r := await(t, ended).want(t, exitLost, "has ended with 0"); strings.Contains(r.errOut, "SIGKILL") {
+		t.Errorf("it says:\n%s", r.errOut)
+	}
+}
+
 func TestRun_CommandLeavesAProcess_ItIsEndedBeforeTheLockIsFree(t *testing.T) {
 	b := newBase(t)
 	out, ended := start(t.Context(), t, b.runArgs("--grace 1s", "parent", "stubborn")...)
-	left := 0
-	eventually(t, "a process is left", func() bool {
-		left = pidAfter(out.String(), "parent of")
-		return left > 0
-	})
+	left := left(t, out)
 	next := b.run("--wait", "alive", fmt.Sprint(left)).want(t, 0)
 	if strings.Contains(next.out, "alive") {
 		t.Errorf("when the next holder began: %s", next.out)
