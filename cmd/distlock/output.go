@@ -190,9 +190,9 @@ const longText = 4096
 // process.
 func (l layout) process(id string) string {
 	if l > 0 {
-		id = short(id)
+		return words.Middle(shown(short(id), longText), 200)
 	}
-	return l.text(id, 200)
+	return shown(id, longText)
 }
 
 // text formats a stored string for a table. On a terminal it cuts the string to limit runes.

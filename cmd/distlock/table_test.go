@@ -181,3 +181,16 @@ func TestListings_Terminal_ReasonsAreWhole(t *testing.T) {
 		t.Errorf("not three times whole:\n%s", out.String())
 	}
 }
+
+// Process ids on hosts of 255 bytes that differ only at the end remain different.
+func TestLayout_Process_LongHostsRemainDifferent(t *testing.T) {
+	t.Parallel()
+	for _, l := range []layout{0, 80} {
+		id := func(end string) string {
+			return l.process(strings.Repeat("x", 253) + end + ":7:1700000000:u")
+		}
+		if id("-a") == id("-b") {
+			t.Errorf("with %d columns both are %q", l, id("-a"))
+		}
+	}
+}

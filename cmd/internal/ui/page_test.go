@@ -227,6 +227,25 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
+// Names of locks, and ids of processes on hosts of 255 bytes, that differ only at the end remain
+// different in the rows of the page and in its sentences.
+func TestPage_LongNamesDifferAtTheEnd_RemainDifferent(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, w *world) {
+		long := strings.Repeat("x", 253)
+		for _, end := range []string{"-a", "-b"} {
+			process := long + end + ":7:1700000000:u"
+			assert.Must(t, w.mem.Put(catalog.LocksCollection, bsontest.D("_id", long+end, "state", int32(2),
+				"ts", bson.NewObjectID(), "process", process, "who", process+":x",
+				"when", bson.NewDateTimeFromTime(time.Now()), "why", "")))
+			w.history.put(history.Entry{ID: bson.NewObjectID(), At: time.Now(), Kind: "released",
+				Name: "old", Process: process})
+		}
+		page := w.get("/")
+		want(t, page, "xx-a</bdi>", "xx-b</bdi>", "xx-a:7</bdi>", "xx-b:7</bdi>")
+		want(t, w.get("/lock?name=old"), "xx-a:7 released", "xx-b:7 released")
+	})
+}
+
 // The page shows the holder with its reason and the time since its acquisition, the waiters, the
 // processes and the leaders.
 func TestPage_ShowsHoldersAndWaiters(t *testing.T) {

@@ -64,7 +64,7 @@ func (p past) note() any {
 // sentence describes an event in one sentence.
 func sentence(e history.Entry) string {
 	return words.Sentence(e, func(process string) string {
-		return words.Shown(words.Short(process), 80)
+		return words.Middle(words.Shown(words.Short(process), 2_000), 80)
 	})
 }
 

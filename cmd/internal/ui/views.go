@@ -48,7 +48,7 @@ func brief(name string) string { return words.Middle(words.Label(name), 80) }
 
 // procName returns a short name of a process. It keeps the beginning and the end, because the names
 // of pods differ at the end.
-func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 200), 36) }
+func procName(id string) string { return words.Middle(words.Shown(words.Short(id), 2_000), 36) }
 
 // A view is one page of the navigation, or the page of one lock.
 type view struct {
