@@ -310,14 +310,15 @@ func Cut(text string, most int) string {
 	return text
 }
 
-// failuresOf returns the last failures in the field of a row. It skips failures that it cannot
-// parse.
+// failuresOf returns the last failures in the field of a row. It ignores elements of a wrong type.
 func failuresOf(in bson.Raw) (list []Failure) {
 	array, _ := in.Lookup("errors").ArrayOK()
 	values, _ := array.Values()
 	for _, v := range values {
-		var f Failure
-		if v.Unmarshal(&f) == nil {
+		if one, ok := v.DocumentOK(); ok {
+			f := Failure{Attempt: int(count(one, "attempt")), At: dateIn(one, "at")}
+			f.Process, _ = one.Lookup("process").StringValueOK()
+			f.Error, _ = one.Lookup("error").StringValueOK()
 			list = append(list, f)
 		}
 	}

@@ -2,8 +2,10 @@ package rows_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -85,4 +87,27 @@ func TestParse_AttemptsOfAnotherProgram_AreNotBelieved(t *testing.T) {
 		t.Fatal(bad)
 	}
 	assert.Equal(t, row.Mark.Attempts, 2, "%d attempts, want %d")
+}
+
+// If an element of a stored failure has a wrong type, Parse keeps the other elements.
+func TestParse_FailureWithAWrongElement_KeepsTheRest(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_700_000_000_000).UTC()
+	sound := bson.D{{Key: "attempt", Value: int64(2)}, {Key: "at", Value: at},
+		{Key: "process", Value: "p"}, {Key: "error", Value: "boom"}}
+	whole := rows.Failure{Attempt: 2, At: at, Process: "p", Error: "boom"}
+	stored, want := bson.A{sound, "odd", bson.D{}}, []rows.Failure{whole, {}}
+	for i := range sound {
+		odd := slices.Clone(sound)
+		odd[i].Value = bson.A{1}
+		stored, want = append(stored, odd), append(want, whole)
+	}
+	want[2].Attempt, want[3].At, want[4].Process, want[5].Error = 0, time.Time{}, "", ""
+	doc, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}, {Key: "claim", Value: bson.D{
+		{Key: "errors", Value: stored}}}})
+	assert.Must(t, err)
+	row, bad := rows.Parse(doc, "claim")
+	if bad != nil || !slices.Equal(row.Mark.Failures, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", row.Mark.Failures, bad, want)
+	}
 }
