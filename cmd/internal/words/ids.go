@@ -11,7 +11,7 @@ import (
 
 // ID formats the _id of a document for people. An ObjectID has 24 hexadecimal digits, an integer is
 // decimal, and a string is in quotes. Every other value is extended JSON. [ParseIDs] parses every
-// result except a boolean or null.
+// result.
 func ID(id bson.RawValue) string {
 	if oid, is := id.ObjectIDOK(); is {
 		return oid.Hex()
@@ -39,6 +39,10 @@ func parseID(text string) (bson.RawValue, error) {
 			return bson.RawValue{}, fmt.Errorf("%s is not a quoted string", Named(text))
 		}
 		value = s
+	case text == "null":
+		return bson.RawValue{Type: bson.TypeNull}, nil
+	case text == "true", text == "false":
+		value = text == "true"
 	case strings.HasPrefix(text, "{"):
 		var d bson.D
 		if err := bson.UnmarshalExtJSON([]byte(`{"v":`+text+`}`), true, &d); err != nil || len(d) != 1 {
