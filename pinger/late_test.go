@@ -178,7 +178,11 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 					c.atClose(t, b)
 				}
 				pings := b.store.Count(fault.Ping)
-				assert.Is(t, b.p.Close(context.Background()), c.want)
+				err := b.p.Close(context.Background())
+				assert.Is(t, err, c.want)
+				if err != nil && !strings.Contains(err.Error(), "may stay held") {
+					t.Errorf("an unknown outcome is reported as a known one: %v", err)
+				}
 				if c.before != nil {
 					assert.Equal(t, b.store.Count(fault.Ping)-pings, 0,
 						"Close pinged %d times for a doubt of another id, want %d")

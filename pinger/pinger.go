@@ -242,8 +242,8 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	remove := t.Err() == nil && err == nil && certain
 	t.end(ErrStopped)
 	if !settled {
-		err = errors.Join(err, fmt.Errorf("pinger: a lock acquired with an unknown outcome stays held "+
-			"until it is taken over: %w", catalog.ErrUnknownOutcome))
+		err = errors.Join(err, fmt.Errorf("pinger: a lock whose acquisition was not confirmed may "+
+			"stay held until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}
 	if !remove {
 		return errors.Join(err, proof)
