@@ -267,7 +267,7 @@ func (e *engine) samples(ctx context.Context) []metrics.Sample {
 	if !e.rescues.Load() {
 		return all
 	}
-	now, err := e.serverNow()
+	now, err := e.readClock(ctx)
 	if err != nil {
 		return all
 	}
