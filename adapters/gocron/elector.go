@@ -34,7 +34,7 @@ type Elector struct {
 var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector. In the background the Elector queues for the lock with the given
-// name and then holds it. It stops when Close is called or ctx ends. Errors: ErrConfig.
+// name and then holds it. It stops when Close is called, ctx ends, or m is closed. Errors: ErrConfig.
 func NewElector(ctx context.Context, m *distlock.Manager, name string) (*Elector, error) {
 	if ctx == nil || m == nil || name == "" {
 		return nil, fmt.Errorf("%w: the context or the Manager is nil, or the name is empty", ErrConfig)
@@ -50,6 +50,9 @@ func (e *Elector) run(ctx context.Context, l *distlock.DistributedLock) {
 	for ctx.Err() == nil {
 		guard, err := l.Lock(ctx, distlock.Label("gocron"), distlock.Why("leads the scheduler"))
 		e.set(guard, err)
+		if errors.Is(err, distlock.ErrClosed) {
+			return
+		}
 		if err != nil {
 			e.rest(ctx)
 			continue

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,6 +196,34 @@ func TestElector_OneLeader_OthersFollow(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		assert.Equal(t, w.count(), 0, "%d runs without a leader, want %d")
+	})
+}
+
+type observerFunc func(distlock.Event)
+
+func (f observerFunc) Observe(e distlock.Event) { f(e) }
+
+// If the Manager is closed first, its Elector makes no further tries, and reports that it is not the
+// leader.
+func TestElector_ManagerClosed_TriesNoMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var refused atomic.Int32
+		m := w.Start(func(cfg *distlock.Config) {
+			cfg.Observer = observerFunc(func(e distlock.Event) {
+				if e.Kind == distlock.EventRefused || e.Kind == distlock.EventGaveUp {
+					refused.Add(1)
+				}
+			})
+		}).Manager
+		e := assert.Value(gocronlock.NewElector(context.Background(), m, "leader"))(t)
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		synctest.Wait()
+		assert.NoErr(t, e.IsLeader(t.Context()))
+		assert.Must(t, m.Close(t.Context()))
+		time.Sleep(time.Minute)
+		assert.Is(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+		assert.Is(t, e.IsLeader(t.Context()), distlock.ErrClosed)
+		assert.Equal(t, refused.Load(), 1, "%d tries after Close, want %d")
 	})
 }
 
