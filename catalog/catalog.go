@@ -102,9 +102,9 @@ type Pings interface {
 	//     deletion is the server's clock in milliseconds, so it is larger than this fence.
 	//   - The document has not changed since PruneLocks read it.
 	//
-	// PruneLocks reads at most limit documents, in the order of the lock names. A call skips the names
-	// up to and including the given name. The next call gets the name that this call returned. At the
-	// end of the collection, the returned name is "".
+	// PruneLocks reads at most limit documents, in the order of the lock names. The limit must be
+	// positive. A call skips the names up to and including the given name. The next call gets the name
+	// that this call returned. At the end of the collection, the returned name is "".
 	PruneLocks(ctx context.Context, before time.Time, after string, limit int) (
 		pruned int, next string, err error)
 
