@@ -111,11 +111,7 @@ func addProcess(all map[string]*processRow, one distlock.LockInfo) {
 	if one.Process == "" || !one.Held && one.Place == 0 {
 		return
 	}
-	p := all[one.Process]
-	if p == nil {
-		p = newProcessRow(one)
-		all[one.Process] = p
-	}
+	p := processOf(all, one)
 	to := &p.Waits
 	if one.Held {
 		to = &p.Holds
@@ -125,17 +121,20 @@ func addProcess(all map[string]*processRow, one distlock.LockInfo) {
 	}
 }
 
-// newProcessRow returns the row of a process. It omits the marks that belong to a single lock, such
-// as "leader".
-func newProcessRow(one distlock.LockInfo) *processRow {
-	return &processRow{
-		Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
-		TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
-		EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
-		Marks: slices.DeleteFunc(marks(one), func(m string) bool {
-			return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
-		}),
+// processOf returns the row of a process. If the map has no row for it, processOf adds one. A row
+// omits the marks that belong to a single lock, such as "leader".
+func processOf(all map[string]*processRow, one distlock.LockInfo) *processRow {
+	if all[one.Process] == nil {
+		all[one.Process] = &processRow{
+			Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
+			TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
+			EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
+			Marks: slices.DeleteFunc(marks(one), func(m string) bool {
+				return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
+			}),
+		}
 	}
+	return all[one.Process]
 }
 
 // pings adds the data of the ping documents to the map. It also adds the processes that ping and
@@ -157,14 +156,9 @@ func (s *store) pings(ctx context.Context, into map[string]*processRow,
 			malformed.add(bad)
 			continue
 		}
-		p := into[ping.Process]
-		if p == nil {
-			p = newProcessRow(words.Pinging(ping, now))
-			into[ping.Process] = p
-		}
+		p := processOf(into, words.Pinging(ping, now))
 		if !ping.Local.IsZero() {
-			ahead := ping.Local.Sub(ping.At).Milliseconds()
-			p.AheadMS = &ahead
+			p.AheadMS = new(ping.Local.Sub(ping.At).Milliseconds())
 		}
 	}
 	return errors.Join(cursor.Err(), cursor.Close(ctx))
