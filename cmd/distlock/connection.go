@@ -16,7 +16,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -239,7 +238,7 @@ const maxSearched = 50
 func (s *store) emptyText(ctx context.Context, text string) string {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
-	if has, err := hasLocks(ctx, s.client, s.database); err != nil || has {
+	if has, err := s.hasLocks(ctx, s.database); err != nil || has {
 		return text
 	}
 	s.never = true
@@ -251,7 +250,7 @@ func (s *store) emptyText(ctx context.Context, text string) string {
 	}
 	var others []string
 	for _, name := range names {
-		if has, err := hasLocks(ctx, s.client, name); err == nil && has {
+		if has, err := s.hasLocks(ctx, name); err == nil && has {
 			others = append(others, catalog.Printable(name, 100))
 		}
 	}
@@ -266,8 +265,8 @@ func (s *store) noLocks(ctx context.Context) string {
 	return s.emptyText(ctx, fmt.Sprintf("database %q has no locks", s.database))
 }
 
-func hasLocks(ctx context.Context, client *mongo.Client, database string) (bool, error) {
-	names, err := client.Database(database, options.Database().SetReadPreference(readpref.Primary())).
+func (s *store) hasLocks(ctx context.Context, database string) (bool, error) {
+	names, err := s.primary(database).
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
 	return len(names) > 0, err
 }
