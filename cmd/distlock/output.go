@@ -264,16 +264,17 @@ func (t table) fit(limit int) (widths []int, cut bool) {
 		}
 	}
 	for i, c := range t.columns {
-		if limit > 0 && total(whole) > limit && c.blank != "" && t.isBlank(i) {
+		informs := func(row []string) bool { return row[i] != c.blank && row[i] != "-" }
+		if limit > 0 && total(whole) > limit && c.blank != "" && !slices.ContainsFunc(t.rows, informs) {
 			whole[i] = 0
 		}
 	}
 	if limit == 0 || total(whole) <= limit {
 		return whole, false
 	}
-	first := t.columns[0].minWidth
-	if first > 0 {
-		first = t.distinctWidth(first)
+	first := t.columns[0].minWidth // raised until different cells stay different
+	for all := t.distinct(whole[0]); first > 0 && t.distinct(first) < all; {
+		first++
 	}
 	for n := len(whole); n > 0; n-- { // try without the last columns, too
 		widths = slices.Clone(whole)
@@ -285,24 +286,14 @@ func (t table) fit(limit int) (widths []int, cut bool) {
 	return widths, true
 }
 
-// distinctWidth returns the smallest width of the first column at which different cells stay
-// different. The result is not less than the parameter least.
-func (t table) distinctWidth(least int) int {
-	whole, longest := map[string]bool{}, least
+// distinct returns the number of different cells in the first column, after they are cut to the
+// given width.
+func (t table) distinct(width int) int {
+	cut := map[string]bool{}
 	for _, row := range t.rows {
-		whole[row[0]] = true
-		longest = max(longest, cells(row[0]))
+		cut[cutTo(row[0], width, words.Middle)] = true
 	}
-	for ; least < longest; least++ {
-		cut := map[string]bool{}
-		for text := range whole {
-			cut[cutTo(text, least, words.Middle)] = true
-		}
-		if len(cut) == len(whole) {
-			break
-		}
-	}
-	return least
+	return len(cut)
 }
 
 // shrink narrows the widest columns until the row fits, and reports whether the row fits. The
@@ -335,15 +326,6 @@ func total(widths []int) int {
 		}
 	}
 	return sum
-}
-
-func (t table) isBlank(i int) bool {
-	for _, row := range t.rows {
-		if row[i] != t.columns[i].blank && row[i] != "-" {
-			return false
-		}
-	}
-	return true
 }
 
 // cells returns the number of terminal columns that a text needs.
