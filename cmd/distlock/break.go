@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -129,12 +128,11 @@ func afterBreak(now []distlock.LockInfo) string {
 	case !now[0].Held:
 		return "The lock is free now. "
 	}
-	var what strings.Builder
-	what.WriteString("The lock was granted to the next waiter:")
+	what := "The lock was granted to the next waiter:"
 	for _, n := range now {
-		what.WriteString(fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence))
+		what += fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence)
 	}
-	return what.String() + "\n"
+	return what + "\n"
 }
 
 // explainFailure returns the error for a failed break. If the lock has changed, explainFailure
@@ -156,7 +154,15 @@ func (b *breaker) explainFailure(ctx context.Context, st *store, err error, out 
 func describe(w io.Writer, holders, waiters []distlock.LockInfo) {
 	how := layoutOf(w, false)
 	describeHolders(w, how, holders)
-	describeQueue(w, how, waiters)
+	if len(waiters) == 0 {
+		fmt.Fprintln(w, "no process waits for it")
+		return
+	}
+	fmt.Fprintf(w, "%d queued for it, the next one:\n", len(waiters))
+	describeOne(w, how, waiters[0])
+	if gone := words.NextIsGone(waiters); gone != "" {
+		fmt.Fprintln(w, gone)
+	}
 }
 
 func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
@@ -176,18 +182,6 @@ func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {
 			fmt.Fprintln(w)
 		}
 		describeOne(w, how, h)
-	}
-}
-
-func describeQueue(w io.Writer, how layout, waiters []distlock.LockInfo) {
-	if len(waiters) == 0 {
-		fmt.Fprintln(w, "no process waits for it")
-		return
-	}
-	fmt.Fprintf(w, "%d queued for it, the next one:\n", len(waiters))
-	describeOne(w, how, waiters[0])
-	if gone := words.NextIsGone(waiters); gone != "" {
-		fmt.Fprintln(w, gone)
 	}
 }
 

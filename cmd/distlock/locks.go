@@ -307,19 +307,18 @@ func (q queue) printOf(w io.Writer, how layout) {
 		return
 	}
 	for _, r := range q.Waiters {
-		var text strings.Builder
-		text.WriteString(fmt.Sprintf("%4d  %s has waited %s", r.Place, how.process(r.Process),
-			age(duration(r.WaitedMS))))
+		text := fmt.Sprintf("%4d  %s has waited %s", r.Place, how.process(r.Process),
+			age(duration(r.WaitedMS)))
 		if r.Mode != "exclusive" {
-			text.WriteString(", " + modeOf(r.Mode, r.Limit))
+			text += ", " + modeOf(r.Mode, r.Limit)
 		}
 		if r.PingAgeMS != nil {
-			text.WriteString(", ping " + age(duration(r.PingAgeMS)) + " old")
+			text += ", ping " + age(duration(r.PingAgeMS)) + " old"
 		}
 		for _, mark := range r.Marks {
-			text.WriteString(", " + mark)
+			text += ", " + mark
 		}
-		wrap(w, how, text.String()+": "+shown(r.Why, longText), "      ")
+		wrap(w, how, text+": "+shown(r.Why, longText), "      ")
 	}
 }
 
@@ -430,22 +429,14 @@ func (d details) print(w io.Writer, how layout) {
 		d.History.print(w, how)
 	}
 	for _, o := range d.Outlooks {
-		fmt.Fprintln(w)
-		printOutlook(w, how, o, len(d.Outlooks) > 1)
+		holder := "its holder"
+		if len(d.Outlooks) > 1 {
+			holder = shown(short(o.Process), 100)
+		}
+		fmt.Fprintf(w, "\nif %s died now\n", holder)
+		for _, one := range o.Lines(how.process) {
+			wrap(w, how, fmt.Sprintf("  %-9s  %s", one.What, one.Text), "             ")
+		}
 	}
 	d.Malformed.print(w, how)
-}
-
-// printOutlook writes the forecast for a holder. It names the holder if the lock has several
-// holders.
-func printOutlook(w io.Writer, how layout, o outlook.Outlook, several bool) {
-	holder := "its holder"
-	if several {
-		holder = shown(short(o.Process), 100)
-	}
-	fmt.Fprintf(w, "if %s died now\n", holder)
-	for _, one := range o.Lines(how.process) {
-		const indent = "             "
-		wrap(w, how, fmt.Sprintf("  %-9s  %s", one.What, one.Text), indent)
-	}
 }
