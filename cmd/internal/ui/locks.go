@@ -38,7 +38,7 @@ func (k lockRow) inUse() bool { return k.Held() || len(k.Queue) > 0 }
 var lockFilters = []filter[lockRow]{
 	{"", "In use", "", lockRow.inUse},
 	{"all", "All names", "", func(lockRow) bool { return true }},
-	{"held", "Held", "", func(k lockRow) bool { return k.Held() }},
+	{"held", "Held", "", lockRow.Held},
 	{"waited", "Waited for", "", func(k lockRow) bool { return len(k.Queue) > 0 }},
 	{"silent", "Dead or silent", "bad", func(k lockRow) bool { return k.Trouble == 2 }},
 	{"long", "Long queues", "late", func(k lockRow) bool { return words.Long(k.Queue) }},

@@ -102,8 +102,7 @@ func (s *Server) readLoops(ctx context.Context) (rows []loopRow, err error) {
 		rows = append(rows, row)
 	}
 	rank := func(l loopRow) int {
-		return slices.IndexFunc([]bool{l.malformed(), l.Failed(), l.stopped(), true},
-			func(is bool) bool { return is })
+		return slices.Index([]bool{l.malformed(), l.Failed(), l.stopped(), true}, true)
 	}
 	slices.SortStableFunc(rows, func(a, b loopRow) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Failures, a.Failures))
