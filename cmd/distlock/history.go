@@ -18,9 +18,6 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// defaultHistory is the default of --limit.
-const defaultHistory = 100
-
 // events implements the command history. It only reads.
 type events struct {
 	lister
@@ -36,8 +33,7 @@ func (v *events) flags(f *pflag.FlagSet) {
 			v.since, err = parseDays(value)
 			return err
 		})
-	f.IntVar(&v.limit, "limit", defaultHistory,
-		"the `number` of newest entries to list; 0 for all")
+	f.IntVar(&v.limit, "limit", 100, "the `number` of newest entries to list; 0 for all")
 }
 
 func (v *events) accept(c call) error {

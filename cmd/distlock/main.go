@@ -39,7 +39,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -129,14 +128,6 @@ func errorText(err error) string {
 //
 //go:embed help
 var helpFiles embed.FS
-
-func helpOf(name string) string {
-	text, err := helpFiles.ReadFile(path.Join("help", name+".txt"))
-	if err != nil {
-		panic(err) // the text is part of the program
-	}
-	return string(text)
-}
 
 const rootText = `
 distlock is the operator's command line for the distributed lock on MongoDB.

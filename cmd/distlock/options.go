@@ -142,8 +142,12 @@ func (t topic) of(s stdio) *cobra.Command {
 		}
 		return e
 	}
+	help, err := helpFiles.ReadFile("help/" + t.name + ".txt")
+	if err != nil {
+		panic(err) // the text is part of the program
+	}
 	c := &cobra.Command{Use: strings.TrimSpace(t.name + " " + t.usage), Short: t.summary,
-		Long: strings.TrimSpace(helpOf(t.name) + "\n" + exits), Args: cobra.ArbitraryArgs}
+		Long: strings.TrimSpace(string(help) + "\n" + exits), Args: cobra.ArbitraryArgs}
 	t.flags(c.Flags())
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return coded(usage, wrongFlag(c.Flags(), err))
