@@ -108,8 +108,7 @@ func (v *claims) run(ctx context.Context, s stdio) error {
 		return show(ctx, s, &v.lister, v.list)
 	case v.repair || v.act != "" || len(v.retry) > 0 || len(v.discard) > 0:
 		return v.change(ctx, s)
-	}
-	if v.collection == "" {
+	case v.collection == "":
 		return show(ctx, s, &v.lister, v.countQueues)
 	}
 	return show(ctx, s, &v.lister, v.count)

@@ -28,8 +28,8 @@ type process struct {
 // rank orders the processes: dead holders, dead waiters, live processes, and then other dead
 // processes. A process is dead if it is silent, was declared dead, or has no readable ping.
 func (p *process) rank() int {
-	switch dead := p.Condemned || words.Silent(p.LockInfo) || !p.HasPing; {
-	case !dead:
+	switch {
+	case !words.Suspect(p.LockInfo): // the entry has no lease
 		return 2
 	case len(p.Holds) > 0:
 		return 0
