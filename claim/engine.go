@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -241,7 +242,7 @@ func (e *engine) hook(name string, call func(context.Context, Info), row rows.Ro
 		defer e.hooks.one.Unlock()
 		defer func() {
 			if value := recover(); value != nil {
-				e.log.Error().Err(&panicError{Value: value}).Str("row", rows.Text(row.ID)).
+				e.log.Error().Err(fmt.Errorf("panic: %v", value)).Str("row", rows.Text(row.ID)).
 					Bytes("stack", debug.Stack()).Msg(name + " panicked")
 			}
 		}()

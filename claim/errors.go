@@ -130,10 +130,3 @@ func lost(c *claimed, found *rows.Row) error {
 	}
 	return e
 }
-
-type panicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }

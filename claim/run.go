@@ -241,10 +241,9 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 		err := errors.New("the handler ended its goroutine")
 		defer func() {
 			if value := recover(); value != nil {
-				p := &panicError{Value: value, Stack: debug.Stack()}
-				r.e.log.Error().Err(p).Str("row", rows.Text(c.row.ID)).Bytes("stack", p.Stack).
+				err = fmt.Errorf("panic: %v", value)
+				r.e.log.Error().Err(err).Str("row", rows.Text(c.row.ID)).Bytes("stack", debug.Stack()).
 					Msg("handler panicked")
-				err = p
 			}
 			done <- err
 		}()
