@@ -1,6 +1,7 @@
 package singleton
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -90,9 +91,7 @@ func Run(ctx context.Context, m *distlock.Manager, l Loop) error {
 	case l.BackOff != 0 && l.BackOff < l.Every:
 		return bad("BackOff is %v, must be at least Every (%v)", l.BackOff, l.Every)
 	}
-	if l.BackOff == 0 {
-		l.BackOff = 10 * l.Every
-	}
+	l.BackOff = cmp.Or(l.BackOff, 10*l.Every)
 	r.pass = func(ctx context.Context, t *tenure) (time.Duration, error) { return l.pass(ctx, r, t) }
 	r.next = func(t *tenure) time.Time { return r.now(t).Add(t.due - r.clock.Now().Mono) }
 	return r.run(ctx)

@@ -80,8 +80,7 @@ func all(ctx context.Context, from *mongo.Collection, filter bson.D) (raws []bso
 
 func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 	ctx = mongo.NewSessionContext(ctx, nil)
-	filter := bson.D{e("_id", c.Name),
-		e("fence", bson.D{e("$lte", c.Fence)})}
+	filter := bson.D{e("_id", c.Name), e("fence", bson.D{e("$lte", c.Fence)})}
 	if c.Rev != 0 {
 		filter = append(filter, e("rev", c.Rev))
 	}
@@ -101,10 +100,8 @@ func (s *mongoStore) Change(ctx context.Context, c Change) (bson.Raw, error) {
 			return raw, failed("write", s.records, "find, insert, update", err)
 		}
 		// The change matched no record. Read the record of this name to find the reason.
-		if raw, err = s.records.FindOne(ctx, filter[:1]).Raw(); errors.Is(err, mongo.ErrNoDocuments) {
-			raw, err = nil, nil
-		}
-		if err != nil {
+		raw, err = s.records.FindOne(ctx, filter[:1]).Raw() // without a document, raw is nil
+		if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 			return nil, failed("read", s.records, "find", err)
 		}
 		if refused := c.refused(raw); refused != nil || again {
@@ -151,8 +148,8 @@ func failed(verb string, collection *mongo.Collection, actions string, err error
 		return nil
 	}
 	name := collection.Database().Name() + "." + collection.Name()
-	var server mongo.ServerError
-	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
+	server, is := errors.AsType[mongo.ServerError](err)
+	if is && server.HasErrorCode(codeUnauthorized) {
 		return fmt.Errorf("singleton: %s: %w", verb,
 			&catalog.PrivilegeError{Namespace: name, Action: actions, Err: catalog.Shown(err)})
 	}

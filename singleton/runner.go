@@ -32,8 +32,6 @@ const endTries = 3
 // longest is the maximum duration in an argument.
 const longest = 10 * 366 * 24 * time.Hour
 
-const defaultDrain = 30 * time.Second
-
 // A runner is the common part of loops and schedules. It acquires the lock. While it holds the
 // lock, it calls the function pass again and again. If a round is due, this function runs the
 // round.
@@ -65,12 +63,8 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	case r.name == "":
 		return bad("Name is empty")
 	}
-	if r.why == "" {
-		r.why = "runs the " + string(r.kind)
-	}
-	if r.zone == nil {
-		r.zone = time.UTC
-	}
+	r.why = cmp.Or(r.why, "runs the "+string(r.kind))
+	r.zone = cmp.Or(r.zone, time.UTC)
 	if r.store == nil {
 		store, err := storeOf(m)
 		if err != nil {
@@ -81,7 +75,7 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	if r.drain < 0 {
 		return bad("Drain is %v, must not be negative", r.drain)
 	}
-	r.drain = cmp.Or(r.drain, defaultDrain)
+	r.drain = cmp.Or(r.drain, 30*time.Second)
 	r.manager, r.clock = m, clock.From(ctx)
 	r.log = m.Config().Logger.With().Str("singleton", catalog.Printable(r.name, 200)).Logger()
 	return nil
@@ -177,16 +171,15 @@ func (r *runner) hold(ctx context.Context, t *tenure) (err error) {
 
 // hopeless reports whether an error is permanent for all processes.
 func hopeless(err error) bool {
-	var malformed *MalformedError
-	var denied *catalog.PrivilegeError
 	return errors.Is(err, ErrNeverFires) || errors.Is(err, ErrBadSchedule) ||
-		errors.As(err, &denied) || errors.As(err, &malformed) && !unreadable(err)
+		errors.As(err, new(*catalog.PrivilegeError)) ||
+		errors.As(err, new(*MalformedError)) && !unreadable(err)
 }
 
 // unreadable reports whether err is a parse error of the settings.
 func unreadable(err error) bool {
-	var malformed *MalformedError
-	return errors.As(err, &malformed) && malformed.Collection == SettingsCollection
+	malformed, is := errors.AsType[*MalformedError](err)
+	return is && malformed.Collection == SettingsCollection
 }
 
 // note logs an error that prevents a round. It logs a repeated error only once, until a pass of the
@@ -315,12 +308,11 @@ func (r *runner) round(ctx context.Context, t *tenure, do func(context.Context) 
 	}()
 	round, cancel := context.WithCancelCause(t.guard.Context())
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() {
+	defer context.AfterFunc(ctx, func() {
 		if clock.Sleep(r.clock, r.drain, round.Done()) {
 			cancel(ErrShutdown)
 		}
-	})
-	defer stop()
+	})()
 	defer func() {
 		if value := recover(); value != nil {
 			stack := string(debug.Stack())
