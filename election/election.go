@@ -101,7 +101,8 @@ func (e *Election) Run(ctx context.Context, fn Func, opts ...Option) error {
 			return o.ending(ctx, e.failed("run for", errors.Join(err, last)), last)
 		}
 		t := newTerm(e, guard)
-		failed, released := t.lead(fn, clk)
+		failed := t.lead(fn, clk)
+		released := t.outcome
 		if err, last = errors.Join(failed, released), nil; failed != nil {
 			last = e.failed("lead", failed)
 		}

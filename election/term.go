@@ -80,9 +80,9 @@ func newTerm(e *Election, guard *distlock.TryGuard) *term {
 }
 
 // lead calls the function. It releases the lock after the function has returned or called
-// runtime.Goexit. failed is the error of the function. If that error only reports the end of the
-// context, failed is nil. released is the error of the release.
-func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
+// runtime.Goexit. It returns the error of the function. If that error only reports the end of the
+// context, lead returns nil.
+func (t *term) lead(fn Func, clk clock.Clock) error {
 	t.e.term.Store(t)
 	returned := make(chan struct{}) // closed when fn has returned
 	defer close(t.done)
@@ -92,27 +92,26 @@ func (t *term) lead(fn Func, clk clock.Clock) (failed, released error) {
 		t.finish()
 		t.work.Wait()
 		t.outcome = t.guard.Release()
-		released = t.outcome
 	}()
 	defer context.AfterFunc(t.ctx, func() { t.complain(clk, returned) })()
 	// Close of the Manager waits for fn before it releases the lock.
 	defer t.e.manager.Internal(leading.Key{}).Use(t.guard)()
 	inner, err := t.guard.Reenter()
 	if err != nil {
-		return nil, nil // lost before the function began: Release returns that error
+		return nil // lost before the function began: Release returns that error
 	}
 	if t.ctx.Err() != nil {
 		_ = inner.Release() // no I/O; the outer Release returns the error
-		return nil, nil
+		return nil
 	}
 	defer inner.Release() // no I/O; the outer guard keeps the lock
-	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})
+	failed := t.call(fn, &Leadership{TryGuard: inner, term: t})
 	end := t.ctx.Err()
 	if end != nil && (errors.Is(failed, context.Canceled) || errors.Is(failed, end) ||
 		errors.Is(failed, context.Cause(t.ctx))) {
-		return nil, nil
+		return nil
 	}
-	return failed, nil
+	return failed
 }
 
 func (t *term) call(fn Func, l *Leadership) (err error) {
@@ -192,8 +191,7 @@ func (t *term) heed() {
 func (e *Election) log(err error) *zerolog.Event {
 	log := e.manager.Config().Logger
 	event := log.Warn().Str("election", catalog.Printable(e.name, 200)).AnErr("cause", err)
-	var panicked *PanicError
-	if errors.As(err, &panicked) {
+	if panicked, is := errors.AsType[*PanicError](err); is {
 		event = event.Str("stack", panicked.Stack)
 	}
 	return event

@@ -191,8 +191,9 @@ var all = []Mistake{
 		New:  `ok && !waits && one.Dead() {`, Package: "distlock",
 		Test: "TestLease_HungJob_LosesItsLockWhileItsProcessLives", Rule: "it still waits"},
 	{Name: "leadership ends before its function returns", File: "election/term.go",
-		Old: "	failed = t.call(fn, &Leadership{TryGuard: inner, term: t})\n",
-		New: `	done := make(chan error, 1)
+		Old: "	failed := t.call(fn, &Leadership{TryGuard: inner, term: t})\n",
+		New: `	var failed error
+	done := make(chan error, 1)
 	go func() { done <- t.call(fn, &Leadership{TryGuard: inner, term: t}) }()
 	select {
 	case failed = <-done:
