@@ -13,8 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
-	"mongodlm/distlock"
-	"mongodlm/internal/leading"
 )
 
 // codeUnauthorized is the server's code for a missing privilege.
@@ -25,14 +23,6 @@ const codeUnauthorized = 13
 type mongoStore struct{ settings, records *mongo.Collection }
 
 var _ Store = (*mongoStore)(nil)
-
-func storeOf(m *distlock.Manager) (Store, error) {
-	db := m.Internal(leading.Key{}).Database()
-	if db == nil {
-		return nil, bad("Store is nil, and the Manager has a Catalog of its own: set Store")
-	}
-	return NewStore(db)
-}
 
 // NewStore returns the store in db, usually the database of the locks. The store reads from the
 // primary with read concern majority, and writes with write concern majority. The read concern and

@@ -66,11 +66,11 @@ func (r *runner) check(ctx context.Context, m *distlock.Manager) error {
 	r.why = cmp.Or(r.why, "runs the "+string(r.kind))
 	r.zone = cmp.Or(r.zone, time.UTC)
 	if r.store == nil {
-		store, err := storeOf(m)
-		if err != nil {
-			return err
+		db := m.Internal(leading.Key{}).Database()
+		if db == nil {
+			return bad("Store is nil, and the Manager has a Catalog of its own: set Store")
 		}
-		r.store = store
+		r.store, _ = NewStore(db) // fails only without a database
 	}
 	if r.drain < 0 {
 		return bad("Drain is %v, must not be negative", r.drain)
