@@ -100,11 +100,8 @@ func (o options) lock() []distlock.Option {
 // pause returns the pause after the given number of consecutive failed terms.
 func (o options) pause(c clock.Clock, failures int) time.Duration {
 	pause := o.first
-	for range failures - 1 {
-		if pause *= 2; pause >= o.most {
-			pause = o.most
-			break
-		}
+	for n := 1; n < failures && pause < o.most; n++ {
+		pause *= 2
 	}
-	return time.Duration(float64(pause) * (0.8 + 0.4*clock.Chance(c)))
+	return time.Duration(float64(min(pause, o.most)) * (0.8 + 0.4*clock.Chance(c)))
 }
