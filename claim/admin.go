@@ -26,18 +26,16 @@ const (
 	StateDone     = State(rows.Done)
 )
 
-// Counts stores the number of a queue's rows in each state.
+// Counts stores the number of rows in each state. Ready, Claimed, Retrying and Later do not count
+// odd rows, see [Admin.Odd]. Dead and Done do if the state is a list with "dead" or "done".
 type Counts struct {
 	Ready, Claimed, Retrying, Dead, Done int64
 	Refused                              int64 // rows that this process could not change
 	Later                                int64 // rows that are not due yet, or have no due time
-	// Odd is the number of rows that can never be claimed or ended, see [Admin.Odd]. Ready, Claimed,
-	// Retrying and Later do not count odd rows. Dead and Done count an odd row if its state is a list
-	// that contains "dead" or "done".
-	Odd int64
+	Odd                                  int64 // rows that can never be claimed or ended
 }
 
-// An Info describes a row. NotBefore, DoneAt and DeadAt are zero if the row has no such time.
+// An Info describes a row. Times that the row does not have are zero.
 type Info struct {
 	ID        bson.RawValue
 	Doc       bson.Raw // the whole document
@@ -56,17 +54,16 @@ func infoOf(row rows.Row) Info {
 		m.DoneAt, m.DeadAt}
 }
 
-// An Admin lists, counts and changes the rows of a queue. It works without a Manager. If a context
-// is nil or a state is not allowed, its methods return a *ConfigError. If a privilege is missing,
-// they return a *distlock.PrivilegeError.
+// An Admin lists, counts and changes rows without a Manager. Errors: a *ConfigError for a nil
+// context or a wrong state; a *distlock.PrivilegeError.
 type Admin struct {
 	store     *rows.Mongo
 	cfg       Config
 	namespace string
 }
 
-// NewAdmin returns an Admin for a queue. The parameter cfg describes the queue, and coll is its
-// collection. If cfg is wrong or coll is nil, NewAdmin returns a *ConfigError. It does no I/O.
+// NewAdmin returns an Admin for the queue that cfg describes. It does no I/O. If cfg is wrong or
+// coll is nil, it returns a *ConfigError.
 func NewAdmin(coll *mongo.Collection, cfg Config) (*Admin, error) { return newAdmin(coll, cfg, nil) }
 
 func newAdmin(coll *mongo.Collection, cfg Config, more problems) (*Admin, error) {
@@ -88,9 +85,8 @@ func check(ctx context.Context, state State, of ...State) error {
 	return list.err()
 }
 
-// List iterates over the rows in the given state and their documents. If it cannot parse a row, it
-// yields the ID and the Doc of that row with an error, and continues. Any other error ends the
-// iteration.
+// List iterates over the rows in the given state. It yields a row that it cannot parse with its ID,
+// its Doc and an error. Any other error is the last.
 func (a *Admin) List(ctx context.Context, state State) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		err := check(ctx, state, StateReady, StateClaimed, StateRetrying, StateDead, StateDone)
@@ -118,8 +114,7 @@ func counted(ctx context.Context, store rows.Store, refused int64) (Counts, erro
 	return Counts(d.Counts), err
 }
 
-// Retry makes dead rows with the given _ids ready and resets their attempts. It returns the number
-// of rows that it changed.
+// Retry makes dead rows ready with zero attempts, and returns their number.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -128,8 +123,7 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll makes all dead rows ready and resets their attempts. It sends about eleven commands per
-// thousand rows. It returns the number of rows that it changed.
+// RetryAll does so with all dead rows, by about eleven commands per thousand.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
 	var refused error // returned at the end, because the server changes the other rows
@@ -155,8 +149,8 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, cmp.Or(err, refused)
 }
 
-// Delete removes the documents of rows with the given _ids. It removes only rows in the given
-// state, which must be StateDead or StateDone. Delete returns the number of removed documents.
+// Delete removes the documents of rows in the given state, StateDead or StateDone. It returns their
+// number.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -165,10 +159,9 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 	return a.store.Remove(ctx, rows.State(state), time.Time{}, raw)
 }
 
-// Purge removes the documents of rows that have been in the given state for longer than olderThan,
-// by the server's clock. The state must be StateDead or StateDone. If olderThan is zero, Purge
-// removes all rows in that state. It sends two commands per thousand rows and returns the number of
-// removed documents.
+// Purge removes, as Delete does, the rows that have been in the given state for longer than
+// olderThan by the server's clock, or all if olderThan is zero. It sends two commands per thousand
+// rows.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err
@@ -192,9 +185,8 @@ func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration)
 	}
 }
 
-// Odd returns descriptions of up to twenty odd rows. An odd row can never be claimed or ended,
-// because the package's field, the key or the due date in its document is malformed. An example is
-// a claimed row that does not name the slot of its process.
+// Odd describes up to twenty odd rows. They can never be claimed or ended, because the package's
+// field, the key or the due date is malformed.
 func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	if err := usable(ctx); err != nil {
 		return nil, err
@@ -206,9 +198,8 @@ func (a *Admin) Odd(ctx context.Context) (problems []string, err error) {
 	return problems, err
 }
 
-// Repair makes up to 1,000 rows ready that are claimed but have no valid slot or session, and
-// resets their attempts. It returns the number of rows that it changed. A row with a malformed
-// fence still cannot be claimed.
+// Repair makes up to 1,000 claimed rows without a valid slot or session ready, as Retry does. A row
+// with a malformed fence still cannot be claimed.
 func (a *Admin) Repair(ctx context.Context) (int, error) {
 	if err := usable(ctx); err != nil {
 		return 0, err
@@ -216,10 +207,10 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 	return a.store.Repair(ctx)
 }
 
-// Cancel makes a row dead with the error "cancelled". If the row is dead or done, or its document
-// is gone, Cancel returns ErrOver. If a handler works on the row, the context of the handler ends
-// within about 5 s. When the handler has returned, the row becomes dead and OnDead is called. If
-// the handler succeeds before its context ends, the row becomes done instead.
+// Cancel makes a row dead with the error "cancelled". If a handler works on it, the handler's
+// context ends within about 5 s. The row becomes dead, with a call of OnDead, when the handler has
+// returned, or done if the handler succeeds before. If the row is dead, done or gone, Cancel
+// returns ErrOver.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})
 	if err != nil {
@@ -239,9 +230,8 @@ func (a *Admin) Cancel(ctx context.Context, id any) error {
 	return nil
 }
 
-// SetPaused pauses or resumes the queue. When the queue is paused, the processes stop claiming rows
-// within about a minute, and running handlers continue. When the queue is resumed, the processes
-// claim rows again within about 10 s.
+// SetPaused pauses or resumes the queue. The claims stop within about a minute, or begin within
+// about 10 s. Running handlers continue.
 func (a *Admin) SetPaused(ctx context.Context, paused bool) error {
 	if err := usable(ctx); err != nil {
 		return err

@@ -14,47 +14,37 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Config selects the rows of a queue and configures their handling. If a field is zero, its default
-// applies. A queue logs to the Logger of its Manager.
+// Config selects the rows of a queue and configures their handling. A zero field has its default. A
+// queue logs to the Logger of its Manager.
 type Config struct {
 	// Queue is the name of the queue in its collection. All processes of a queue must have the same
 	// Queue, Field, Filter, Due and Key. Default "queue".
 	Queue string
-	// Field is the name of the document field in which this package stores the state of a row. The
-	// name must not contain a dot. Default "claim".
+	// Field is the name of the field with the state of a row, without a dot. Default "claim".
 	Field string
-	// Filter selects the documents that are rows. It must not name Field, and must not use $where or
-	// $jsonSchema. Default: all documents.
+	// Filter selects the rows. It must not use Field, $where or $jsonSchema. Default: all documents.
 	Filter bson.D
-	// Due is the name of the field with the due time of a row. The name may be dotted. A row is due
-	// when the clock of the collection's server has reached its due time. The row with the earliest
-	// due time is claimed first. If the field is null or absent, the row is never due. Default: all
-	// rows are due, and roughly the oldest row is claimed first.
+	// Due is the name of the field with the due time of a row, which may be dotted. A row is due when
+	// the clock of the collection's server has reached this time, and never if the field is null or
+	// absent. The earliest row is claimed first. Default: all rows are due, roughly the oldest first.
 	Due string
-	// Key is the name of the field that groups rows into chains. Rows with the same value in this
-	// field form a chain. The name may be dotted. Default: no chains.
+	// Key is the name of the field with the key of a chain, which may be dotted. Default: no chains.
 	Key string
-
 	// Workers is the number of handlers that a process runs at a time, at most 1,000. Default 1.
 	Workers int
 	// MaxAttempts is the number of failed attempts after which a row becomes dead. Default 10.
 	MaxAttempts int
-	// Backoff is the pause before the first retry. Each further retry doubles the pause, up to 16 h or
-	// Backoff, whichever is longer. Each pause varies at random by up to a fifth. Default: a first
-	// pause of 1 s, and each further retry multiplies the pause by five. Ten attempts then take more
-	// than a day.
+	// Backoff is the pause before the first retry. Each further retry doubles the pause, up to 16 h
+	// or Backoff, whichever is longer. Each pause varies at random by up to a fifth. Default: 1 s,
+	// then each retry multiplies the pause by five, so that ten attempts take more than a day.
 	Backoff time.Duration
-	// Timeout is the time after which the context of a handler ends. If the handler then returns an
-	// error, the attempt fails. A handler that does not return keeps its row and its worker, see
-	// OnStuck. Default: no timeout.
+	// Timeout is the time after which a handler's context ends, with a cause that matches ErrTimeout.
+	// A handler that does not return keeps its row and worker, see OnStuck. Default: no timeout.
 	Timeout time.Duration
-	// KeepDone is the time after which the document of a done row is removed. Default: documents are
-	// not removed.
+	// KeepDone is the time after which the document of a done row is removed. Default: never.
 	KeepDone time.Duration
-
-	// OnDead is called after this process has made a row dead, at most once for each death of a row.
-	// If the process dies before the call, OnDead is not called. [Admin.List] returns all dead rows.
-	// Calls of OnDead and OnStuck do not overlap, and Close waits for these calls.
+	// OnDead is called after this process has made a row dead, at most once for each death, and not
+	// if the process dies first, see [Admin.List]. Calls of OnDead and OnStuck do not overlap.
 	OnDead func(ctx context.Context, row Info)
 	// OnStuck is called once for a handler that has not returned 30 s after its context ended.
 	OnStuck func(ctx context.Context, row Info)
@@ -174,9 +164,8 @@ func (c Config) reason() string {
 var reasons = regexp.MustCompile(`^claims rows(?:, due by ("(?:[^"\\]|\\.)*"))?` +
 	`(?:, in chains by ("(?:[^"\\]|\\.)*"))?`)
 
-// ConfigOf returns a Config for [NewAdmin] with the Due and the Key of a queue. A worker records
-// them in the field Why of its slot's lock, and why is this field, see [distlock.LockInfo]. If
-// ConfigOf cannot parse why, it returns a zero Config.
+// ConfigOf parses the Due and the Key of a queue from the field Why of a slot's lock, see
+// [distlock.LockInfo]. If it cannot, the Config is zero.
 func ConfigOf(why string) (c Config) {
 	if found := reasons.FindStringSubmatch(why); found != nil {
 		c.Due, _ = strconv.Unquote(found[1])

@@ -10,35 +10,21 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// The errors of this package:
-//   - ErrLost: the process has lost a row that it had claimed. See [LostError].
-//   - ErrFinished: the handler of the row has returned, or another call of DoneWith runs or has
-//     succeeded.
-//   - ErrRunning: Run or Serve was called while another call runs.
-//   - ErrConfig: a configuration, an argument or a query is wrong. See [ConfigError].
-//   - ErrNoSlot: every slot that the process tried is held. This error is only logged.
-//   - ErrClosed: Run or Serve was called after Close of the queue.
-//   - ErrOver: Cancel was called for a row that is dead or done, or no longer exists.
-//   - ErrCancelled: the row was cancelled. The handler's context ends, and its cause is a
-//     *LostError that matches ErrCancelled.
-//   - ErrNoTransactions: DoneWith was called, and the server has no transactions.
+// The errors of this package.
 var (
-	ErrLost           = errors.New("claim: row is lost")
-	ErrFinished       = errors.New("claim: row is finished")
-	ErrRunning        = errors.New("claim: already running")
-	ErrConfig         = errors.New("claim: bad configuration")
-	ErrNoSlot         = errors.New("claim: no slot is free")
-	ErrClosed         = errors.New("claim: queue is closed")
-	ErrOver           = errors.New("claim: row is over")
-	ErrCancelled      = errors.New("claim: row was cancelled")
-	ErrNoTransactions = distlock.ErrNoTransactions
-	// ErrTimeout means that Config.Timeout has ended the context of a handler. The cause of that
-	// context matches ErrTimeout.
-	ErrTimeout = errors.New("claim: the handler had not returned after Config.Timeout")
+	ErrLost           = errors.New("claim: row is lost")       // see [LostError]
+	ErrFinished       = errors.New("claim: row is finished")   // see [Row.Err] and [Row.DoneWith]
+	ErrRunning        = errors.New("claim: already running")   // another call of Run or Serve runs
+	ErrConfig         = errors.New("claim: bad configuration") // see [ConfigError] and [New]
+	ErrNoSlot         = errors.New("claim: no slot is free")   // only logged: each tried slot is held
+	ErrClosed         = errors.New("claim: queue is closed")   // Run or Serve was called after Close
+	ErrOver           = errors.New("claim: row is over")       // see [Admin.Cancel]
+	ErrCancelled      = errors.New("claim: row was cancelled") // see [LostError] and [Admin.Cancel]
+	ErrNoTransactions = distlock.ErrNoTransactions             // DoneWith on a server without them
+	ErrTimeout        = errors.New("claim: the handler had not returned after Config.Timeout")
 )
 
-// A ConfigError lists the problems of a Config, or reports an argument that is not allowed, for
-// example a nil context. It matches ErrConfig.
+// A ConfigError lists wrong fields or arguments. It matches ErrConfig.
 type ConfigError struct{ Problems []string }
 
 func (e *ConfigError) Error() string {
@@ -98,9 +84,9 @@ func usable(ctx context.Context) error {
 	return list.err()
 }
 
-// A LostError reports that a process has lost a row that it had claimed. Either the row was
-// cancelled, or its document is gone, or another command has ended the claim. A LostError matches
-// ErrLost.
+// A LostError reports that a process has lost a claimed row: it was cancelled, its document is
+// gone, or another command has ended the claim. It is the cause of the handler's context, and
+// matches ErrLost.
 type LostError struct {
 	ID    string
 	Fence int64  // the fence of the lost claim
@@ -113,7 +99,7 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("claim: row %s (fence %d) is lost: %s", e.ID, e.Fence, e.Now)
 }
 
-// Is reports whether target is ErrLost. If the row was cancelled, target may also be ErrCancelled.
+// Is reports whether target is ErrLost or, for a cancelled row, ErrCancelled.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrCancelled && e.cancelled
 }

@@ -15,20 +15,16 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Queue claims rows of one collection for one process. It decodes the documents of the rows into
-// values of type T. A Queue is safe for concurrent use.
+// A Queue claims rows for one process. It is safe for concurrent use.
 type Queue[T any] struct {
 	e     *engine
 	admin *Admin
 }
 
-// New checks the configuration, creates the missing indexes of the queue, and returns the queue.
-// Close the queue before the Manager. The collection and the Manager's database may be on different
-// servers. Errors:
-//   - a *ConfigError if the configuration is wrong, or if the server does not support chains
-//   - a *distlock.PrivilegeError if a privilege is missing. If the user may not create an index,
-//     the text of the error contains the command that creates the index.
-//   - an error that matches ErrConfig, if the server refuses Filter
+// New checks cfg, creates the missing indexes, and returns the queue. Close it before the Manager,
+// whose database may be on another server. Errors: a *ConfigError if cfg is wrong, or if the server
+// has no chains; an error that matches ErrConfig if the server refuses Filter; a
+// *distlock.PrivilegeError, with the command for an index that the user may not create.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
 	var list problems
@@ -70,8 +66,8 @@ func (q *Queue[T]) Admin() *Admin { return q.admin }
 
 // Run claims rows and calls the given handler for each row, up to Workers rows at a time, until ctx
 // ends. The contexts of the handlers end with ctx. Run then waits for the handlers, records their
-// results, and returns nil. Run returns an error if a privilege is missing, the Manager is closed,
-// or the server refuses the query. Only one call of Run or Serve can run at a time.
+// results, and returns nil. It returns an error if a privilege is missing, the Manager is closed,
+// the server refuses the query, or another call of Run or Serve runs.
 func (q *Queue[T]) Run(ctx context.Context,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -97,8 +93,8 @@ func (q *Queue[T]) begin(handle func(ctx context.Context, row *Row[T]) error) (*
 	})
 }
 
-// Add inserts documents and wakes a worker of this process. If ctx is the context of a transaction
-// of [Row.DoneWith], the insert is part of that transaction. If a document has a list in the field
+// Add inserts documents and wakes a worker of this process. With the context of a transaction of
+// [Row.DoneWith], the insert is part of the transaction. If a document has a list in the field
 // Config.Key, Add returns an error.
 func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 	if err := usable(ctx); err != nil || len(docs) == 0 {
@@ -122,12 +118,10 @@ func (q *Queue[T]) Add(ctx context.Context, docs ...T) error {
 // entry.
 const mostKey = 900
 
-// Insert adds a document unless the collection has a document with the given key. It reports
-// whether it added the document. A key has 1 to 900 bytes, and stays in use until its document is
-// removed. If ctx is the context of a transaction of [Row.DoneWith], the insert is part of that
-// transaction. Insert creates a unique index, for example on claim.unique if Config.Field is
-// "claim". Some sharded collections cannot have this index. If Insert returns an error, the
-// document may exist. The caller can then call Insert again.
+// Insert adds a document unless the collection has one with the given key, and reports whether it
+// did. A key has 1 to 900 bytes, and stays in use until its document is removed. Insert joins a
+// transaction as Add does. It creates a unique index, for example on claim.unique, which some
+// sharded collections cannot have. After an error the document may exist. Then call Insert again.
 func (q *Queue[T]) Insert(ctx context.Context, key string, doc T) (inserted bool, err error) {
 	if err := usable(ctx); err != nil {
 		return false, err

@@ -15,9 +15,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A Row is a document that this process has claimed for a handler. It is safe for concurrent use.
+// A Row is a claimed document. It is safe for concurrent use.
 type Row[T any] struct {
-	// Doc is the document at the time of the claim.
+	// Doc is the decoded document at the time of the claim.
 	Doc T
 	e   *engine
 	c   *claimed
@@ -35,7 +35,7 @@ func (r *Row[T]) Fence() int64 { return r.c.row.Mark.Fence }
 // Attempt returns the number of this attempt, 1 for the first.
 func (r *Row[T]) Attempt() int { return int(r.c.row.Mark.Attempts) }
 
-// LastError returns the text of the last failure, or an empty string without a failure.
+// LastError returns the text of the last failure, or "" without a failure.
 func (r *Row[T]) LastError() string { return r.c.row.Mark.Error }
 
 // Errors returns the last ten failures before this attempt, the oldest first.
@@ -53,12 +53,11 @@ func (r *Row[T]) Err() error {
 	return cmp.Or(r.c.s.guard.Err(), lost) // without mu: the guard may call the Observer
 }
 
-// DoneWith calls the given function in a transaction that also marks the row done. Either the
-// writes of the function and the mark take effect together, or none of them does. The function must
-// pass its own context to its writes. DoneWith may call the function several times. If DoneWith
-// fails and the handler returns nil, the attempt fails with the error of DoneWith. DoneWith returns
-// ErrFinished if the handler has returned, or if another call of DoneWith runs or has succeeded.
-// Other errors: *LostError, ErrNoTransactions, and the error of the function.
+// DoneWith calls the given function in a transaction that also marks the row done. Its writes and
+// the mark take effect together, or none does. The function must pass its own context to its
+// writes, and may be called several times. If DoneWith fails and the handler returns nil, the
+// attempt fails with that error. Errors: ErrFinished if the handler has returned, or if another
+// call of DoneWith runs or has succeeded; *LostError; ErrNoTransactions; the function's error.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -150,9 +149,8 @@ type wish struct {
 func (w *wish) Error() string { return w.err.Error() }
 func (w *wish) Unwrap() error { return w.err }
 
-// Snooze returns an error that postpones a row. If a handler returns this error, the row is retried
-// after the pause, and the attempt does not count. The pause must be between zero and ten years.
-// Otherwise the attempt fails.
+// Snooze is like RetryAfter, but the attempt does not count. If the pause is not between zero and
+// ten years, the attempt fails.
 func Snooze(pause time.Duration) error {
 	if bad := badPause("Snooze", pause); bad != nil {
 		return bad
@@ -160,15 +158,13 @@ func Snooze(pause time.Duration) error {
 	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
 }
 
-// Discard returns an error that makes a row dead. If a handler returns this error, the row is not
-// retried.
+// Discard returns an error for a handler: the row becomes dead.
 func Discard(err error) error {
 	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
 }
 
-// RetryAfter returns an error that sets the pause before a retry. If a handler returns this error,
-// the attempt fails, and the row is retried after the pause. The pause must be between zero and ten
-// years. Otherwise the pause of Config.Backoff applies.
+// RetryAfter returns an error for a handler: the row is retried after the pause, zero to ten years,
+// or else after that of Config.Backoff.
 func RetryAfter(pause time.Duration, err error) error {
 	err = cmp.Or(err, errors.New("failed without a reason"))
 	if bad := badPause("RetryAfter", pause); bad != nil {

@@ -252,14 +252,11 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 	return <-done
 }
 
-// Serve runs the queue like Run until ctx ends, for example by SIGTERM. When ctx ends, Serve does
-// the following:
-//   - It claims no more rows, and waits for the handlers. The argument grace limits this wait.
-//   - It ends the contexts of the remaining handlers, and waits at most 10 s for them.
-//   - It closes the queue. If a handler still runs, Close continues in the background.
-//
-// If ctx has ended before the call, or if Run fails, Serve only closes the queue. Serve returns the
-// errors of Run and Close. If it returns ErrRunning, the queue stays open.
+// Serve runs the queue like Run until ctx ends, for example by SIGTERM. Then it claims no more
+// rows, and waits for the handlers, at most for the grace. It ends the contexts of the others,
+// waits at most 10 s for them, and closes the queue. If a handler still runs, Close continues in
+// the background. If ctx has ended before, or if Run fails, Serve only closes the queue. It returns
+// the errors of Run and Close. After ErrRunning the queue stays open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -296,9 +293,8 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 const closeLimit = 10 * time.Second
 
 // Close ends the contexts of the handlers, waits for the handlers, ends their claims, and releases
-// the slot. It also waits for running calls of OnDead and OnStuck. The contexts of these calls end
-// after 10 s. If ctx ends before Close is done, Close returns an error and continues in the
-// background. A handler must not call Close, because Close waits for the handler.
+// the slot. It also waits for calls of OnDead and OnStuck, whose contexts end after 10 s. If ctx
+// ends first, Close returns an error and continues in the background. A handler must not call it.
 func (q *Queue[T]) Close(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
