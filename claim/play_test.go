@@ -206,7 +206,7 @@ func (p *play) user(u *simulation.User, streams bool) {
 		g.Set(func(ctx context.Context, command string, apply func() error) error {
 			return u.Command(ctx, op(command), !slices.Contains(reads, command), apply)
 		})
-		q := onStore[item](u.Context(), u.Manager(), way{g, u, streams}, "db.rows", p.cfg)
+		q := &Queue[item]{e: newEngine(u.Context(), u.Manager(), way{g, u, streams}, "db.rows", p.cfg)}
 		ctx, cancel := context.WithCancel(u.Context())
 		ended := make(chan struct{})
 		go func() {

@@ -37,8 +37,7 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	if err != nil {
 		return nil, err
 	}
-	q := onStore[T](ctx, m, admin.store, admin.namespace, admin.cfg)
-	q.admin = admin
+	q := &Queue[T]{newEngine(ctx, m, admin.store, admin.namespace, admin.cfg), admin}
 	preparing, done := context.WithTimeout(ctx, q.e.limit)
 	defer done()
 	if err := admin.store.Prepare(preparing); err != nil {
@@ -54,11 +53,6 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return q, nil
-}
-
-func onStore[T any](ctx context.Context, m *distlock.Manager, store rows.Store, namespace string,
-	cfg Config) *Queue[T] {
-	return &Queue[T]{e: newEngine(ctx, m, store, namespace, cfg)}
 }
 
 // Admin returns the Admin that lists and changes the queue's rows.

@@ -109,7 +109,7 @@ func (w *world) startAt(locks *locktest.World, c clock.Clock, database string,
 		w.t.Fatal(list)
 	}
 	ctx := clock.With(w.t.Context(), c)
-	p := &proc{onStore[item](ctx, m.Manager, g, "db.rows", cfg), m, g}
+	p := &proc{&Queue[item]{e: newEngine(ctx, m.Manager, g, "db.rows", cfg)}, m, g}
 	p.e.log = zerolog.New(w.logs)
 	w.t.Cleanup(func() {
 		p.m.Heal()
