@@ -14,10 +14,9 @@ import (
 )
 
 // A session is the time for which a process holds a slot. Every claim belongs to a session. The
-// mutex of the engine guards all fields except guard and slot.
+// mutex of the engine guards all fields except guard.
 type session struct {
 	guard *distlock.TryGuard
-	slot  rows.Slot
 
 	claims map[bson.ObjectID]*claimed // by batch; nil: the claim waits for its reply
 	unsure bool                       // claims of lost replies must be given back first
@@ -78,39 +77,37 @@ func (e *engine) session() (*session, error) {
 	if e.life.Err() != nil {
 		return nil, ErrClosed
 	}
-	guard, slot, err := e.enter()
+	guard, err := e.enter()
 	if err != nil {
 		return nil, err
 	}
-	s := &session{guard: guard, slot: e.slot(slot), claims: map[bson.ObjectID]*claimed{},
+	s := &session{guard: guard, claims: map[bson.ObjectID]*claimed{},
 		unsure: true} // earlier holders of this slot may have left rows
-	e.log.Info().Str("slot", slot).Int64("fence", guard.Fence()).Msg("slot taken")
+	e.log.Info().Str("slot", guard.Name()).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.now, e.open = s, append(e.open, s)
 	return s, nil
 }
 
-func (e *engine) slot(name string) rows.Slot { return rows.Slot{Locks: e.locks, Name: name} }
-
 // enter acquires a slot with a random number, so that processes that start together rarely try the
 // same slot. It first tries numbers below 256, so that there are few lock documents. If those slots
 // are held, it tries larger numbers.
-func (e *engine) enter() (*distlock.TryGuard, string, error) {
+func (e *engine) enter() (*distlock.TryGuard, error) {
 	const first, most, tries = 256, 65536, 4
 	for among := first; among <= most; among *= 4 {
 		for range tries {
 			name := fmt.Sprintf("%s:%d", e.prefix, upTo(e.clock, among-1))
 			guard, err := e.try(name, e.cfg.reason())
 			if err == nil {
-				return guard, name, nil
+				return guard, nil
 			}
 			if !errors.Is(err, distlock.ErrHeld) && !errors.Is(err, distlock.ErrMalformed) {
-				return nil, "", fmt.Errorf("claim: take a slot: %w", err)
+				return nil, fmt.Errorf("claim: take a slot: %w", err)
 			}
 		}
 	}
-	return nil, "", ErrNoSlot
+	return nil, ErrNoSlot
 }
 
 // try tries to acquire a lock. The guard does not depend on the context of a caller.
@@ -134,13 +131,13 @@ func (e *engine) retire(s *session) {
 	}
 	e.mu.Unlock()
 	if current {
-		e.log.Warn().Err(s.guard.Err()).Str("slot", s.slot.Name).Msg("slot lost")
+		e.log.Warn().Err(s.guard.Err()).Str("slot", s.guard.Name()).Msg("slot lost")
 	}
 }
 
 func (e *engine) release(s *session) {
 	if err := s.guard.Release(); err != nil && !errors.Is(err, distlock.ErrLockLost) {
-		e.log.Warn().Err(err).Str("slot", s.slot.Name).Msg("releasing a slot failed")
+		e.log.Warn().Err(err).Str("slot", s.guard.Name()).Msg("releasing a slot failed")
 	}
 }
 
@@ -207,7 +204,7 @@ func (e *engine) claim() (*claimed, error) {
 
 // claimRow sends one claim. It returns nil if no row is ready.
 func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
-	c := rows.Claim{Locks: s.slot.Locks, Slot: s.slot.Name, SlotFence: s.guard.Fence(),
+	c := rows.Claim{Locks: e.locks, Slot: s.guard.Name(), SlotFence: s.guard.Fence(),
 		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
 	e.mu.Lock()
 	s.claims[c.Batch] = nil

@@ -75,7 +75,7 @@ func (e *engine) tendClaims(s *session) (err error) {
 			e.mu.Unlock()
 		}
 	}()
-	found, err := e.claimedBy(s.slot)
+	found, err := e.claimedBy(s.guard)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,8 @@ func (e *engine) tendClaims(s *session) (err error) {
 	return errors.Join(err, bad)
 }
 
-func (e *engine) claimedBy(slot rows.Slot) ([]rows.Row, error) {
+func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
+	slot := rows.Slot{Locks: e.locks, Name: guard.Name()}
 	return sent(e, func(ctx context.Context) ([]rows.Row, error) { return e.store.Claimed(ctx, slot) })
 }
 
@@ -349,7 +350,8 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	}
 	own := e.current()
 	for _, slot := range slots {
-		if ctx.Err() != nil || own != nil && slot == own.slot || !e.mayTry(slot) {
+		mine := own != nil && slot == rows.Slot{Locks: e.locks, Name: own.guard.Name()}
+		if ctx.Err() != nil || mine || !e.mayTry(slot) {
 			continue
 		}
 		err = errors.Join(err, e.trySlot(slot.Name))
@@ -390,7 +392,7 @@ func (e *engine) trySlot(slot string) error {
 // rescueSlot ends the claims of a slot's earlier holders.
 func (e *engine) rescueSlot(guard *distlock.TryGuard) error {
 	for {
-		found, err := e.claimedBy(e.slot(guard.Name()))
+		found, err := e.claimedBy(guard)
 		if err = errors.Join(err, guard.Err()); err != nil {
 			return err
 		}
