@@ -90,9 +90,6 @@ func isOperator(doc bson.Raw) bool {
 func (m *Mongo) holds() bson.E { return m.e("holds", m.key) }
 
 func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
-	if m.key == "" {
-		return nil, nil
-	}
 	opts := options.Find().SetProjection(bson.D{e("_id", 0), e(m.key, 1)}).SetLimit(MostHeld).
 		SetBatchSize(MostHeld + 1).SetHint(m.holders().keys)
 	docs, err := m.docs(ctx, bson.D{m.holds()}, opts)
@@ -122,9 +119,6 @@ func (m *Mongo) inOrder(ctx context.Context, filter bson.D, opts *options.FindOp
 func (m *Mongo) order() bson.D { return append(bson.D{m.e("state", 1)}, m.sort...) }
 
 func (m *Mongo) Settle(ctx context.Context) (int, error) {
-	if m.key == "" {
-		return 0, nil
-	}
 	free := bson.D{m.unset("holds")}
 	over := bson.D{m.holds(), m.e("state", in([]State{Done, Dead}))}
 	changes := []change{{filter: over, update: free}}

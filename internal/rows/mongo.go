@@ -375,9 +375,6 @@ func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, er
 }
 
 func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Event, _ error) {
-	if m.due == "" {
-		return nil, nil
-	}
 	filter := m.mine(m.isReady(), e(m.due, d("$gt", after)))
 	docs, err := m.inOrder(ctx, filter, options.Find().SetLimit(int64(n)).
 		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.due, 1)}))
@@ -391,11 +388,9 @@ func lookup(doc bson.Raw, path string) bson.RawValue {
 	return doc.Lookup(strings.Split(path, ".")...)
 }
 
-func dateIn(doc bson.Raw, path string) (at time.Time) {
-	if at, ok := lookup(doc, path).TimeOK(); ok {
-		return at.UTC()
-	}
-	return at
+func dateIn(doc bson.Raw, path string) time.Time {
+	at, _ := lookup(doc, path).TimeOK()
+	return at.UTC()
 }
 
 func (m *Mongo) Now(ctx context.Context) (time.Time, error) {

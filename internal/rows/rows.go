@@ -158,10 +158,10 @@ type Store interface {
 	// First returns the _id of the row that Claim would claim. If no row is ready, it returns a zero
 	// value. If the server refuses the query, it returns ErrQuery.
 	First(ctx context.Context, ask Ask) (bson.RawValue, error)
-	// Held returns the keys that rows hold, at most MostHeld. Without Options.Key it sends no command.
+	// Held returns the keys that rows hold, at most MostHeld. The store must have Options.Key.
 	Held(ctx context.Context) ([]bson.RawValue, error)
 	// Settle releases the keys of done rows, of dead rows, and of ready rows that do not match the
-	// filter. It returns the number of these rows.
+	// filter. It returns the number of these rows. The store must have Options.Key.
 	Settle(ctx context.Context) (int, error)
 	// End ends claims and returns the number of rows that it changed. It changes a row only if the row
 	// has the session and the batch of the ending. It does not make a cancelled row Ready or Retrying.
@@ -188,8 +188,8 @@ type Store interface {
 	// Purge removes at most a thousand rows that became Dead or Done before the given time. If the
 	// time is zero, Purge selects all rows in that state. It sends two commands.
 	Purge(ctx context.Context, state State, before time.Time) (int, error)
-	// Later returns the first n ready rows whose due time is after the given time. Without Options.Due
-	// it sends no command.
+	// Later returns the first n ready rows whose due time is after the given time. The store must have
+	// Options.Due.
 	Later(ctx context.Context, after time.Time, n int) ([]Event, error)
 	// Now returns the time of the server's clock.
 	Now(ctx context.Context) (time.Time, error)
