@@ -43,7 +43,7 @@ func (m *Mongo) List(ctx context.Context, state State) iter.Seq2[Row, error] {
 		}
 		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }() // the server closes it anyway
 		for cursor.Next(ctx) {
-			row, bad := Parse(append(bson.Raw(nil), cursor.Current...), m.field)
+			row, bad := Parse(append(bson.Raw(nil), cursor.Current...), m.Field)
 			err = nil
 			if bad != nil {
 				err = bad
@@ -106,7 +106,7 @@ func (m *Mongo) Cancel(ctx context.Context, now time.Time, id bson.RawValue) (St
 func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) {
 	ctx = Alone(ctx)
 	var ask Ask
-	if m.due != "" {
+	if m.Due != "" {
 		if ask.Due, err = m.Now(ctx); err != nil {
 			return Depth{}, err
 		}
@@ -132,7 +132,7 @@ func (m *Mongo) Count(ctx context.Context, most int64) (depth Depth, err error) 
 	}
 	count(&depth.Ready, m.selected(ask)...)
 	count(&depth.Odd, e("$or", append(m.oddState(), bson.D{m.isReady(), e("$or", m.oddReady())})))
-	if m.due != "" {
+	if m.Due != "" {
 		count(&depth.Later, m.isReady(), e("$nor", append(m.oddReady(), bson.D{m.isDue(ask.Due)})))
 	}
 	if err == nil && most > 0 {
@@ -149,13 +149,13 @@ func (m *Mongo) ages(ctx context.Context, depth *Depth, ask Ask) error {
 	head := func(field string) *options.FindOptionsBuilder {
 		return options.Find().SetLimit(1).SetBatchSize(2).SetProjection(d(field, 1))
 	}
-	first, err := m.inOrder(ctx, m.wanted(ask), head(cmp.Or(m.due, "_id")))
+	first, err := m.inOrder(ctx, m.wanted(ask), head(cmp.Or(m.Due, "_id")))
 	if err != nil {
 		return err
 	}
 	for _, doc := range first {
-		if id, ok := doc.Lookup("_id").ObjectIDOK(); m.due != "" {
-			depth.Since = dateIn(doc, m.due)
+		if id, ok := doc.Lookup("_id").ObjectIDOK(); m.Due != "" {
+			depth.Since = dateIn(doc, m.Due)
 		} else if ok {
 			depth.Since = id.Timestamp().UTC()
 		}
@@ -322,19 +322,19 @@ func (m *Mongo) wrong(p part) bson.A {
 // oddReady returns conditions for ready rows that can never be claimed.
 func (m *Mongo) oddReady() bson.A {
 	is := bson.A{
-		d(m.field, there(not(d("$type", "object")))),
-		d(m.field, d("$type", "array")), d(m.at("state"), d("$type", "array")),
+		d(m.Field, there(not(d("$type", "object")))),
+		d(m.Field, d("$type", "array")), d(m.at("state"), d("$type", "array")),
 	}
 	for _, p := range parts {
 		if p.of == "" {
 			is = append(is, m.wrong(p)...)
 		}
 	}
-	for _, path := range paths(m.key) {
+	for _, path := range paths(m.Key) {
 		is = append(is, d(path, d("$type", "array")))
 	}
-	if m.due != "" {
-		is = append(is, d(m.due, there(not(d("$type", bson.A{"date", "null"})))))
+	if m.Due != "" {
+		is = append(is, d(m.Due, there(not(d("$type", bson.A{"date", "null"})))))
 	}
 	return is
 }
@@ -361,8 +361,8 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 		return nil, err
 	}
 	shown := m.mark()
-	for _, path := range []string{m.key, m.due} {
-		if root, _, _ := strings.Cut(path, "."); root != "" && root != "_id" && root != m.field {
+	for _, path := range []string{m.Key, m.Due} {
+		if root, _, _ := strings.Cut(path, "."); root != "" && root != "_id" && root != m.Field {
 			shown = append(shown, e(root, 1))
 		}
 	}
@@ -376,14 +376,14 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 }
 
 func (m *Mongo) problem(doc bson.Raw) Malformed {
-	if _, bad := Parse(doc, m.field); bad != nil {
+	if _, bad := Parse(doc, m.Field); bad != nil {
 		return *bad
 	}
-	one := Malformed{ID: doc.Lookup("_id"), Field: m.field, Problem: "has a part of a wrong type"}
-	if field := ListIn(doc, m.key); field != "" {
+	one := Malformed{ID: doc.Lookup("_id"), Field: m.Field, Problem: "has a part of a wrong type"}
+	if field := ListIn(doc, m.Key); field != "" {
 		one.Field, one.Problem = field, ManyKeys
-	} else if v := lookup(doc, m.due); !v.IsZero() && v.Type != bson.TypeDateTime {
-		one.Field = m.due
+	} else if v := lookup(doc, m.Due); !v.IsZero() && v.Type != bson.TypeDateTime {
+		one.Field = m.Due
 		one.Problem = fmt.Sprintf("is a %s, and Config.Due needs a date: the row is never due", v.Type)
 	}
 	return one

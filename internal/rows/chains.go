@@ -72,10 +72,10 @@ func (m *Mongo) notOf(keys []bson.RawValue) (is bson.D) {
 		}
 	}
 	if len(types) > 0 {
-		is = append(is, e(m.key, not(d("$type", types))))
+		is = append(is, e(m.Key, not(d("$type", types))))
 	}
 	if len(values) > 0 {
-		is = append(is, e(m.key, d("$nin", values)))
+		is = append(is, e(m.Key, d("$nin", values)))
 	}
 	return is
 }
@@ -87,10 +87,10 @@ func isOperator(doc bson.Raw) bool {
 	return err == nil && strings.HasPrefix(first.Key(), "$") && doc.Lookup("$id").Type == 0
 }
 
-func (m *Mongo) holds() bson.E { return m.e("holds", m.key) }
+func (m *Mongo) holds() bson.E { return m.e("holds", m.Key) }
 
 func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
-	opts := options.Find().SetProjection(bson.D{e("_id", 0), e(m.key, 1)}).SetLimit(MostHeld).
+	opts := options.Find().SetProjection(bson.D{e("_id", 0), e(m.Key, 1)}).SetLimit(MostHeld).
 		SetBatchSize(MostHeld + 1).SetHint(m.holders().keys)
 	docs, err := m.docs(ctx, bson.D{m.holds()}, opts)
 	if err != nil {
@@ -98,7 +98,7 @@ func (m *Mongo) Held(ctx context.Context) (keys []bson.RawValue, err error) {
 	}
 	size := 0
 	for _, doc := range docs {
-		key, ok := KeyOf(doc, m.key)
+		key, ok := KeyOf(doc, m.Key)
 		if size += len(key.Value); ok && key.Type != bson.TypeNull && size <= mostHeldBytes {
 			keys = append(keys, key) // null may be a missing key, which has the same index entry
 		}
@@ -122,8 +122,8 @@ func (m *Mongo) Settle(ctx context.Context) (int, error) {
 	free := bson.D{m.unset("holds")}
 	over := bson.D{m.holds(), m.e("state", in([]State{Done, Dead}))}
 	changes := []change{{filter: over, update: free}}
-	if len(m.filter) > 0 {
-		outside := bson.D{m.holds(), m.isReady(), e("$nor", bson.A{m.filter})}
+	if len(m.Filter) > 0 {
+		outside := bson.D{m.holds(), m.isReady(), e("$nor", bson.A{m.Filter})}
 		changes = append(changes, change{filter: outside, update: free})
 	}
 	return m.carryOut(ctx, "update", changes...)
@@ -131,11 +131,11 @@ func (m *Mongo) Settle(ctx context.Context) (int, error) {
 
 // gate returns the unique index that allows only one row to hold a key.
 func (m *Mongo) gate() index {
-	return index{keys: bson.D{e(m.key, 1), m.e("holds", 1)}, unique: true,
-		only: bson.D{m.holds(), e(m.key, d("$exists", true))}}
+	return index{keys: bson.D{e(m.Key, 1), m.e("holds", 1)}, unique: true,
+		only: bson.D{m.holds(), e(m.Key, d("$exists", true))}}
 }
 
 func (m *Mongo) holders() index {
-	keys := bson.D{m.e("holds", 1), m.e("state", 1), e(m.key, 1)}
+	keys := bson.D{m.e("holds", 1), m.e("state", 1), e(m.Key, 1)}
 	return index{keys: keys, only: bson.D{m.holds()}}
 }

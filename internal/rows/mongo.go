@@ -32,13 +32,9 @@ const MostClaimed = 2000
 // supports. In each document it writes only the field Options.Field. [Store] documents the methods
 // that have no comment here.
 type Mongo struct {
-	rows   *mongo.Collection
-	field  string
-	filter bson.D
-	sort   bson.D
-	due    string
-	key    string
-	keeps  bool
+	Options
+	rows *mongo.Collection
+	sort bson.D
 
 	transactions atomic.Bool // the server has transactions
 	oldHello     atomic.Bool // the server supports only isMaster
@@ -55,12 +51,11 @@ var _ Store = (*Mongo)(nil)
 func NewMongo(coll *mongo.Collection, o Options) *Mongo {
 	safe := options.Collection().SetWriteConcern(writeconcern.Majority()).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-	m := &Mongo{rows: coll.Clone(safe), field: o.Field, filter: o.Filter, due: o.Due, key: o.Key,
-		keeps: o.Keeps}
-	if m.due != "" {
-		m.sort = d(m.due, 1)
+	m := &Mongo{Options: o, rows: coll.Clone(safe)}
+	if m.Due != "" {
+		m.sort = d(m.Due, 1)
 	}
-	if m.key != "" {
+	if m.Key != "" {
 		m.sort = append(m.sort, e("_id", 1)) // so that all processes have the same order of a key's rows
 	}
 	return m
@@ -79,7 +74,7 @@ func e(key string, value any) bson.E { return bson.E{Key: key, Value: value} }
 
 func d(key string, value any) bson.D { return bson.D{e(key, value)} }
 
-func (m *Mongo) at(name string) string { return m.field + "." + name }
+func (m *Mongo) at(name string) string { return m.Field + "." + name }
 
 func (m *Mongo) e(name string, value any) bson.E { return e(m.at(name), value) }
 
@@ -91,7 +86,7 @@ func (m *Mongo) unset(names ...string) bson.E {
 	return e("$unset", all)
 }
 
-func (m *Mongo) mark() bson.D { return bson.D{e("_id", 1), e(m.field, 1)} }
+func (m *Mongo) mark() bson.D { return bson.D{e("_id", 1), e(m.Field, 1)} }
 
 func not(condition bson.D) bson.D { return d("$not", condition) }
 
@@ -104,24 +99,24 @@ func only(id bson.RawValue, filter bson.D) bson.D {
 
 // mine combines the given conditions with the filter of the queue.
 func (m *Mongo) mine(more ...bson.E) bson.D {
-	if len(m.filter) == 0 {
+	if len(m.Filter) == 0 {
 		return more
 	}
-	return d("$and", bson.A{m.filter, bson.D(more)})
+	return d("$and", bson.A{m.Filter, bson.D(more)})
 }
 
 func (m *Mongo) isReady() bson.E { return m.e("state", d("$in", bson.A{nil, Ready})) }
 
 func (m *Mongo) is(s State) bson.E { return m.e("state", s) }
 
-func (m *Mongo) isDue(at time.Time) bson.E { return e(m.due, d("$lte", at)) }
+func (m *Mongo) isDue(at time.Time) bson.E { return e(m.Due, d("$lte", at)) }
 
 func (m *Mongo) wanted(ask Ask) bson.D { return m.mine(m.selected(ask)...) }
 
 // selected returns the conditions of an Ask, without the filter of the queue.
 func (m *Mongo) selected(ask Ask) bson.D {
 	is := bson.D{m.isReady()}
-	if m.due != "" {
+	if m.Due != "" {
 		is = append(is, m.isDue(ask.Due))
 	}
 	is = append(is, e("$nor", m.oddReady()))
@@ -140,7 +135,7 @@ func (m *Mongo) selected(ask Ask) bson.D {
 func (m *Mongo) claiming(c Claim) bson.D {
 	set := bson.D{m.is(Claimed), m.e("locks", c.Locks), m.e("slot", c.Slot),
 		m.e("slotFence", c.SlotFence), m.e("session", c.Session), m.e("batch", c.Batch), m.e("at", c.At)}
-	if m.key != "" {
+	if m.Key != "" {
 		set = append(set, m.holds())
 	}
 	return bson.D{
@@ -158,14 +153,14 @@ func (m *Mongo) Claim(ctx context.Context, c Claim, ask Ask) (*Row, error) {
 		return nil, err
 	case err == mongo.ErrNoDocuments:
 		return nil, nil
-	case m.key != "" && command.Code == codeDuplicate:
-		return nil, &HeldError{command.Raw.Lookup("keyValue", m.key)}
+	case m.Key != "" && command.Code == codeDuplicate:
+		return nil, &HeldError{command.Raw.Lookup("keyValue", m.Key)}
 	case refuses(err):
 		return nil, fmt.Errorf("%w: %w", ErrRefused, m.failed("find, update", err))
 	case err != nil:
 		return nil, m.failed("find, update", err)
 	}
-	row, malformed := Parse(doc, m.field)
+	row, malformed := Parse(doc, m.Field)
 	if malformed != nil {
 		return nil, malformed
 	}
@@ -208,8 +203,8 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 		}
 		id := docs[0].Lookup("_id")
 		result, err := m.rows.UpdateOne(ctx, only(id, m.wanted(ask)), m.claiming(c))
-		if m.key != "" && has(err, codeDuplicate) {
-			key, _ := KeyOf(docs[0], m.key)
+		if m.Key != "" && has(err, codeDuplicate) {
+			key, _ := KeyOf(docs[0], m.Key)
 			return nil, &HeldError{key}
 		}
 		if err != nil {
@@ -222,7 +217,7 @@ func (m *Mongo) claimByID(ctx context.Context, c Claim, ask Ask) (bson.Raw, erro
 		if err != nil {
 			return nil, fmt.Errorf("read the row that was claimed: %v", err)
 		}
-		if row, _ := Parse(doc, m.field); row.Mark.Batch != c.Batch {
+		if row, _ := Parse(doc, m.Field); row.Mark.Batch != c.Batch {
 			return nil, errors.New("the row that was claimed has changed since")
 		}
 		return doc, nil
@@ -249,7 +244,7 @@ func (m *Mongo) find(ctx context.Context, filter bson.D, opts *options.FindOptio
 		return nil, nil, m.failed("find", err)
 	}
 	for _, doc := range docs {
-		if row, malformed := Parse(doc, m.field); malformed != nil {
+		if row, malformed := Parse(doc, m.Field); malformed != nil {
 			bad = append(bad, *malformed)
 		} else {
 			found = append(found, row)
@@ -375,11 +370,11 @@ func (m *Mongo) aggregate(ctx context.Context, stages ...bson.D) ([]bson.Raw, er
 }
 
 func (m *Mongo) Later(ctx context.Context, after time.Time, n int) (found []Event, _ error) {
-	filter := m.mine(m.isReady(), e(m.due, d("$gt", after)))
+	filter := m.mine(m.isReady(), e(m.Due, d("$gt", after)))
 	docs, err := m.inOrder(ctx, filter, options.Find().SetLimit(int64(n)).
-		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.due, 1)}))
+		SetBatchSize(int32(n+1)).SetProjection(bson.D{e("_id", 1), e(m.Due, 1)}))
 	for _, doc := range docs {
-		found = append(found, Event{Arrived, doc.Lookup("_id"), dateIn(doc, m.due)})
+		found = append(found, Event{Arrived, doc.Lookup("_id"), dateIn(doc, m.Due)})
 	}
 	return found, m.failed("find", err)
 }

@@ -107,7 +107,7 @@ func (m *Mongo) setting(doc any) (bson.D, error) {
 	set := bson.D{}
 	for _, one := range elements {
 		switch name := one.Key(); {
-		case name == m.field:
+		case name == m.Field:
 			return nil, fmt.Errorf("the document has the field %q, which belongs to the queue", name)
 		case name == "" || strings.Contains(name, ".") || strings.HasPrefix(name, "$"):
 			return nil, fmt.Errorf("the document has the field %q: with a key, no name may be empty, "+
@@ -184,10 +184,10 @@ func (m *Mongo) needed() []index {
 	if len(m.sort) > 0 {
 		list = append(list, index{keys: m.order()})
 	}
-	if m.keeps {
+	if m.Keeps {
 		list = append(list, index{keys: bson.D{m.e("doneAt", 1)}})
 	}
-	if m.key != "" {
+	if m.Key != "" {
 		list = append(list, m.gate(), m.holders())
 	}
 	return list
@@ -259,7 +259,7 @@ func (m *Mongo) create(ctx context.Context, i index) error {
 	case err == nil || has(err, codeOtherName) && !i.unique:
 		return nil
 	case i.only != nil && i.unique && refuses(err):
-		return fmt.Errorf("%w: Key %q: %w", ErrNoChains, m.key, catalog.Shown(err))
+		return fmt.Errorf("%w: Key %q: %w", ErrNoChains, m.Key, catalog.Shown(err))
 	}
 	return fmt.Errorf("index missing, create it with %s: %w", m.command(i),
 		m.failed("createIndex", err))
@@ -275,12 +275,12 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err != nil || m.key == "" {
+	if err != nil || m.Key == "" {
 		return err
 	}
 	if len(missing) > 0 { // a server may leave out an option that it does not know
 		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
-			return fmt.Errorf("%w: Key %q: the created index has other options", ErrNoChains, m.key)
+			return fmt.Errorf("%w: Key %q: the created index has other options", ErrNoChains, m.Key)
 		}
 	}
 	return m.enforced(ctx, m.gate().keys, m.gate().only)

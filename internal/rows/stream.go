@@ -50,19 +50,19 @@ func (m *Mongo) stages() bson.A {
 	readyIn := func(mark string) bson.D {
 		return is(d("$ifNull", bson.A{mark + ".state", Ready}), Ready)
 	}
-	whole, set := "$fullDocument."+m.field, "$updateDescription.updatedFields."+m.field
+	whole, set := "$fullDocument."+m.Field, "$updateDescription.updatedFields."+m.Field
 	gone, list := d("$ifNull", bson.A{"$updateDescription.removedFields", bson.A{}}), "$set"
 	kinds := []string{"insert", "replace", "update"}
-	if m.key != "" || m.due != "" {
+	if m.Key != "" || m.Due != "" {
 		kinds = append(kinds, "delete")
 	}
 	var due any                           // the due time of the row, if the event has it
 	var added any = true                  // a new row has a due time
 	var moved, dropped any = false, false // an update changed the due time; the row became dead
-	if m.due != "" {
-		named := d("$filter", bson.D{e("input", list), e("as", "one"), e("cond", is("$$one.k", m.due))})
-		whole := d("$ifNull", bson.A{"$fullDocument." + m.due,
-			"$updateDescription.updatedFields." + m.due})
+	if m.Due != "" {
+		named := d("$filter", bson.D{e("input", list), e("as", "one"), e("cond", is("$$one.k", m.Due))})
+		whole := d("$ifNull", bson.A{"$fullDocument." + m.Due,
+			"$updateDescription.updatedFields." + m.Due})
 		due = d("$let", bson.D{
 			e("vars", d("named", d("$arrayElemAt", bson.A{named, 0}))),
 			e("in", d("$ifNull", bson.A{"$$named.v", whole})),
@@ -85,9 +85,9 @@ func (m *Mongo) stages() bson.A {
 					readyIn(whole), added}), Arrived),
 				then(or(among(m.at("batch"), list+".k"), is(whole+".state", Claimed),
 					is(set+".state", Claimed)), Taken),
-				then(or(moved, among(m.at("state"), gone), among(m.field, gone),
+				then(or(moved, among(m.at("state"), gone), among(m.Field, gone),
 					among(bson.D{e("k", m.at("state")), e("v", Ready)}, list),
-					d("$and", bson.A{among(m.field, list+".k"), readyIn(set)})), Arrived),
+					d("$and", bson.A{among(m.Field, list+".k"), readyIn(set)})), Arrived),
 				then(or(dropped, among(m.at("holds"), gone)), Freed),
 			}), e("default", nil),
 		}))}),
@@ -128,7 +128,7 @@ func (m *Mongo) own() bson.D {
 		return nil
 	}
 	var whole bson.D
-	for _, one := range m.filter {
+	for _, one := range m.Filter {
 		switch one.Value.(type) {
 		case string, bool, int, int32, int64, bson.ObjectID:
 			whole = append(whole, e("fullDocument."+one.Key, one.Value))
