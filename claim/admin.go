@@ -160,8 +160,8 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 }
 
 // Purge removes, as Delete does, the rows that have been in the given state for longer than
-// olderThan by the server's clock, or all if olderThan is zero. It sends two commands per thousand
-// rows.
+// olderThan by the server's clock, or all of them if olderThan is zero. It sends two commands per
+// thousand rows.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err

@@ -22,8 +22,8 @@ type Queue[T any] struct {
 }
 
 // New checks cfg, creates the missing indexes, and returns the queue. Close it before the Manager,
-// whose database may be on another server. Errors: a *ConfigError if cfg is wrong, or if the server
-// has no chains; an error that matches ErrConfig if the server refuses Filter; a
+// whose database may be on another server. Errors: a *ConfigError if cfg is wrong or the server
+// supports no chains; an error that matches ErrConfig if the server refuses Filter; a
 // *distlock.PrivilegeError, with the command for an index that the user may not create.
 func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection,
 	cfg Config) (*Queue[T], error) {
