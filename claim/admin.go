@@ -114,7 +114,7 @@ func counted(ctx context.Context, store rows.Store, refused int64) (Counts, erro
 	return Counts(d.Counts), err
 }
 
-// Retry makes dead rows ready with zero attempts, and returns their number.
+// Retry makes dead rows ready, without attempts, and returns their number.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	return a.store.Retry(ctx, raw)
 }
 
-// RetryAll does so with all dead rows, by about eleven commands per thousand.
+// RetryAll is Retry for all dead rows, with about 11 commands per thousand.
 func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	var ids []bson.RawValue
 	var refused error // returned at the end, because the server changes the other rows
@@ -159,9 +159,9 @@ func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error
 	return a.store.Remove(ctx, rows.State(state), time.Time{}, raw)
 }
 
-// Purge removes, as Delete does, the rows that have been in the given state for longer than
-// olderThan by the server's clock, or all of them if olderThan is zero. It sends two commands per
-// thousand rows.
+// Purge is Delete for the rows that have been in the given state for longer than olderThan by the
+// server's clock. If olderThan is zero, it removes all of them. It sends two commands per thousand
+// rows.
 func (a *Admin) Purge(ctx context.Context, state State, olderThan time.Duration) (n int, err error) {
 	if err := check(ctx, state, StateDead, StateDone); err != nil {
 		return 0, err
@@ -208,8 +208,8 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 }
 
 // Cancel makes a row dead with the error "cancelled". If a handler works on it, the handler's
-// context ends within about 5 s. The row becomes dead, with a call of OnDead, when the handler has
-// returned, or done if the handler succeeds before. If the row is dead, done or gone, Cancel
+// context ends within about 5 s. When the handler returns, the row becomes dead and OnDead is
+// called. If the handler succeeds, the row becomes done. If the row is dead, done or gone, Cancel
 // returns ErrOver.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})

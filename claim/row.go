@@ -158,13 +158,13 @@ func Snooze(pause time.Duration) error {
 	return &wish{err: fmt.Errorf("snoozed for %v", pause), again: &pause, free: true}
 }
 
-// Discard returns an error for a handler: the row becomes dead.
+// Discard returns an error with which a handler makes its row dead.
 func Discard(err error) error {
 	return &wish{err: cmp.Or(err, errors.New("discarded without a reason")), dead: true}
 }
 
-// RetryAfter returns an error for a handler: the row is retried after the pause, zero to ten years,
-// or else after that of Config.Backoff.
+// RetryAfter returns an error with which a handler sets the pause before the retry. A pause below
+// zero or above ten years has no effect.
 func RetryAfter(pause time.Duration, err error) error {
 	err = cmp.Or(err, errors.New("failed without a reason"))
 	if bad := badPause("RetryAfter", pause); bad != nil {
