@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,7 @@ type stage struct {
 	refuse   bool // dial fails
 	dials    atomic.Int32
 	closed   chan struct{}
+	once     sync.Once // closes closed
 }
 
 // An arrival is a message that the backend received, and the connection for its reply.
@@ -60,7 +62,7 @@ func (s *stage) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-func (s *stage) Close() error   { close(s.closed); return nil }
+func (s *stage) Close() error   { s.once.Do(func() { close(s.closed) }); return nil }
 func (s *stage) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (s *stage) dial(context.Context) (net.Conn, error) {

@@ -59,7 +59,6 @@ func newFront(listener net.Listener, dial dialer, limit int, log zerolog.Logger)
 	}
 	f.open, f.stop = context.WithCancel(context.Background())
 	f.whole, f.cut = context.WithCancel(context.Background())
-	context.AfterFunc(f.open, func() { listener.Close() }) // the error of Close has no remedy
 	f.served.Go(f.accept)
 	return f
 }
@@ -182,6 +181,7 @@ func (f *front) exchange(conn net.Conn, from io.Reader, r request) (frame, error
 // have ended.
 func (f *front) close(ctx context.Context) {
 	f.stop()
+	f.listener.Close() // its error has no remedy
 	defer context.AfterFunc(ctx, f.cut)()
 	f.served.Wait()
 }

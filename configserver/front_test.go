@@ -3,11 +3,15 @@ package configserver_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"net"
 	"testing"
 	"testing/synctest"
 
+	"github.com/rs/zerolog"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/configserver"
 	"mongodlm/internal/test/assert"
 )
 
@@ -226,6 +230,41 @@ func TestFront_Close_PipelinedCommand_IsNotCarriedOut(t *testing.T) {
 		first.answer(t, okay)
 		<-ended
 		s.nothing()
+	})
+}
+
+// A brokenListener accepts no client. Its Close returns after done is closed.
+type brokenListener struct {
+	net.Listener
+	done chan struct{}
+}
+
+func (l *brokenListener) Accept() (net.Conn, error) { return nil, errors.New("no free descriptor") }
+
+func (l *brokenListener) Close() error {
+	<-l.done
+	return nil
+}
+
+// Close returns after the listener is closed, even if Accept fails. So its port is free then.
+func TestFront_Close_AcceptFails_ClosesTheListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &brokenListener{done: make(chan struct{})}
+		none := func(context.Context) (net.Conn, error) { return nil, errors.New("no backend") }
+		f := configserver.NewFront(l, none, 1, zerolog.Nop())
+		ended := make(chan struct{})
+		go func() {
+			f.Close(t.Context())
+			close(ended)
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("the front is closed, and its listener is open")
+		default:
+		}
+		close(l.done)
+		<-ended
 	})
 }
 

@@ -111,7 +111,9 @@ func (l *Loop) pass(ctx context.Context, r *runner, t *tenure) (time.Duration, e
 		return 0, r.end(t)
 	}
 	now := r.clock.Now().Mono
-	if t.due > now && !t.rec.asked() {
+	// A round of this tenure may be recorded as begun although the reply was lost.
+	begun := t.rec.State == Running && t.rec.runFence == t.guard.Fence()
+	if t.due > now && !t.rec.asked() && !begun {
 		look := t.read.Mono + resync // to find a request of RunNow
 		if look <= now {
 			return 0, r.enter(t.guard.Context(), t)

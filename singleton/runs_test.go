@@ -42,6 +42,30 @@ func TestRunNow_FromAnotherProcess_OneRoundSoon(t *testing.T) {
 	})
 }
 
+// RunNow starts a round even if the reply to the write that begins the round is lost.
+func TestRunNow_ReplyToTheBeginningLost_StillRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var j journal
+		p := w.start(0)
+		p.loop(looping(24*time.Hour, j.round))
+		time.Sleep(time.Minute)
+		assert.MustEqual(t, len(j.all()), 1, "%d rounds, want %d")
+		assert.Must(t, singleton.Loop{Name: "a", Store: w.store}.RunNow(t.Context()))
+		lost := false
+		p.store.Set(func(_ context.Context, _ string, apply func() error) error {
+			err := apply()
+			if !lost && w.status().State == singleton.Running {
+				lost = true
+				return errors.New("the reply is lost")
+			}
+			return err
+		})
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, lost, true, "a reply was lost: %v, want %v")
+		assert.Equal(t, len(j.all()), 2, "%d rounds, want %d")
+	})
+}
+
 // If RunNow is called during a round, the requested round begins after that round, even if the
 // process of that round dies.
 func TestRunNow_WhileARoundRuns_FollowsIt(t *testing.T) {
