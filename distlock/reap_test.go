@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"mongodlm/catalog"
+	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
 )
@@ -73,5 +75,62 @@ func TestClose_EnterAppliedLate_IsFound(t *testing.T) {
 		}
 		assert.NoErr(t, p.Close(t.Context()))
 		w.wantFree("a")
+	})
+}
+
+// tryLate makes a ghost: a try has an unknown outcome, and its command is applied later. Meanwhile
+// releases take the given time and fail.
+func (p *proc) tryLate(t *testing.T, release time.Duration) {
+	t.Helper()
+	p.Store.Set(func(_ context.Context, c fault.Call, apply func() error) error {
+		switch c.Op {
+		case fault.Acquire:
+			go func() {
+				time.Sleep(50 * time.Millisecond)
+				_ = apply()
+			}()
+			return fault.Lost(c.Op)
+		case fault.Release:
+			time.Sleep(release)
+			return fault.Refused(c.Op)
+		}
+		return apply()
+	})
+	wantErr(t, assert.Err(p.Try("a")), distlock.ErrOutcomeUnknown)
+}
+
+// Close does not return nil if the lock of a ghost stays held. Here the term ends while Close tries
+// to release the lock.
+func TestClose_TermEndsDuringTheReleaseOfAGhost_IsReported(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(func(c *distlock.Config) {
+			c.Ping, c.Takeover, c.Margin = time.Second, 5*time.Second, time.Second
+		})
+		p.tryLate(t, 4500 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		if err := p.Close(t.Context()); err == nil || !w.Lock("a").Held {
+			t.Errorf("Close returned %v, the lock is held: %t", err, w.Lock("a").Held)
+		}
+	})
+}
+
+// Close releases a ghost that was found in an earlier term. Otherwise a held lock without a ping
+// document would remain, which processes that live for seconds never take over.
+func TestClose_GhostOfAnEarlierTerm_IsReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.tryLate(t, 0)
+		time.Sleep(2 * pingTime)
+		if p.Stats().Ghosts == 0 {
+			t.Fatal("the reaper has found no ghost: the test proves nothing")
+		}
+		p.kill()
+		time.Sleep(holdTime + time.Minute)
+		p.Heal()
+		assert.NoErr(t, p.Close(t.Context()))
+		w.wantFree("a")
+		if w.Mem.Document(catalog.PingsCollection, p.Process()) != nil {
+			t.Error("the ping document remains")
+		}
 	})
 }

@@ -228,6 +228,9 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	}
 	proof := error(nil)
 	settled, certain, pinged := p.settle(ctx)
+	p.queue.mu.Lock()
+	p.queue.reaped = true
+	p.queue.mu.Unlock()
 	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin
 		proof = p.Ping(ctx)
 	}

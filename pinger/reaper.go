@@ -178,6 +178,7 @@ func (p *LockPinger) settle(ctx context.Context) (settled, certain, pinged bool)
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
+		p.queue.wait(false) // drops the ghosts of earlier terms, and Reap finds them again
 		t := p.Last()
 		if t.id != now && !now.twins() {
 			return context.Cause(now.used)

@@ -1,6 +1,7 @@
 package pinger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type releaseQueue struct {
 	trying  int        // number of entries with a goroutine
 	idle    *sync.Cond // signals that trying is 0
 	closed  bool
+	reaped  bool          // the last reap is over, so a dropped ghost is not found again
 	running chan struct{} // one element for each running command
 }
 
@@ -133,12 +135,13 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 
 // release makes one try to remove a session from its lock. It sends no command if another try has
 // just found the server unavailable. It drops a session that this process must not release: the
-// session of a twin, or a ghost after the end of its term. The reaper finds that ghost again.
+// session of a twin, or a ghost after the end of its term. The reaper finds that ghost again. After
+// the last reap, the ghost stays in the queue, so that Close reports it.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
 	p.queue.mu.Lock()
-	due, ghost := r.due, r.ghost
+	due, stale, reaped := r.due, r.ghost && r.term.Err() != nil, p.queue.reaped
 	p.queue.mu.Unlock()
 	if !due {
 		return
@@ -150,9 +153,9 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	if refused == nil {
 		defer done()
 	}
-	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
-	if forget || refused != nil {
-		err = refused
+	forget = stale && !reaped || errors.Is(refused, catalog.ErrTwin)
+	if stale || refused != nil {
+		err = cmp.Or(refused, errUnproven)
 		return
 	}
 	err = p.cfg.Owner.ReleaseInStore(ctx, s)
