@@ -401,8 +401,11 @@ var all = []Mistake{
 		Old: `e("answered", t.rec.asks)`, New: `e("answered", t.rec.answered)`,
 		Test: "TestRunNow_FromAnotherProcess_OneRoundSoon"},
 	{Name: "a requested round waits until the next one is due", File: "singleton/loop.go",
-		Old: "if t.due > now && !t.rec.asked() {", New: "if t.due > now {",
+		Old: "if t.due > now && !t.rec.asked() && ", New: "if t.due > now && ",
 		Test: "TestRunNow_FromAnotherProcess_OneRoundSoon"},
+	{Name: "a round whose beginning got no reply waits for its due time", File: "singleton/loop.go",
+		Old: "!t.rec.asked() && !begun {", New: "(!t.rec.asked() || begun) {",
+		Test: "TestRunNow_ReplyToTheBeginningLost_StillRuns"},
 	{Name: "dead slots of a renamed queue are ignored", File: "claim/tend.go",
 		Old: "!strings.HasPrefix(slot.Name, prefix)", New: "!strings.HasPrefix(slot.Name, " +
 			"e.prefix+\":\")", Test: "TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued",
