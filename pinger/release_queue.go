@@ -141,7 +141,7 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
 	p.queue.mu.Lock()
-	due, stale, reaped := r.due, r.ghost && r.term.Err() != nil, p.queue.reaped
+	due, ghost, reaped := r.due, r.ghost, p.queue.reaped
 	p.queue.mu.Unlock()
 	if !due {
 		return
@@ -153,6 +153,7 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	if refused == nil {
 		defer done()
 	}
+	stale := ghost && r.term.Err() != nil
 	forget = stale && !reaped || errors.Is(refused, catalog.ErrTwin)
 	if stale || refused != nil {
 		err = cmp.Or(refused, errUnproven)

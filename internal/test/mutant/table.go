@@ -232,15 +232,21 @@ var all = []Mistake{
 		Old: "now == nil || now.id != t.id {", New: "false && now == nil {", Package: "distlock",
 		Test: "TestTwin_WakesAfterItsDeadline_FreesNothing"},
 	{Name: "a release of an old term is repeated in a new term", File: "pinger/release_queue.go",
-		Old: `	forget = ghost && r.term.Err() != nil || errors.Is(refused, catalog.ErrTwin)
-	if forget || refused != nil {
-		err = refused
+		Old: `	if stale || refused != nil {
+		err = cmp.Or(refused, errUnproven)
 		return
 	}
-`, New: `	if _ = ghost; refused != nil {
+`, New: `	forget, err = false, cmp.Or(refused, errUnproven)
+	if refused != nil {
 		ctx = p.pinging
 	}
 `, Test: "TestRelease_GhostOfATermThatIsOver_KeepsNothing", Rule: "want another find"},
+	{Name: "Close forgets a ghost that it cannot release", File: "pinger/release_queue.go",
+		Old: "stale && !reaped ||", New: "stale || reaped && false ||",
+		Package: "distlock", Test: "TestClose_TermEndsDuringTheReleaseOfAGhost_IsReported"},
+	{Name: "the last reap does not find the ghosts of earlier terms", File: "pinger/reaper.go",
+		Old: "		p.queue.wait(false) //", New: "		//",
+		Package: "distlock", Test: "TestClose_GhostOfAnEarlierTerm_IsReleased"},
 	{Name: "an observation of another ping counts", File: "takeover/witnesses.go",
 		Old: ` || s.Seq != j.now.Seq || `, New: ` || `, Test: "TestDecide_SightRule"},
 	{Name: "an observation with a wrong clock counts", File: "takeover/witnesses.go",
