@@ -27,7 +27,7 @@ func decide(first, last, now Evidence, p Policy) Decision {
 		// mongos 1.8 and 2.x read a malformed document with default values, so a lock without the field
 		// state was free. mongos 3.2 and later returned UnsupportedFormat.
 		return Decision{Verdict: Malformed, Reason: printable(now.Malformed, textLimit) +
-			"; never taken over until somebody repairs it"}
+			"; never taken over until an operator repairs it"}
 	case !now.Held:
 		return Decision{Verdict: Free, Reason: "the lock is free"}
 	case now.Condemned != "" && !now.Foreign():

@@ -28,7 +28,7 @@ func TestDecide_OrderOfAnswers(t *testing.T) {
 			saying("lock is free"),
 		once("free document", unheld, 0, look(night, free)),
 		once("malformed", unread, 0, look(night, broken)). // F15
-									saying(`field "state" must be a whole number; never taken over until somebody repairs`),
+									saying(`field "state" must be a whole number; never taken over until an operator`),
 		once("malformed and free", unread, 0, look(night, broken, free)),
 		later("malformed after the takeover time", unread, 0, look(0), look(night, broken)),
 		once("malformed with control characters", unread, 0, look(0, odd)).

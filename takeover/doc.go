@@ -72,15 +72,16 @@
 //
 // The watch rule assumes a bound for the RATES of clocks: while a contender counts T, the holder
 // counts at least H. H is the time for which the holder trusts a ping, three quarters of T by
-// default. The watch rule assumes nothing about the VALUES of clocks.
+// default. The watch rule does not depend on the VALUES of clocks.
 //
 // The witnesses rule also uses clock values. It is safe with any SINGLE wrong clock. Two right
 // clocks may differ by the skew, so the ages must exceed T by the skew.
 //
-// A [Sight] is a record that an earlier contender wrote into the ping document of a silent process.
-// It contains the seq that the contender read, the server's clock and the contender's clock. For
-// contenders that live less than three intervals, the record replaces the watch of three intervals.
-// The three witnesses must still agree. If one clock is wrong, another clock contradicts it:
+// A [Sight] is an observation that an earlier contender recorded in the ping document of a silent
+// process. It contains the seq that the contender read, the server's clock and the contender's
+// clock. For contenders that live less than three intervals, the record replaces the watch of three
+// intervals. The three witnesses must still agree. If one clock is wrong, another clock contradicts
+// it:
 //
 //	the holder's             the witnesses disagree; the record does not use this clock
 //	the first contender's    it differs from the server's clock at the first read
@@ -100,8 +101,8 @@
 // The witnesses rule is not safe with two faults together. Suppose that the clocks of the server
 // and the contender step together while the holder is cut off. The rule can then take a lock that
 // the holder still trusts, if the holder is cut off for three intervals. Two intervals are enough
-// if a contender writes a [Sight] meanwhile. With [WatchOnly] a contender does not use the
-// witnesses rule, and writes no Sight.
+// if a contender records an observation meanwhile. With [WatchOnly] a contender does not use the
+// witnesses rule, and records no observation.
 //
 // A foreign holder cannot be condemned. It may continue to act after a takeover.
 //

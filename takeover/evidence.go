@@ -66,7 +66,7 @@ func (e Evidence) Foreign() bool {
 	}
 }
 
-// A Subject identifies what one [Observation] watches: a process, a lock or a lease.
+// A Subject identifies the subject of an [Observation]: a process, a lock or a lease.
 // [Evidence.Subject] returns it.
 type Subject struct {
 	Process string
@@ -93,7 +93,7 @@ func (e Evidence) Subject() Subject {
 	return Subject{Process: e.Process, Lock: e.Name}
 }
 
-// A Verdict tells a contender what it may do with a lock.
+// A Verdict is the result of a decision: the next step that a contender may take.
 type Verdict int
 
 // The verdicts.
@@ -140,7 +140,7 @@ type Decision struct {
 	Rule string
 }
 
-// A Rule is a set of rules by which a contender may take a lock.
+// A Rule selects the rules by which a contender may take a lock.
 type Rule int
 
 const (
@@ -174,7 +174,7 @@ type Policy struct {
 	Rule            Rule
 }
 
-// Validate returns nil, or an error whose text names every field that is out of range. Takeover,
+// Validate returns nil, or an error that names every field that is out of range. Takeover,
 // ForeignTakeover, PingInterval and MaxGap must be positive. MaxClockSkew must be at least zero and
 // less than Takeover. Rule must be Witnesses or WatchOnly.
 func (p Policy) Validate() error {

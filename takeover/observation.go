@@ -58,10 +58,10 @@ func (o Observation) Unchanged() time.Duration {
 const unknown = time.Duration(-1)
 
 // watchedFor returns the time between two reads that a contender may count. It is the smaller of
-// the times own and server. The time own is measured with the contender's monotonic clock, from the
-// reply of the first read (R1 in docs/safety.md) until the present read was sent (R2). If the reads
-// overlap, own is 0. The time server is measured with the server's clock, or unknown. mongos 2.0 to
-// 6.0 used only the server's clock.
+// two times. One, own, is by the contender's monotonic clock, from the reply of the first read (R1
+// in docs/safety.md) until the present read was sent (R2). If the reads overlap, own is 0. The
+// other, server, is by the server's clock, or unknown. mongos 2.0 to 6.0 used only the server's
+// clock.
 func watchedFor(first, now Evidence) (watched, own, server time.Duration) {
 	own = max(minus(now.Sent, replied(first)), 0)
 	if first.Server.IsZero() || now.Server.IsZero() {

@@ -11,7 +11,7 @@ import (
 
 const two = 2 * interval
 
-// sight adds a Sight, which is the record of a contender that read at the given time after noon.
+// sight adds the observation of a contender that read at the given time after noon.
 func sight(at time.Duration, edits ...func(*takeover.Sight)) edit {
 	return func(e *takeover.Evidence) {
 		e.Sight = takeover.Sight{
@@ -66,8 +66,8 @@ func TestDecide_SightRule(t *testing.T) {
 	})
 }
 
-// A contender records a Sight in the ping document of a process only if the process is silent and
-// can be condemned.
+// A contender records an observation in the ping document of a process only if the process is
+// silent and can be condemned.
 func TestEvidence_Sighting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -103,7 +103,8 @@ func TestEvidence_Sighting(t *testing.T) {
 }
 
 // If one clock is wrong, a lock is taken only after the holder's ping is as old as the takeover
-// time, and two ping intervals, minus the allowed skew, after another contender recorded a Sight.
+// time, and two ping intervals, minus the allowed skew, after another contender recorded its
+// observation.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Sight is a record of a silent process. An earlier contender wrote it into the ping document of
-// that process. So contenders that live only for seconds, for example in a nightly job, can
-// continue one watch. The zero value means that there is no record. mongos had no such record.
+// A Sight is an observation of a silent process, which an earlier contender wrote into the ping
+// document of that process. So contenders that live only for seconds, for example in a nightly job,
+// can continue one watch. The zero value means that there is no observation. mongos had none.
 type Sight struct {
 	Seq    int64     // number of the ping
 	Server time.Time // server's clock at the read
@@ -29,7 +29,7 @@ func (j *judgement) witnessed() bool {
 //     two clocks, so the ping is older than T even if one clock is wrong.
 //   - The clocks of the server and the contender agree.
 //   - The ping was unchanged for three ping intervals of the holder, or for two intervals
-//     since a [Sight].
+//     since a recorded observation ([Sight]).
 //
 // ok is false if the rule gives no verdict. If the clocks contradict each other, the verdict is
 // Skewed. mongos 1.8 compared only the contender's clock with the ping, and took the lock at the
@@ -68,8 +68,8 @@ func (j *judgement) shorter() (d Decision, ok bool) {
 	return j.agreed(youngest, ages), true
 }
 
-// The method agreed decides on a ping whose three ages all are at least T. The argument least is
-// the smallest age, and ages describes all three.
+// The method agreed decides on a ping with three ages of at least T. The argument least is the
+// smallest age, and ages describes all three.
 func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	need := j.intervals(3)
 	d := Decision{Verdict: Watch, Reason: fmt.Sprintf(
@@ -94,14 +94,14 @@ func (j *judgement) agreed(least time.Duration, ages string) Decision {
 	return d
 }
 
-// sightIntervals is the required age of a [Sight], in ping intervals of the holder. It is less than
-// the three intervals of a watch, because the ping was already two intervals old when the Sight was
-// recorded.
+// sightIntervals is the required age of a recorded observation, in ping intervals of the holder. It
+// is less than the three intervals of a watch, because the ping was already two intervals old when
+// the observation was recorded.
 const sightIntervals = 2
 
-// sighted returns the age of the [Sight]: the smaller of the times by the server's clock
-// and by the clocks of the two contenders. ok is false if the Sight records another ping,
-// or if the two clocks in the Sight disagree.
+// sighted returns the age of the recorded observation: the smaller of the times by the server's
+// clock and by the clocks of the two contenders. ok is false if the observation is of another ping,
+// or if its two clocks disagree.
 func (j *judgement) sighted() (d time.Duration, ok bool) {
 	s := j.now.Sight
 	if s.By == "" || s.Seq != j.now.Seq || s.Server.IsZero() || s.Local.IsZero() ||
@@ -112,10 +112,10 @@ func (j *judgement) sighted() (d time.Duration, ok bool) {
 	return min(byServer, byContenders), true
 }
 
-// Sighting returns the [Sight] that a contender should record after this read. The parameter by is
-// the contender's process id. ok is true if all these conditions hold: the policy selects the
-// witnesses rule, the process is silent and can be condemned, the clocks agree, and the ping has no
-// usable Sight yet.
+// Sighting returns the observation that a contender should record after this read. The parameter by
+// is the contender's process id. ok is true if all these conditions hold: the policy selects the
+// witnesses rule, the process is silent and can be condemned, the clocks agree, and the ping
+// document has no usable observation yet.
 func (e Evidence) Sighting(by string, p Policy) (s Sight, ok bool) {
 	j := judge(e, e, p)
 	switch {

@@ -34,10 +34,10 @@ func (c Condemn) Update() (catalog.PingUpdate, error) {
 	return u, nil
 }
 
-// Witness records in a ping document that a contender found no new ping of the process. The new
-// record replaces the record in Watched. The next ping removes the new record. If the document no
-// longer contains the seq and the record of Watched, Witness returns ErrNoMatch. It also returns
-// ErrNoMatch for a condemned or foreign document.
+// Witness writes an observation into a ping document: a contender found no new ping of the process.
+// It replaces an earlier observation. The next ping removes it. If the document has another seq or
+// observation than Watched, Witness returns ErrNoMatch. It also returns ErrNoMatch for a condemned
+// or foreign document.
 type Witness struct {
 	Watched catalog.Ping
 	Sight   catalog.Sight

@@ -19,7 +19,7 @@ import (
 // limit, the lock with the oldest failed call is dropped.
 const maxRefused = 256
 
-// maxSightings limits the sightings that are recorded after one read. Each sighting costs a
+// maxSightings limits the observations that are recorded after one read. Each of them costs a
 // command.
 const maxSightings = 16
 
@@ -260,10 +260,10 @@ func (r *refusals) update(name string, now map[bson.ObjectID]progress) {
 	}
 }
 
-// RecordSightings writes a [takeover.Sight] into the ping document of each silent process. Other
-// contenders can use the Sight after this process has ended. The views come from one read. Each
-// process gets one Sight, even if it uses several locks. After an error of the server,
-// RecordSightings returns.
+// RecordSightings writes an observation, a [takeover.Sight], into the ping document of each silent
+// process. Other contenders can use it after this process has ended. The views come from one read.
+// A process with several locks gets one observation. After an error of the server, RecordSightings
+// returns.
 func (j *Judge) RecordSightings(ctx context.Context, views ...View) {
 	done := map[string]bool{}
 	own := j.Pinger.Process()
