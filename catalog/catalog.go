@@ -34,8 +34,9 @@ type Locks interface {
 	// Apply applies a transition to one lock document atomically. The results are valid only if the
 	// error is nil. For Enter, Confirm, SeedFence and Break, Apply returns the document after the
 	// change. For Leave, Evict and GrantNext, Apply returns the grants that the transition made. It
-	// may also return a grant that an earlier transition made in the same millisecond. If a Leave has
-	// queued the request Enqueue, Apply also returns the document after the change.
+	// may also return a grant that an earlier transition made in the same millisecond. If a Leave
+	// has queued the request in its field Enqueue, Apply also returns the document after the
+	// change.
 	//
 	// Only Enter creates a document. If the document is missing, every other transition returns
 	// ErrNoMatch. If ParseLock rejects the document, Apply returns a *MalformedError and changes

@@ -29,7 +29,7 @@ var (
 	// ErrCondemned is matched by *CondemnedError.
 	ErrCondemned = errors.New("process was condemned")
 	// ErrTwin is matched by *TwinError.
-	ErrTwin = errors.New("the ping document is somebody else's")
+	ErrTwin = errors.New("the ping document has another writer")
 	// ErrMalformed is matched by *MalformedError.
 	ErrMalformed = errors.New("malformed document")
 )

@@ -211,7 +211,7 @@ func ParseGrants(name, text, evidence string) []Grant {
 	return grants
 }
 
-// parseYield parses the request that the holder give up the lock. It ignores a request that names
+// parseYield parses the request to the holder to release the lock. It ignores a request that names
 // another session than the holder's, and any request while the lock is shared.
 func (l *Lock) parseYield(v bson.RawValue) {
 	if !l.Held || len(l.Sharers) > 0 {

@@ -100,7 +100,8 @@ const (
 	// Queue makes Enter add the request to the queue.
 	Queue EnterMode = iota
 	// Try makes Enter return ErrNotFree. Enter also returns ErrNotFree if the lock is free but has
-	// earlier waiters. An exclusive request may be sent with TryPlain first, so apply SeedFence.
+	// earlier waiters. For an exclusive request, the store may use TryPlain first, so apply
+	// SeedFence.
 	Try
 	// TryPlain is Try for an exclusive request, with one command on every server. Enter acquires the
 	// lock if the document does not exist. It also acquires the lock if the document is well formed,
@@ -192,8 +193,8 @@ var (
 	ErrNoGrantStream = errors.New("no stream of grants here")
 )
 
-// A PermitMismatchError reports that a request does not fit the present use of the lock. Either
-// they have different numbers of permits, or only one of them is for a semaphore.
+// A PermitMismatchError reports that a request does not fit the present use of the lock. Either the
+// numbers of permits differ, or only one of the two is for a semaphore.
 type PermitMismatchError struct {
 	Name     string
 	Recorded int32 // 0 for an exclusive or shared lock
@@ -216,8 +217,8 @@ func limitWords(limit int32) string {
 func (e *PermitMismatchError) Is(target error) bool { return target == ErrPermitMismatch }
 
 // RoomFor reports whether the queue has room for a request. The queue has room for MaxWaiters
-// waiters. It has room for twice as many if the request was queued before and returns to its old
-// place, ahead of a waiter that was queued later.
+// waiters. It has room for twice as many if the request returns to its old place, ahead of a waiter
+// that was queued later.
 func (l Lock) RoomFor(r Request) bool {
 	later := func(p Participant) bool { return p.Since.After(r.Since) }
 	if !r.Since.IsZero() && slices.ContainsFunc(l.Waiters, later) {

@@ -73,7 +73,7 @@ func (p *LockPinger) pingOnce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.pingLimit())
 	defer cancel()
-	sent := p.clock.Now() // before the first send of the request (R3)
+	sent := p.clock.Now() // before the first send of the request (R3 in docs/safety.md)
 	p.beat.sent++
 	heartbeat := catalog.Heartbeat{
 		Process: p.beat.process, Seq: p.beat.sent, Local: sent.Wall, Mine: slices.Clone(p.beat.mine),

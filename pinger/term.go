@@ -19,7 +19,7 @@ var (
 	ErrCondemned = errors.New("the process was condemned by a contender")
 	// ErrForked means that the ping document differs from the last ping of this process. A second
 	// process with the same id has pinged, or an operator edited or removed the document.
-	ErrForked = errors.New("the ping document was changed by somebody else")
+	ErrForked = errors.New("the ping document was changed by another writer")
 	// ErrStopped means that the pinger was closed.
 	ErrStopped = errors.New("the pinger was closed")
 )

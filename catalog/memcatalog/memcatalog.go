@@ -103,16 +103,16 @@ func (c *Catalog) Put(collection string, doc bson.D) error {
 	return nil
 }
 
-// Remove deletes the document whose _id is the string id, as an operator would. If the document
-// does not exist, Remove does nothing.
+// Remove deletes the document with the string id as its _id, as an operator would. A missing
+// document is not an error.
 func (c *Catalog) Remove(collection, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.table(collection), stringKey(id))
 }
 
-// Document returns a copy of the document whose _id is the string id, or nil if the document does
-// not exist.
+// Document returns a copy of the document with the string id as its _id, or nil if the document
+// does not exist.
 func (c *Catalog) Document(collection, id string) bson.Raw {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,7 +19,7 @@ const TransactionLifetime = time.Minute
 
 // ErrConflict means that a transaction must run again. There are three causes: another open
 // transaction wrote the document, the document changed after this transaction began, or this
-// transaction has ended. The error has the label TransientTransactionError.
+// transaction is over. The error has the label TransientTransactionError.
 var ErrConflict = errors.New("memcatalog: write conflict")
 
 // A conflictError matches ErrConflict and has the label that the driver uses.
@@ -59,7 +59,7 @@ func (t *Transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, transactionKey{}, t)
 }
 
-// Commit makes all writes visible at the same instant. If the transaction has already ended, for
+// Commit makes all writes visible at the same instant. If the transaction is already over, for
 // example by its time limit, Commit returns ErrConflict.
 func (t *Transaction) Commit() error {
 	t.c.mu.Lock()
@@ -72,8 +72,8 @@ func (t *Transaction) Commit() error {
 	return nil
 }
 
-// Abort ends the transaction and discards its writes. If the transaction has already ended, Abort
-// does nothing.
+// Abort ends the transaction and discards its writes. If the transaction is already over, Abort has
+// no effect.
 func (t *Transaction) Abort() {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -82,7 +82,7 @@ func (t *Transaction) Abort() {
 	}
 }
 
-// Over reports whether the transaction has ended.
+// Over reports whether the transaction is committed or aborted.
 func (t *Transaction) Over() bool {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
@@ -268,7 +268,7 @@ func (c *Catalog) Touch(ctx context.Context, s catalog.Session) error {
 	return err
 }
 
-// A passage acquires a free lock until the transaction ends.
+// A passage acquires a free lock for the rest of the transaction.
 type passage struct{ catalog.Request }
 
 func (passage) Op() catalog.Op { return catalog.OpEnterTransaction }

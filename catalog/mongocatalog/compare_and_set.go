@@ -34,9 +34,9 @@ var errKeepsChanging = errors.New("other processes keep changing the document")
 
 // bySwap applies a transition by compare-and-set and returns the resulting document. The first read
 // returns majority-committed data. After a conflict, bySwap reads the latest data of the primary,
-// because the server compares the filter of the write with the latest data. If it read committed
-// data again, it would fail until the other write is committed. If the transition fails or changes
-// nothing, bySwap returns the result that follows from committed data.
+// because the filter of the write matches only the latest data. If the transition then fails or
+// changes nothing, bySwap reads committed data again, so that its result is never based on data
+// that may be rolled back.
 func (c *Catalog) bySwap(ctx context.Context, o operation, t catalog.Transition) (
 	l catalog.Lock, grants []catalog.Grant, err error,
 ) {

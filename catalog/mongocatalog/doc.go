@@ -11,7 +11,7 @@
 // would also make the server store an image of every document that a findAndModify changes.
 //
 // An overloaded server, from MongoDB 8.2 on, refuses commands and guarantees that it did not apply
-// them. A client of [Dial] returns the error at once. Any other client resends the command with
+// them. A client of [Dial] returns the error immediately. Any other client resends the command with
 // pauses, by default up to two times (maxAdaptiveRetries). The command is still applied at most
 // once, because the server refused every earlier copy.
 //
@@ -22,9 +22,9 @@
 //
 // Transact starts a transaction. Renew and PutFirst for the same session join it if they get the
 // context of the transaction. EnterTransaction joins the transaction that the caller started. Every
-// other operation takes effect at once, even with the context of a transaction. On the client and
-// on the server, every command ends after [Options].CommandTimeout or when the caller's context
-// ends.
+// other operation stays outside of a transaction, even if it gets the context of the transaction.
+// On the client and on the server, every command ends after [Options].CommandTimeout or when the
+// caller's context ends.
 //
 // # Limits
 //

@@ -71,10 +71,10 @@ func indexServer(t *testing.T, locks []bson.D, denied bool) *fakeServer {
 	})
 }
 
-// Prepare creates partial indexes, which leave out the free locks without waiters. It replaces only
-// the index process_1 of an earlier version, because that index contains free locks. It does not
-// change the indexes of an operator. SuperfluousIndexes lists a sparse index of an earlier version
-// only if the partial index that replaces it exists.
+// Prepare creates partial indexes, which omit the free locks without waiters. It replaces only the
+// index process_1 of an earlier version, because that index contains free locks. It does not change
+// the indexes of an operator. SuperfluousIndexes lists a sparse index of an earlier version only if
+// the partial index that replaces it exists.
 func TestCatalog_Prepare_IndexesThatAreThere(t *testing.T) {
 	t.Parallel()
 	live := e("partialFilterExpression", bson.D{e("state", bson.D{e("$gt", int32(0))})})

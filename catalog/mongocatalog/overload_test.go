@@ -97,7 +97,7 @@ func TestCatalog_OverloadedWithForeignClient_IsCarriedOutOnce(t *testing.T) {
 }
 
 // The application name of a client ends with its purpose, such as "heartbeat". If the name would
-// become too long, the purpose is left out.
+// become too long, the purpose is omitted.
 func TestDial_AppName_SaysThePurpose(t *testing.T) {
 	t.Parallel()
 	long := "a name of 120 bytes " + string(make([]byte, 100))

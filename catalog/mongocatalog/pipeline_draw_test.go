@@ -107,8 +107,8 @@ func document(t *rapid.T) (doc bson.D, plain bool) {
 	return decoded(doc), plain
 }
 
-// participants draws an array of holders or waiters. If the parameter first is not zero, it is
-// usually the session number of the first element.
+// participants draws an array of holders or waiters. If first is not zero, it is usually the
+// session number of the first element.
 func participants(t *rapid.T, field string, plain bool, first byte) bson.A {
 	count := rapid.IntRange(0, 4).Draw(t, "number of "+field)
 	if field == "waiters" && rapid.IntRange(0, 19).Draw(t, "full") == 0 {

@@ -26,8 +26,8 @@ import (
 var codeNoTransactions = []int{20, 263}
 
 // Transact pauses before it tries again. The first pause is at most runPause. Each later pause is
-// at most runPauseMost. If the server ends the transaction after Transact has called the given
-// function runsWithout times or more, Transact gives up.
+// at most runPauseMost. If the server ends the transaction after at least runsWithout calls of the
+// given function, Transact gives up.
 const (
 	runPause     = 5 * time.Millisecond
 	runPauseMost = 100 * time.Millisecond
@@ -226,7 +226,7 @@ func (c *Catalog) abort(ctx context.Context, session *mongo.Session) {
 }
 
 // end ends the session, and aborts its transaction if the transaction is still open. If ctx is
-// done, end returns at once and a goroutine does this work.
+// done, end returns immediately, and a goroutine does this work.
 func (c *Catalog) end(ctx context.Context, session *mongo.Session) {
 	end := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
@@ -253,9 +253,9 @@ func labeled(err error, label string) bool {
 
 // EnterTransaction is documented in [catalog.Queues]. It sends two commands inside the transaction.
 // If the fence is below transition.Seeded, it also reads the server's clock with one command
-// outside the transaction. The transaction itself is the hold: the document does not show it, but
-// until the transaction ends, a write of another session waits or conflicts. EnterTransaction reads
-// the document first, because a failed write would end the transaction.
+// outside the transaction. The document does not show the holder. Until the transaction ends, a
+// write of another session waits or conflicts. EnterTransaction reads the document first, because a
+// failed write would end the transaction.
 func (c *Catalog) EnterTransaction(ctx context.Context, r catalog.Request) (catalog.Lock, error) {
 	o := onLock(catalog.OpEnterTransaction, r.Name)
 	server, err := c.known(ctx)

@@ -62,8 +62,8 @@ func damaged(raw bson.Raw, t catalog.Transition, why error) (catalog.Change, err
 	return catalog.Change{}, why
 }
 
-// leaveDamaged frees a lock that the session holds alone. If the document has sharers, waiters or
-// the mode of several holders, leaveDamaged returns why, because an operator must first repair the
+// leaveDamaged frees a lock that the session holds alone. If the document has sharers, waiters or a
+// mode for several holders, leaveDamaged returns why, because an operator must first repair the
 // document. If the session is not the holder, leaveDamaged returns ErrNoMatch.
 func leaveDamaged(raw bson.Raw, ts bson.ObjectID, why error) (catalog.Change, error) {
 	sharers, waiter := raw.Lookup("sharers"), raw.Lookup("waiters", "0")

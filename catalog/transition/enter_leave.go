@@ -15,11 +15,11 @@ import (
 // fence by the server's time in milliseconds.
 const Seeded = 1 << 31
 
-// Highest is the largest fence that a grant can raise. A fence of this size is always the result of
-// a manual edit.
+// Highest is the largest fence to which a grant can add 1. A fence of this size is always the
+// result of a manual edit.
 const Highest = catalog.MaxCount
 
-// MaxEnqueued is the queue length from which Leave queues no request.
+// MaxEnqueued is the queue length from which Leave ignores its field Enqueue.
 const MaxEnqueued = catalog.MaxWaiters / 2
 
 // Enter acquires the lock for a request, if the holders and waiters allow that. Otherwise, if How
@@ -78,8 +78,8 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 //
 // If Enqueue is not nil and Leave grants the lock to a waiter, Leave also adds this request to the
 // end of the queue. It does not add the request if the mode of the request is not Exclusive, if the
-// session is already in the document, if the lock is used with permits, or if MaxEnqueued others are
-// queued. So a place in a long queue stays free for processes that have none.
+// session is already in the document, if the lock is used with permits, or if at least MaxEnqueued
+// others are queued. So a place in a long queue stays free for processes that have none.
 type Leave struct {
 	catalog.Session
 	Enqueue *catalog.Request

@@ -15,7 +15,7 @@ var (
 	ErrNotQueued = errors.New("distlock: no such waiter in the queue")
 	// ErrSlow means that the server is too slow for the Lease of an acquisition. The error of the
 	// acquisition matches ErrSlow. A later attempt may succeed.
-	ErrSlow = errors.New("the server is too slow for it")
+	ErrSlow = errors.New("the server is too slow for the lease")
 )
 
 // Asked returns err, the error of a user's function. First it calls the methods Error, Is and As of
