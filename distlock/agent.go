@@ -18,8 +18,8 @@ const (
 	// maxEntries limits the entries of a process in the queue of one lock. With two entries, the
 	// second is already queued when the first is granted the lock.
 	maxEntries = 2
-	// crowded is a limit for the queue length. If a queue is at least this long, a process adds no
-	// second entry, and its releases queue no session.
+	// crowded is the queue length from which a process adds no second entry. From this length on,
+	// it also queues no session with a release.
 	crowded = transition.MaxEnqueued
 	// maxOrphans limits the tries that still run for one lock after their calls have ended. At the
 	// limit, a further TryLock waits until one of these tries ends.
@@ -108,7 +108,7 @@ func (in *agents) of(name string) *agent {
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
 // leave removes a call from the queue of callers. It returns false if the call already has an
-// answer. The result why is the reason for the wait, or nil. It comes from an entry, preferably
+// answer. The second result is the reason for the wait, or nil. It comes from an entry, preferably
 // from one with equal options. If no entry has a reason, why is the agent's last failure.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()

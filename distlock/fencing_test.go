@@ -126,8 +126,8 @@ func TestInTransaction_GuardExpires_EndsWorkAndWait(t *testing.T) {
 }
 
 // A transaction must not contain another transaction of the same lock. If the inner call of
-// InTransaction gets the context of the outer transaction, it returns ErrBadOption at once. With
-// another context, it waits until that context ends.
+// InTransaction gets the context of the outer transaction, it returns ErrBadOption immediately.
+// With another context, it waits until that context ends.
 func TestInTransaction_Nested_IsRefusedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

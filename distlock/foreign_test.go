@@ -121,7 +121,7 @@ func (m manager) mark() {
 
 // If a dead holder of this package has no ping document, a contender inserts a condemned ping
 // document after the takeover time of the holder. Then a third process takes over the other locks
-// of the dead holder at once.
+// of the dead holder immediately.
 func TestTryLock_OurHolderWithoutPing_IsCondemned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(aMinute), w.start(aMinute), w.start(aMinute)

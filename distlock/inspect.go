@@ -360,8 +360,8 @@ var errForeign = errors.New(
 
 // breakLock frees a lock with one holder and no waiters. From any other lock it removes one holder,
 // and grants the lock to the next waiter in the same command. Before the command is sent, breakLock
-// calls the function end with the holder's session. It returns the removed holder, and the rows for
-// Break to return.
+// calls the given function with the holder's session. It returns the removed holder, and the rows
+// for Break to return.
 func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why string,
 	session []bson.ObjectID, end func(catalog.Session)) (catalog.Participant, []LockInfo, error) {
 	read, err := catalog.LookAt(ctx, i.store, name)
@@ -405,8 +405,8 @@ func (i *Inspector) breakLock(ctx context.Context, name string, fence int64, why
 }
 
 // removeSilent removes the waiters that are gone, with one command each, so that the break does not
-// grant them the lock. If the parameter alone is false, other holders remain after the break.
-// Exclusive waiters then stay, because the break does not grant them the lock.
+// grant them the lock. Unless alone is set, other holders remain after the break. Exclusive waiters
+// then stay, because the break does not grant them the lock.
 //
 // removeSilent returns the number of remaining waiters, and the processes that were granted the
 // lock. It ignores errors: the break that follows reports its own.

@@ -37,9 +37,9 @@ func (in internals) Database() *mongo.Database {
 	return in.m.client.Database(in.m.cfg.Database)
 }
 
-// Use marks a guard as in use by a function, until the result done is called. Manager.Close ends
-// the guard, but releases the lock only after the call of done. The caller of Use must then check
-// the guard's Err, and must not start the function after an error. No I/O.
+// Use marks a guard as in use by a function, until the returned function is called. Manager.Close
+// ends the guard, but releases the lock only after that call. The caller of Use must then check the
+// guard's Err, and must not start the function after an error. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
 // Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.

@@ -136,7 +136,7 @@ func TestDo_ClosedBeforeItBegins_CallsNothing(t *testing.T) {
 }
 
 // If a function that was given to Do calls Close, Close does not wait for that function:
-//   - If Close gets the context of the function, it releases the lock at once, in any
+//   - If Close gets the context of the function, it releases the lock immediately, in any
 //     goroutine.
 //   - If Close gets another context, it returns after one CommandTimeout and names the
 //     lock.

@@ -23,8 +23,8 @@ import (
 // dead process loses the lock after the shorter of d and the takeover time.
 //
 // The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal,
-// which measures the round trip. If three round trips take longer than the time for which a renewal
-// is trusted, Lock returns [ErrBadOption].
+// which measures the round trip. If three round trips take longer than d minus the margin, Lock
+// returns [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -43,8 +43,8 @@ func (c Config) trustedFor(life time.Duration) time.Duration {
 	return life - time.Duration(float64(life)*float64(c.Margin)/float64(c.Takeover))
 }
 
-// leaseTrips is the number of round trips that must fit into the time for which a renewal is
-// trusted.
+// leaseTrips is the number of round trips that must fit into the duration of a lease minus its
+// margin.
 const leaseTrips = 3
 
 // beginLease sends the first renewal of a lock that was granted to this call, and returns the
@@ -72,7 +72,7 @@ func (c *call) beginLease(ctx context.Context, s *session) (*lease, error) {
 		if try == 2 {
 			took = took.Round(time.Microsecond)
 			return nil, fmt.Errorf("%w: Lease is %v, which is trusted for %v: %w: %d round trips of %v "+
-				"must fit into that; lengthen it",
+				"must fit into that time; lengthen the lease",
 				ErrBadOption, l.life, l.hold, leading.ErrSlow, leaseTrips, took)
 		}
 	}
@@ -139,7 +139,7 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 }
 
 // keep renews the lease until ctx or the guard ends. The pause between two renewals is a third of
-// the time for which a renewal is trusted.
+// the lease's duration minus its margin.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)

@@ -212,8 +212,8 @@ func (m *Manager) Err() error {
 	return nil
 }
 
-// Close ends all guards with [ErrClosed], releases their locks, waits for acquisitions and releases
-// under way, stops the heartbeat and removes the ping document. It returns at the latest when ctx
+// Close ends all guards with [ErrClosed], releases their locks, waits for running acquisitions and
+// releases, stops the heartbeat and removes the ping document. It returns at the latest when ctx
 // ends. If ctx has already expired, Close takes at most one CommandTimeout. The error names the
 // locks that may stay held until a takeover. The ping document then stays, so that the takeover
 // comes as early as after a crash. A second Close waits for the first and returns nil, or an error

@@ -103,7 +103,7 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 }
 
 // If a caller gives up before its session is acquired, and no other caller waits, the process
-// releases the session at once.
+// releases the session immediately.
 func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)

@@ -108,7 +108,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 }
 
 func (h *holding) free(ctx context.Context, why error) error {
-	lost := h.broken() // before the first try: later the order of loss and release is unknown (I6)
+	lost := h.broken() // before the first try: later the order of loss and release is unknown
 	if !h.end(why) {
 		h.reportLoss()
 	}
@@ -275,9 +275,9 @@ func sideBySide(n int, do func(i int)) {
 // election, a loop, a schedule or a queue. See [internals.Use]. Close ends the guard, but does not
 // release its lock before the function has returned.
 
-// use marks the guard as in use until the result done is called. The caller must then check h.err,
-// and must not start its function if the guard has ended. So Close waits for the function, or the
-// function does not start.
+// use marks the guard as in use until the returned function is called. The caller must then check
+// h.err, and must not start its function if the guard has ended. So Close waits for the function,
+// or the function does not start.
 func (h *holding) use() (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

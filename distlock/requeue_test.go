@@ -226,7 +226,7 @@ func TestLock_FullQueue_ReleasesLeaveRoom(t *testing.T) {
 	})
 }
 
-// If the store panics in a release that queues a session, the callers of the process go on.
+// If the store panics in a release that queues a session, the callers of the process continue.
 func TestLock_ReleaseThatQueues_StorePanics_OthersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

@@ -154,14 +154,14 @@ func (c sentCommands) byKind() map[string]int64 {
 	return sent
 }
 
-// A command ends by up to grace before its operation, so that the operation can return the error of
+// A command ends up to grace before its operation, so that the operation can return the error of
 // the command.
 const grace = 50 * time.Millisecond
 
-// prompt returns a store that counts its operations. An operation returns when its context ends,
-// but only a listing cancels its command then, because the driver closes the connection of a
-// cancelled command. Any other command continues until limit has passed or the context life ends.
-// If a write is not answered in time, its outcome is unknown.
+// prompt returns a store that counts its operations. An operation returns when its context ends.
+// Only a listing then cancels its command, because the driver closes the connection of a cancelled
+// command. Any other command continues until its time limit or the end of Manager.Close. If a write
+// is not answered in time, its outcome is unknown.
 func prompt(
 	store catalog.Catalog, life context.Context, limit time.Duration, sent sentCommands,
 ) catalog.Catalog {
@@ -208,7 +208,7 @@ func asPromptAsTheStore(ctx context.Context, c catalog.Call) bool {
 
 // inTime runs a command with a context of its own, and returns the error of the command. It returns
 // earlier if ctx ends, or if the command does not return within grace after the end of its context.
-// When the command has returned, the function end is called. If the command panics before inTime
+// It calls the last argument when the command has returned. If the command panics before inTime
 // returns, inTime panics.
 func inTime(ctx, command context.Context, writes bool, do sending, end func()) error {
 	if ctx.Err() != nil {

@@ -103,7 +103,7 @@ func TestRelease_AfterTakeover_LeavesNewHolderAlone(t *testing.T) { // B1, G2-1
 	})
 }
 
-// If a holder is already condemned, another contender takes the lock over at once.
+// If a holder is already condemned, another contender takes the lock over immediately.
 func TestTryLock_CondemnedByOneWhoDied_NextNeedNotWait(t *testing.T) { // C4
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b, c := w.start(nil), w.start(nil), w.start(nil)

@@ -105,8 +105,7 @@ func (w *watcher) run() {
 	}
 }
 
-// read reads the locks of all names. If the parameter all is false, it reads only the names without
-// a snapshot.
+// read reads the locks of all names. Unless all is set, it reads only the names without a snapshot.
 func (w *watcher) read(all bool) {
 	var names []string
 	w.mu.Lock()

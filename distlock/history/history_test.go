@@ -172,7 +172,7 @@ func TestLog_ServerAway_BoundedCountedAndWrittenLater(t *testing.T) {
 	}
 }
 
-// Close inserts the remaining entries at once. Events after Close are dropped.
+// Close inserts the remaining entries immediately. Events after Close are dropped.
 func TestLog_Close_InsertsTheRest(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"at work": nil, "after a failure": away, "while an insert hangs": hang,
