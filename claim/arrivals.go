@@ -148,7 +148,7 @@ func (a *arrivals) isWaited() bool {
 	return a.blocked && !a.open
 }
 
-// A question contains the conditions of a claim, and a snapshot of arrivals that was taken first.
+// A question contains the conditions of a claim, and a snapshot of arrivals from before the claim.
 type question struct {
 	rows.Ask
 	streams int

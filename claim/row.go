@@ -359,8 +359,8 @@ func (e *engine) reread(id bson.RawValue, document bool) (*rows.Row, error) {
 }
 
 // contradicts reports whether the mark of a row shows that the server did not apply the ending. The
-// batch of the row does not show this, because the batch stays the same if a rescuer ends the
-// claim.
+// batch, which identifies the claim, does not show this, because it stays the same if a rescuer
+// ends the claim.
 func contradicts(m rows.Mark, end rows.Ending) bool {
 	if m.State == rows.Done {
 		return false // by DoneWith

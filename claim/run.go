@@ -140,9 +140,9 @@ func (r *run) next() *claimed {
 	}
 }
 
-// pass gives back the permit with which a worker has claimed. If the worker found a row, pass may
-// add a permit. If the worker found no row, pass removes the permit, unless it is the last permit
-// of the run.
+// pass takes back the permit of a worker after its claim. If the worker found a row, pass may add a
+// permit. If the worker found no row, pass removes the permit, unless it is the last permit of the
+// run.
 func (r *run) pass(found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

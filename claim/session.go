@@ -264,8 +264,8 @@ const (
 	mostAsides   = 1000
 )
 
-// findRefused finds the row whose claim with the given conditions the server has refused, and sets
-// the row aside. If the server accepts the claim now, findRefused returns the claimed row.
+// findRefused finds the row that the server has just refused to change, and sets the row aside. If
+// the server accepts the claim now, findRefused returns the claimed row.
 func (e *engine) findRefused(s *session, ask rows.Ask) (*claimed, error) {
 	id, err := sent(e, func(ctx context.Context) (bson.RawValue, error) {
 		return e.store.First(ctx, ask)
@@ -287,7 +287,7 @@ func (e *engine) findRefused(s *session, ask rows.Ask) (*claimed, error) {
 	return nil, nil
 }
 
-// setAside returns false if too many rows are set aside.
+// setAside sets a row aside. It returns false if there are too many of them.
 func (e *engine) setAside(id bson.RawValue) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

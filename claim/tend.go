@@ -149,9 +149,9 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// endLeft ends claims of a slot that no handler works on, and returns the number of changed rows.
-// The guard holds the slot. If an earlier holder of the slot died, its attempts fail. In two cases
-// no handler began, and endLeft gives the row back: the reply to the claim was lost, or an earlier
+// endLeft ends claims of a slot that have no handler, and returns the number of changed rows. The
+// guard holds the slot. If an earlier holder of the slot died, its attempts fail. In two cases no
+// handler began, and endLeft gives the row back: the reply to the claim was lost, or an earlier
 // holder released the slot before the server carried out the claim. Rows that the server refuses to
 // change stay claimed.
 func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) (n int, _ error) {
@@ -291,8 +291,8 @@ func (e *engine) rescue() {
 }
 
 // rescueEvery returns the time between two rounds of the rescue. In each round, the process tries
-// to acquire the slots that claimed rows name. After enough rounds, it takes over the slot of a
-// dead process.
+// to acquire the slots of all claimed rows. After enough rounds, it takes over the slot of a dead
+// process.
 func (e *engine) rescueEvery() time.Duration {
 	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
 }

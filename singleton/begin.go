@@ -18,10 +18,9 @@ var ErrNotDue = errors.New("singleton: no slot is due")
 // beginTries is the maximum number of tries in one call of BeginSlot.
 const beginTries = 3
 
-// LatestSlot returns the latest slot that is after the argument last and not after the argument
-// now. If last is zero, LatestSlot searches the period of eight years that ends now. If there
-// is no slot, the error is [ErrNotDue]. Other errors: [ErrBadSchedule]; [ErrBadArgument] if s is
-// nil.
+// LatestSlot returns the latest slot after the time last, up to and including the time now. If last
+// is zero, LatestSlot searches the period of eight years that ends now. If there is no slot, the
+// error is [ErrNotDue]. Other errors: [ErrBadSchedule]; [ErrBadArgument] if s is nil.
 func LatestSlot(s Schedule, last, now time.Time) (time.Time, error) {
 	if s == nil {
 		return time.Time{}, bad("the Schedule is nil")
@@ -58,8 +57,9 @@ type BegunSlot struct {
 // argument is the server's time. The function must return a slot after the latest one.
 //
 // BeginSlot returns when ctx ends. If the store does not answer the write that begins the slot,
-// BeginSlot makes up to three tries. Each try sends three commands, and one more for a new name.
-// After an error of BeginSlot, the record may show the slot as running although no process runs it.
+// BeginSlot makes up to three tries. Each try sends three commands, or four if there is no record
+// yet. If BeginSlot returns an error, the record may show the slot as running although no process
+// runs it.
 //
 // Errors: the error of the function choose; [ErrNotDue]; the errors of [RunSlots]; the error of
 // guard if the lock is lost.

@@ -53,7 +53,7 @@
 //
 // # Reading the source
 //
-// The file runner.go acquires the lock and calls the function pass again and again. The files
-// loop.go and slots.go implement this function. The file schedule.go computes the due slots. The
-// files mongo.go and memory.go contain the stores, and package singletontest contains their tests.
+// The file runner.go acquires the lock and calls the function pass repeatedly. The files loop.go
+// and slots.go implement this function. The file schedule.go computes the due slots. The files
+// mongo.go and memory.go contain the stores, and package singletontest contains their tests.
 package singleton

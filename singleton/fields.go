@@ -56,8 +56,8 @@ func (f fields) fail(field, format string, args ...any) {
 	}
 }
 
-// value converts a field by the function as, which reports whether the field has the wanted type.
-// For a missing field, value returns what the function returns for a value without a type.
+// value converts a field with the given function, and returns the result of the function. If the
+// function returns false, and the field is not missing, value also records an error.
 func value[T any](f fields, field, want string, as func(bson.RawValue) (T, bool)) T {
 	v := f.raw.Lookup(field)
 	got, ok := as(v)

@@ -33,8 +33,7 @@ const endTries = 3
 const longest = 10 * 366 * 24 * time.Hour
 
 // A runner is the common part of loops and schedules. It acquires the lock. While it holds the
-// lock, it calls the function pass again and again. If a round is due, this function runs the
-// round.
+// lock, it calls the function pass repeatedly. If a round is due, this function runs the round.
 type runner struct {
 	manager *distlock.Manager
 	store   Store

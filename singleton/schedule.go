@@ -30,8 +30,8 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// The function due counts at most mostCounted slots. If it finds more than mostSteps slots in the
-// period in which it searches for the latest slots, it returns an error.
+// The function due counts at most mostCounted slots. If the period of its search for the latest
+// slots has more than mostSteps slots, it returns an error.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the first slot after t. If the schedule violates a rule of Schedule, next returns an

@@ -237,7 +237,7 @@ func (s *Slots) run(ctx context.Context, r *runner, t *tenure, slot Slot) error 
 	return r.end(t)
 }
 
-// skip records n missed slots. The parameter to is the time of the last of these slots.
+// skip records n missed slots. The last of them has the given time.
 func (s *Slots) skip(r *runner, t *tenure, to time.Time, n int) error {
 	r.log.Warn().Int("missed", n).Time("slot", to).Msg("slots were missed")
 	return r.change(t, bson.D{

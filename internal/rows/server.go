@@ -278,7 +278,7 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	if err != nil || m.Key == "" {
 		return err
 	}
-	if len(missing) > 0 { // a server may leave out an option that it does not know
+	if len(missing) > 0 { // a server may omit an option that it does not know
 		if missing, err = m.lacking(ctx); err == nil && len(missing) > 0 {
 			return fmt.Errorf("%w: Key %q: the created index has other options", ErrNoChains, m.Key)
 		}
