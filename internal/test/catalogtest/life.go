@@ -20,10 +20,10 @@ import (
 
 // A life is a sequence of steps on one lock document. After every step, the store must return the
 // error and the grants that package transition computes. The stored document must equal the
-// computed document. All reads must agree with a document that a step changed.
+// computed document. All reads of a changed document must agree with it.
 //
-// At the start, the document is a free lock with the planted fence. The field doc of the life adds
-// or replaces fields of the document.
+// At the start, the document is a free lock whose fence is the constant planted. The field doc of
+// the life adds or replaces fields of the document.
 //
 // A step is a letter and the number of a session. A slash and a second number may follow. Session 0
 // has a zero ts. Session 99 is the holder in the documents of [generations].
@@ -40,11 +40,11 @@ import (
 //	e1w         Evict, only if the session waits
 //	E1          Evict with the id of another process
 //	c1          Confirm
-//	n1/7        SeedFence to at least 7 above the planted fence
+//	n1/7        SeedFence to at least planted + 7
 //	r1/7        Renew with number 7
 //	r1/7t       the same renewal by a copy of the holder's process
 //	f1/2        PutFirst of session 2 by session 1
-//	b1/7        Break, only if the fence is 7 above the planted fence
+//	b1/7        Break, only if the fence is planted + 7
 //	y           RequestYield
 //	g           GrantNext
 //	F           a foreign manager frees the lock
@@ -147,9 +147,9 @@ func (b *bench) live(name string, l life) {
 	}
 }
 
-// step applies a step to a document. If exact is false, the document may have unusual fields, which
-// package transition restores and the single commands of a store keep. Then only the holders, the
-// waiters and the malformed field must be those of the computed document. The argument before is the
+// step applies a step to a document. If exact is false, the document may have unusual fields.
+// Package transition corrects them, and the single commands of a store do not. Then only the
+// holders, the waiters and the malformed field must be as computed. The argument before is the
 // document before the step, or nil if there is none. The result is the document after the step.
 func (b *bench) step(name string, before bson.Raw, text string, exact bool) bson.Raw {
 	b.Helper()

@@ -30,7 +30,8 @@ type oddity struct {
 	// The field free names the malformed field if the lock is free. The field held names it if the
 	// lock is held. An empty name means that the document is valid.
 	free, held string
-	// sets is true if fields contains the state. Then free is also the field of a held lock.
+	// sets is true if fields contains the state. Then the value of free also applies to a held
+	// lock.
 	sets bool
 }
 
@@ -202,8 +203,8 @@ func oddSharers() []oddity {
 	return list
 }
 
-// oddLives are sequences of steps of a life, see there. Session 99 is the holder. The first life
-// must not change a malformed document.
+// oddLives are sequences of steps, see the type life. Session 99 is the holder. The first life must
+// not change a malformed document.
 var oddLives = []string{
 	"a1 x1? x1 p1/3 y g f99/1 n99/7 c99 r99/1 e99 b99/3 -9", "a1 -1", "x1? -1", "x1 -1", "p1/3 -1", "e99",
 }

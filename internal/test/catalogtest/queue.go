@@ -15,8 +15,8 @@ import (
 // below 1<<31 by the time of the server's clock in milliseconds.
 const planted = int64(1) << 40
 
-// requests inserts a free lock with the planted fence. It returns n requests for the lock, each of
-// another process.
+// requests inserts a free lock whose fence is the constant planted. It returns n requests for the
+// lock, each of another process.
 func (b *bench) requests(name string, n int) []catalog.Request {
 	b.Helper()
 	b.insert("locks", append(free(name), field("fence", planted)))

@@ -17,8 +17,7 @@ func Main(m goleak.TestingM) {
 	goleak.VerifyTestMain(m)
 }
 
-// Share returns n without the race detector. With the race detector, Share returns a sixth of n,
-// but at least 1.
+// Share returns n. In a program with the race detector, it returns a sixth of n, but at least 1.
 func Share(n int) int {
 	if !Race {
 		return n

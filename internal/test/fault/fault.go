@@ -179,8 +179,8 @@ func Losing(ops ...Op) Hook {
 	}
 }
 
-// Slow returns a hook that delays the given operations. The parameter there is the delay of the
-// command, and back is the delay of the reply.
+// Slow returns a hook that delays the given operations. The two durations are the delays of the
+// command and of the reply.
 func Slow(there, back time.Duration, ops ...Op) Hook {
 	return func(_ context.Context, call Call, apply func() error) error {
 		if !slices.Contains(ops, call.Op) {

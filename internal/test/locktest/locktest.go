@@ -138,7 +138,7 @@ func (w *World) Lock(name string) catalog.Lock {
 	return l
 }
 
-// A Clock has a wall clock that tests can step. Its monotonic time is right.
+// A Clock has a wall clock that tests can step. Its monotonic clock is correct.
 type Clock struct {
 	clock.Clock
 	ahead atomic.Int64 // of the wall clock, in nanoseconds

@@ -86,7 +86,7 @@ func (m *Memory) Dones(id bson.RawValue) int {
 	return m.done[rows.Key(id)]
 }
 
-// Edit changes the mark of a row, like a person who edits the document by hand.
+// Edit changes the mark of a row, like a manual edit of the document.
 func (m *Memory) Edit(id bson.RawValue, edit func(*rows.Mark)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,7 +244,7 @@ func (m *Memory) Held(context.Context) (keys []bson.RawValue, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.byAge() {
-		key, ok := rows.KeyOf(r.Doc, m.key) // null also stands for a missing key, as in MongoDB's index
+		key, ok := rows.KeyOf(r.Doc, m.key) // null for a missing key, as in MongoDB's index
 		if ok && key.Type != bson.TypeNull && r.Mark.Holds != "" {
 			keys = append(keys, key)
 		}
@@ -363,7 +363,7 @@ func (m *Memory) Slots(context.Context) (found []rows.Slot, _ error) {
 	return found, nil
 }
 
-// Odd returns only the ready rows whose key is a list. It finds no other problem.
+// Odd returns only the ready rows with a list as their key. It finds no other problem.
 func (m *Memory) Odd(context.Context) (bad []rows.Malformed, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

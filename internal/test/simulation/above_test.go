@@ -115,8 +115,8 @@ func (g *runState) work(ctx context.Context, u *simulation.User, r *rand.Rand, r
 	return nil
 }
 
-// repeat makes the given call again and again, until the process closes. It ends the contexts of
-// some calls early.
+// repeat makes the given call repeatedly, until the process closes. It ends the contexts of some
+// calls early.
 func (g *runState) repeat(u *simulation.User, run func(ctx context.Context)) {
 	for !u.Shut() {
 		ctx, cancel := context.WithCancel(u.Context())

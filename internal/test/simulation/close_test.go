@@ -9,8 +9,8 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-// Close leaves neither a session nor a ping of its process (I8), even if a command of the process
-// is applied late.
+// Close leaves neither a session nor a ping of its process (rule I8), even if a command of the
+// process is applied late.
 func TestClose_CommandsUnderWay_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	type user = func(*simulation.User)

@@ -55,10 +55,10 @@ func (o *oracle) pingWritten(c *call, before, after bson.Raw) {
 	}
 }
 
-// checkEvicted checks I4 for an eviction. The guard of the evicted session must be lost. If the
-// session has no guard, its lease or the term of its process must have expired. An eviction by lease
-// is not checked if the session has no guard yet and its first renewal has no answer. A foreign
-// holder must have been silent for almost its takeover time.
+// checkEvicted checks rule I4 for an eviction. The guard of the evicted session must be lost. If
+// the session has no guard, its lease or the term of its process must have expired. An eviction by
+// lease is not checked if the session has no guard yet and its first renewal has no answer. A
+// foreign holder must have been silent for the part leastRate of its takeover time.
 func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 	if holds {
 		o.w.done.Stats["takeovers"]++
@@ -91,8 +91,8 @@ func (o *oracle) checkEvicted(c *call, held catalog.Participant, holds bool) {
 // The part is below 1, because the clock of the contender may be fast.
 const leastRate = 0.8
 
-// checkNotTrusted checks I1 at an acquisition: no live process trusts a guard of the acquired lock.
-// The argument by is the name of the new holder.
+// checkNotTrusted checks rule I1 at an acquisition: no live process trusts a guard of the acquired
+// lock. The last argument names the new holder.
 func (o *oracle) checkNotTrusted(name, by string) {
 	for _, h := range o.guards() {
 		if h.name == name && !h.p.Dead && o.trusted(h) {
@@ -119,7 +119,7 @@ func (o *oracle) partiesBy(l catalog.Lock, p *process) []catalog.Participant {
 	})
 }
 
-// checkClosed checks I8: no lock names a closed process, and its ping document is removed.
+// checkClosed checks rule I8: no lock names a closed process, and its ping document is removed.
 func (o *oracle) checkClosed() {
 	for _, p := range o.w.processes {
 		if p.Dead {

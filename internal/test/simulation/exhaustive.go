@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// variants returns the faults that Singles adds to a schedule. Some last less than the time limit
-// of a command. Others last longer than this limit, longer than a holder trusts its guards without
-// a ping, or longer than the takeover time.
+// variants returns the faults that Singles adds to a schedule. Some are shorter than the time limit
+// of a command. Others outlast this limit, the trust of a holder without a ping, or the takeover
+// time.
 func variants() (all []Fault) {
 	for k, lengths := range map[Kind][]time.Duration{
 		DelayRequest: {4 * sec, 20 * sec, 70 * sec}, DelayReply: {4 * sec, 20 * sec},

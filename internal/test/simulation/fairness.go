@@ -86,7 +86,7 @@ func (o *oracle) checkChange(t lockChange) {
 	}
 }
 
-// checkMoves checks I3: a command changes only the session that it names.
+// checkMoves checks rule I3: a command changes only the session that it names.
 func (o *oracle) checkMoves(t lockChange) {
 	c, was, now := t.c, partiesOf(t.was), partiesOf(t.now)
 	for _, p := range was {
@@ -140,8 +140,8 @@ func (o *oracle) checkOrder(t lockChange, granted []catalog.Participant) {
 	}
 }
 
-// checkCompatible checks I1 in a lock document: a lock has one exclusive holder, or several shared
-// holders, or at most as many permits as its limit.
+// checkCompatible checks rule I1 in a lock document: a lock has one exclusive holder, or several
+// shared holders, or at most as many permits as its limit.
 func (o *oracle) checkCompatible(c *call, holders []catalog.Participant) {
 	if len(holders) < 2 {
 		return
@@ -170,7 +170,7 @@ type term struct {
 }
 
 // lasts reports whether the term lasts by the clock of the process. An expired term stays expired
-// (R4).
+// (R4 in docs/safety.md).
 func (t *term) lasts() bool {
 	if t == nil {
 		return false

@@ -9,8 +9,8 @@ import (
 	"mongodlm/catalog"
 )
 
-// A pendingState is a state of a lock that must end in time. For example, a dead holder keeps the
-// lock from a waiter.
+// A pendingState is a temporary state of a lock, which must end in time. For example, a dead holder
+// keeps the lock from a waiter.
 type pendingState struct {
 	name string
 	what string
@@ -207,7 +207,7 @@ func (o *oracle) evictionLimit(p catalog.Participant) time.Duration {
 	return scaled(need + t.MaxGap + 3*t.PollMax + 2*t.Ping + 2*t.Limit + o.slack())
 }
 
-// problem returns the state of a holder that must end, or an empty text:
+// problem returns the temporary state of a holder, or an empty text:
 //   - hungHeld: The lease has expired.
 //   - unnotified: The process does not know of the grant yet.
 //   - ghost: The process does not know that it holds the lock.

@@ -56,9 +56,9 @@ type oracle struct {
 	contending   map[contention]time.Duration    // start of each contention
 	left         map[bson.ObjectID]time.Duration // time at which a session stopped holding its lock
 
-	// tooLate contains the sessions of commands that the store applied too late: after their process
-	// had died, closed, begun to close or changed its process id. By then, the process may have
-	// finished its search for sessions.
+	// tooLate contains the sessions of commands that the store applied too late, for example after
+	// their process had died, begun to close or changed its process id. Such a session can stay in
+	// its lock.
 	tooLate map[bson.ObjectID]bool
 
 	mu       sync.Mutex // guards the rest
@@ -208,7 +208,7 @@ func (o *oracle) checkFailed(a *attempt, err error) {
 	}
 }
 
-// checkFence checks I2. The fence of an exclusive guard must be larger than the fences of all
+// checkFence checks rule I2. The fence of an exclusive guard must be larger than the fences of all
 // earlier guards. The fence of another guard must be larger than the fences of all earlier
 // exclusive guards. It may be below the fence of an earlier sharer, because two sharers can report
 // their guards in any order.
@@ -233,8 +233,8 @@ func (o *oracle) trusted(h *Held) bool {
 	return true
 }
 
-// checkTrusted checks I1. It calls Err only if a lock has several guards, because Err makes a guard
-// notice its loss.
+// checkTrusted checks rule I1. It calls Err only if a lock has several guards, because Err makes a
+// guard notice its loss.
 func (o *oracle) checkTrusted(open []*Held) {
 	for i, h := range open {
 		permits := 1
@@ -284,7 +284,8 @@ func (o *oracle) guardOf(ts bson.ObjectID) *Held {
 	return nil
 }
 
-// sent records the session of an acquisition that is sent, and checks an eviction that is sent.
+// sent is called when a command is sent. It records the session of an acquisition, and checks an
+// eviction.
 func (o *oracle) sent(c *call) {
 	switch c.op {
 	case fault.Acquire, fault.Enter, fault.Release:

@@ -8,9 +8,9 @@ const (
 )
 
 // Scenes returns the small schedules for the exhaustive tests. In some schedules, two contenders
-// poll a lock. In the others, they wait in the queue. In the last one, four of them are in one
-// process. All clocks run at the same rate, so many events are simultaneous. The intervals are long,
-// so a takeover takes few commands.
+// poll a lock. In the others, they wait in the queue. In the last schedule, four contenders are in
+// one process. All clocks run at the same rate, so many events are simultaneous. The intervals are
+// long, so a takeover takes few commands.
 func Scenes() []Schedule {
 	short, long := holdFor("a", 20*sec), holdFor("a", 2*minute)
 	wait := lockFor("a", time.Hour, 20*sec)
@@ -65,8 +65,8 @@ func lockFor(name string, wait, d time.Duration) func(*User) {
 	}
 }
 
-// rush returns a user that n times waits for a lock, works under it for a few milliseconds, and
-// releases it.
+// rush returns a user that waits for a lock, works under it for a few milliseconds and releases it,
+// n times in all.
 func rush(name string, n int) func(*User) {
 	short := lockFor(name, time.Hour, time.Millisecond)
 	return func(u *User) {

@@ -35,8 +35,9 @@ func TestRates_WithinAndBeyondTheBound(t *testing.T) {
 	}
 }
 
-// A waiter takes over from a dead process (I7), even if the ping interval equals the longest gap
-// that a watch allows between two reads. The waiter reads once per ping interval, a little late.
+// A waiter takes over from a dead process (rule I7), even if the ping interval equals the longest
+// gap that a watch allows between two reads. The waiter reads once per ping interval, a little
+// late.
 func TestQueue_PingAsLongAsTheGap_DeadAreTakenOver(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 2; n++ {

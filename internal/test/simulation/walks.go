@@ -19,10 +19,10 @@ var (
 	fromFlag  = flag.Uint64("simulation.from", 1, "seed of the first random walk")
 )
 
-// Walks runs n random walks. With -short or the race detector it runs only the given smaller number.
-// The function of returns the schedule of a walk. Walks returns the sum of the counts, and ends at
-// the first violation. Flags can select other walks. With -simulation.seed it runs only that walk,
-// prints its timeline, and returns nil.
+// Walks runs n random walks. With -short or the race detector it runs only the given smaller
+// number. The function argument maps a seed to the schedule of a walk. Walks returns the sum of the
+// counts, and ends at the first violation. Flags can select other walks. With -simulation.seed it
+// runs only that walk, prints its timeline, and returns nil.
 func Walks(t *testing.T, n, short int, of func(seed uint64) Schedule) Stats {
 	t.Helper()
 	if (testing.Short() || effort.Race) && *timeFlag == 0 {

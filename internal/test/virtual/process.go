@@ -50,9 +50,9 @@ func (p *Process) Buried() bool { return p.buried.Load() }
 // a context. Frozen is safe for concurrent use.
 func (p *Process) Frozen() bool { return p.frozen.Load() }
 
-// WhenRunning calls the given function at once if the process runs. Otherwise the call waits until
-// the process runs again. If the process is dead, Bury makes the call, so that the goroutines of
-// the process can end.
+// WhenRunning calls the given function immediately if the process runs. Otherwise the call waits
+// until the process runs again. If the process is dead, Bury makes the call, so that the goroutines
+// of the process can end.
 func (p *Process) WhenRunning(do func()) {
 	if p.Frozen() {
 		p.waiting = append(p.waiting, do)
