@@ -40,10 +40,10 @@ func (a *Asked) Asks(run func(context.Context) []Sample) (stop func()) {
 	}
 }
 
-// All calls the functions that Asks received, in parallel, and returns their samples. The context
-// of the functions ends after AskTimeout. All calls each function at most once in AskedEvery.
-// Between these calls it returns the latest samples again. The last argument limits the number of
-// names in the labels.
+// The method All calls the functions that Asks received, in parallel, and returns their samples.
+// The context of the functions ends after AskTimeout. Each function is called at most once in
+// AskedEvery. Between two calls, its latest samples are returned again. The last argument limits
+// the number of names in the labels.
 func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 	a.mu.Lock()
 	asks := slices.Clone(a.asks)

@@ -57,7 +57,7 @@ var (
 		Help: "Handlers of this process that have not returned 30 s after the end of their contexts."}
 )
 
-// Metrics whose values are computed when they are read.
+// Metrics that are computed when they are read.
 var (
 	Rows = &Metric{Name: "distlock_queue_rows", Kind: Gauge, Labels: []string{"state", "queue"},
 		Asked: true, Help: "Rows by state, counted up to 10,000; one process of the queue reports them."}
@@ -133,8 +133,8 @@ func StandsBy(o Observer, kind, name string) (over func()) {
 	return func() { o.Sampled(Sample{Leads, labels, Gone}) }
 }
 
-// An Observer receives samples, and functions that return samples. Goroutines that work under a
-// lock call it, so both methods must return immediately.
+// An Observer receives samples, and functions that return samples. Both methods must return
+// immediately, because their callers may hold a lock.
 type Observer interface {
 	// Sampled receives samples.
 	Sampled(all ...Sample)
@@ -152,7 +152,7 @@ func Of(observer any) Observer {
 	return None{}
 }
 
-// A None is an Observer that does nothing.
+// A None is an Observer that ignores all calls.
 type None struct{}
 
 // Sampled implements [Observer].

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { effort.Main(m) }
 
-// All calls each function at most once in AskedEvery, however often the metrics are read.
+// Each function is called at most once in AskedEvery, however often the metrics are read.
 func TestAsked_ReadOften_AsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a metrics.Asked

@@ -124,8 +124,8 @@ func (l *loop) sleep(pause time.Duration) {
 	}
 }
 
-// next returns the time until the next command. If the command is due, the time is zero or less.
-// The result read reports whether the command is a read of the locks, not a poll.
+// next returns the time until the next command. If the command is due, the time is zero or less. It
+// also reports whether the command is a read of the locks, not a poll.
 func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	now := l.q.Clock.Now().Mono
 	readAt := l.nextRead
@@ -159,9 +159,9 @@ func (l *loop) next(by map[string][]*Waiter) (pause time.Duration, read bool) {
 	return at - now, now >= readAt
 }
 
-// nextPoll returns the time of the next poll, or of the next check of the stream. If the argument
-// near is set, a waiter is near the front of its queue. The argument first is the time at which the
-// earliest waiter was queued. The argument next is the soonest expected grant.
+// nextPoll returns the time of the next poll, or of the next check of the stream. Its arguments
+// are: whether a waiter is near the front of its queue, the time at which the earliest waiter was
+// queued, and the soonest expected grant.
 func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.Duration {
 	now := l.q.Clock.Now().Mono
 	l.q.mu.Lock()

@@ -78,8 +78,8 @@ func (q *Queue) Deliver(grants []catalog.Grant) {
 	}
 }
 
-// deliver sends one grant to its waiter. The argument by is the stream that delivered the grant. It
-// is nil if the grant comes from another source.
+// deliver sends one grant to its waiter. The last argument is the stream that delivered the grant,
+// or nil for another source.
 func (q *Queue) deliver(g catalog.Grant, by *stream) {
 	q.mu.Lock()
 	w, now := q.waiters[g.TS], q.Clock.Now().Mono
@@ -322,7 +322,7 @@ type expectation struct {
 }
 
 // expecting returns the locks whose queues the next poll reads. These are the locks with the
-// soonest grants, at most maxQueues. A lock is left out if its pace is unknown or longer than
+// soonest grants, at most maxQueues. A lock is omitted if its pace is unknown or longer than
 // approach*PollMax. Two kinds of waiters do not count: the first waiter in a queue, and a waiter
 // whose grant is late by PollMax.
 func (q *Queue) expecting(by map[string][]*Waiter, now time.Duration) []string {

@@ -167,12 +167,12 @@ func (q *Queue) bounds() bounds {
 	return bounds{prompt: prompt, trial: q.PollMax, late: max(prompt, q.Poll/5, 50*time.Millisecond)}
 }
 
-// deliver records that the stream delivered the grant of session ts. The argument first is set if
-// the grant was unknown before. The argument since is the time at which the waiter of the grant was
-// queued. A stream delivers in order, so all grants before that time are known.
+// deliver records that the stream delivered the grant of session ts. If first is set, the grant was
+// unknown before. The waiter of the grant was queued at the time since. A stream delivers in order,
+// so all grants before that time are known.
 //
-// The result changed reports whether the stream has passed a trial, or the delivery was late. If
-// the delivery was late, lag describes the delay.
+// The first result reports whether the stream has passed a trial, or the delivery was late. The
+// error describes the delay of a late delivery.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {
