@@ -26,7 +26,7 @@ type backend struct {
 }
 
 // startBackend runs a FerretDB on the SQLite files in dir. If volatile is set, FerretDB does not
-// sync to the disk. Of its log, log receives the errors only.
+// sync to the disk. The argument log receives only the errors of FerretDB.
 //
 // The embedded FerretDB contains no telemetry reporter and writes no state file.
 func startBackend(dir string, volatile bool, log zerolog.Logger) (*backend, error) {

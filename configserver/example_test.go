@@ -74,7 +74,7 @@ func Example() {
 
 	guard, err := manager.Lock("reports").TryLock(ctx, distlock.Why("nightly report"))
 	if errors.Is(err, distlock.ErrHeld) {
-		fmt.Println("somebody else is at it:", err)
+		fmt.Println("another process is at work:", err)
 		return
 	}
 	if err != nil {

@@ -36,8 +36,8 @@ type front struct {
 	dial     dialer
 	limit    int
 	log      zerolog.Logger
-	// open ends when the front begins to close. No command passes after that. The connections are
-	// closed at the end of whole, if they are still open.
+	// open ends when the front begins to close. No command passes after that. When whole ends, the
+	// remaining connections are closed.
 	open, whole   context.Context
 	stop, cut     context.CancelFunc
 	reads, writes atomic.Int64 // commands received

@@ -46,15 +46,15 @@ const (
 // benchPatience is the timeout of one command. It is long, so that bench can measure a slow server.
 const benchPatience = 30 * time.Second
 
-// undo calls a function that closes or removes something, even if ctx has ended.
+// undo calls a function that closes or removes something, even after the end of ctx.
 func undo(ctx context.Context, end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchPatience)
 	defer cancel()
 	return end(ctx)
 }
 
-// run measures the server and prints the results. Finally it drops its database, even if ctx has
-// ended.
+// run measures the server and prints the results. Finally it drops its database, even after the end
+// of ctx.
 func (v *bench) run(ctx context.Context, out, errOut io.Writer) error {
 	var err error
 	if v.client, err = mongocatalog.Dial(options.Client(), v.uri, 0, ""); err != nil {
@@ -133,8 +133,8 @@ func (v *bench) measure(ctx context.Context) (figures, error) {
 	return f, nil
 }
 
-// repeat calls the given function again and again for the time v.each, at least once, and measures
-// each call.
+// repeat calls the given function repeatedly for the time v.each, at least once, and measures each
+// call.
 func (v *bench) repeat(ctx context.Context, what string, step func(context.Context) error) (
 	figure, error,
 ) {
@@ -186,8 +186,8 @@ func (v *bench) lock(ctx context.Context) (figure, error) {
 	})
 }
 
-// handOver measures a lock that two Managers hold in turn. Each release grants the lock to the
-// other Manager.
+// handOver measures the hand-over of a lock. Each release by one Manager grants the lock to
+// another.
 func (v *bench) handOver(ctx context.Context) (figure, error) {
 	const what = "hand-over"
 	clk := clock.From(ctx)

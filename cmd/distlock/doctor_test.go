@@ -241,7 +241,7 @@ func prepare(t *testing.T, b *base) {
 }
 
 // guarded starts a server that requires passwords, with a user named root. It skips the test if
-// MongoDB is not installed. The function as returns the connection string of a user.
+// MongoDB is not installed. The returned function maps a user to a connection string.
 func guarded(t *testing.T, opts mongodtest.Options) (d *mongodtest.Deployment, root *mongo.Client,
 	as func(user string) string) {
 	t.Helper()

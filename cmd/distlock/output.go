@@ -296,8 +296,8 @@ func (t table) distinct(width int) int {
 	return len(cut)
 }
 
-// shrink narrows the widest columns until the row fits, and reports whether the row fits. The
-// minimum width of the first column is the parameter first.
+// shrink narrows the widest columns until the row fits, and reports whether the row fits. The last
+// argument is the minimum width of the first column.
 func (t table) shrink(widths []int, limit, first int) bool {
 	for total(widths) > limit {
 		widest := -1

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killWithParent makes the kernel kill this process when the parent's thread that started this
-// process ends. The setting survives an exec. The setting belongs to a thread, so killWithParent
-// locks the goroutine to its thread.
+// killWithParent makes the kernel kill this process at the end of the parent's thread that started
+// it. The setting survives an exec. The setting belongs to a thread, so killWithParent locks the
+// goroutine to its thread.
 func killWithParent(parent int) {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // on failure the guardian ends the command

@@ -13,7 +13,7 @@ import (
 	"mongodlm/takeover"
 )
 
-// An Outlook is the forecast for a lock whose holder stops pinging now. All times count from the
+// An Outlook is the forecast for a lock if its holder stops pinging now. All times count from the
 // moment at which the lock was read.
 type Outlook struct {
 	Process string `json:"process"`
@@ -47,8 +47,8 @@ type Outlook struct {
 // By default, a holder stops trusting its lock when 1/marginShare of the takeover time remains.
 const marginShare = 4
 
-// Foresee returns the forecast for a lock whose holder h stops pinging now. It applies the rules of
-// package takeover. The parameter others is the number of other holders. Foresee skips dead
+// Foresee returns the forecast for a lock if its holder h stops pinging now. It applies the rules
+// of package takeover. The parameter others is the number of other holders. Foresee skips dead
 // waiters, and waiters that die together with h.
 func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook {
 	e := takeover.Evidence{Held: true, Process: h.Process, Recorded: h.Takeover, HasPing: h.HasPing,

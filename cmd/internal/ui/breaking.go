@@ -40,8 +40,8 @@ type breakPage struct {
 	Granted []distlock.LockInfo
 }
 
-// breakHref returns the address of the form that breaks the lock of a holder. The address also
-// identifies the break in a ticket.
+// breakHref returns the address of the form that breaks the lock of a holder. A ticket for the form
+// signs this address.
 func breakHref(h distlock.LockInfo) string {
 	return "/break?" + url.Values{"name": {h.Name}, "session": {h.Session.Hex()},
 		"fence": {strconv.FormatInt(h.Fence, 10)}}.Encode()

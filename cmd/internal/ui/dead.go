@@ -25,8 +25,8 @@ const (
 	maxCounted = 100_000
 )
 
-// keepDead is the shortest pause between two counts of the dead rows. Rounds wait for a count, so
-// deadLimit bounds it.
+// keepDead is the shortest pause between two counts of the dead rows. A round waits for the count,
+// so deadLimit bounds the count.
 const (
 	keepDead  = 15 * time.Second
 	deadLimit = 3 * time.Second

@@ -46,9 +46,8 @@ var lockFilters = []filter[lockRow]{
 
 func byQueue(a, b lockRow) int { return cmp.Compare(len(b.Queue), len(a.Queue)) }
 
-// lockSorts lists the orders of rows that are already in the order of their names. By default,
-// locks in trouble come first. Among locks in the same trouble, locks with longer queues come
-// first.
+// lockSorts lists the sort orders. Equal rows stay in the order of their names. By default, locks
+// in trouble come first. Among locks in the same trouble, locks with longer queues come first.
 var lockSorts = []struct {
 	value, word string
 	order       func(a, b lockRow) int

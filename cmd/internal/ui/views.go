@@ -248,7 +248,7 @@ func pulseOf(i distlock.LockInfo) pulse {
 }
 
 // urlWith returns the address of the requested page with a changed query parameter. An empty value
-// removes the parameter. Another selection starts with its first part again.
+// removes the parameter. The requested list begins at its first part.
 func urlWith(r *http.Request, name, value string) string {
 	q := r.URL.Query()
 	q.Del("from")

@@ -174,9 +174,8 @@ func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	return i
 }
 
-// NextIsGone returns a warning if the next waiter of a lock seems to be dead. The warning is for an
-// operator who is about to break the lock, and names the first live waiter. In all other cases
-// NextIsGone returns "".
+// NextIsGone returns a warning if the next waiter of a lock seems to be dead, and otherwise "". The
+// warning names the first live waiter. It is for the operator before a break of the lock.
 func NextIsGone(queue []distlock.LockInfo) string {
 	at := slices.IndexFunc(queue, func(i distlock.LockInfo) bool { return !i.Gone() })
 	left := "no other waiter is queued."
@@ -198,9 +197,8 @@ func Suspect(i distlock.LockInfo) bool {
 // LongQueue is the minimum number of waiters in a long queue.
 const LongQueue = 10
 
-// StandsBy reports whether a waiter only waits for the death of the holder, and not for its own
-// turn in the queue. Examples are the candidates of an election, the followers of a loop or
-// schedule, and the rescuers of a queue.
+// StandsBy reports whether a waiter waits only for the death of the holder. Examples are the
+// candidates of an election, the followers of a loop or schedule, and the rescuers of a queue.
 func StandsBy(i distlock.LockInfo) bool {
 	switch Role(i) {
 	case "election", "loop", "slots":
@@ -231,8 +229,8 @@ func Queue(lock string) (namespace, queue string, is bool) {
 	return "", "", false
 }
 
-// Long reports whether at least [LongQueue] waiters wait for their turn. It does not count waiters
-// for which [StandsBy] is true.
+// Long reports whether a queue has at least [LongQueue] waiters. It does not count waiters for
+// which [StandsBy] is true.
 func Long(queue []distlock.LockInfo) bool {
 	n := 0
 	for _, w := range queue {
@@ -275,7 +273,7 @@ func Mode(mode string, limit int) string {
 	return Shown(mode, 20)
 }
 
-// Remedy returns instructions for an operator who repairs a malformed document.
+// Remedy returns instructions for the repair of a malformed document.
 func Remedy(e *distlock.MalformedError) string {
 	switch {
 	case e.Field == "_id", e.Collection == history.Collection:
