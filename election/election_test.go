@@ -22,8 +22,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If the leader's function returns early, the next candidate leads at once. The old leader queues
-// again after a pause, behind the other candidates.
+// If the leader's function returns early, the next candidate leads immediately. The old leader
+// queues again after a pause, behind the other candidates.
 func TestRun_FunctionReturnsEarly_NextLeads_NoSpinning(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a := w.stand(w.Start(nil))

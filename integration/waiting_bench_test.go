@@ -167,8 +167,8 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 }
 
 // timeContention lets sixteen processes compete for a lock for ten seconds. Each process repeatedly
-// acquires the lock and releases it at once. It measures the time from the call of Release to the
-// return of the next Lock.
+// acquires the lock and releases it immediately. It measures the time from the call of Release to
+// the return of the next Lock.
 func (w *world) timeContention(b *testing.B) {
 	var sent counter
 	all := w.contenders(b, 16, &sent)

@@ -86,7 +86,7 @@ func (w *world) put(collection string, d document) {
 	}
 }
 
-// pairs returns a document. Its arguments are names and values in turn.
+// pairs returns a document. Its arguments alternate between names and values.
 func pairs(all ...any) (d bson.D) {
 	for i := 0; i < len(all); i += 2 {
 		d = append(d, bson.E{Key: all[i].(string), Value: all[i+1]})

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011). Each process has one gen18. Numbers such as
-// :185 are lines of r1.8.5 client/distlock.cpp, unless another release is named. Holes such as H1
-// are known weaknesses, see docs/semantics.md. gen18 omits the assertion of r1.6.0:113 that a
-// thread does not lock twice.
+// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011). Each process has one gen18. A number such
+// as :185 is a line of r1.8.5 client/distlock.cpp, unless another release is named. A hole, such as
+// H1, is a known weakness in docs/semantics.md. mongos asserts that a thread does not lock twice
+// (r1.6.0:113), and gen18 does not.
 type gen18 struct{ old }
 
 const (

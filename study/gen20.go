@@ -11,10 +11,10 @@ import (
 )
 
 // gen20 is the lock of mongos 1.9 to 3.0 (2011-2015). Each process has one gen20. Since 2.0.1 all
-// locks of a process share this state. Numbers such as :607 are lines of r2.0.9
+// locks of a process share this state. A number such as :607 is a line of r2.0.9
 // client/distlock.cpp. For other releases the files are r2.4.14 src/mongo/client/distlock.cpp and
-// r2.6.12 src/mongo/s/distlock.cpp. gen20 omits re-entry, which mongos did not use, and the ts of
-// zeros in the documents that 2.6 inserts.
+// r2.6.12 src/mongo/s/distlock.cpp. gen20 has no re-entry, which mongos did not use. It also omits
+// the zero ts in the documents that 2.6 inserts.
 type gen20 struct {
 	old
 	pings bool // the ping thread runs

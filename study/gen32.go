@@ -10,11 +10,12 @@ import (
 )
 
 // gen32 is the lock of 3.2 to 6.0 on config servers that are a replica set (2015-2022). Each
-// process has one gen32. Numbers such as :230 are lines of r3.2.22
-// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. Numbers after "catalog" are lines of
-// dist_lock_catalog_impl.cpp in the same folder. From 3.4 on (r3.4.18
-// src/mongo/s/catalog/replset_dist_lock_manager.cpp) all attempts of a call use one session, a call
-// can overtake its own lock (:377), and a release also matches the name (:338). For 5.0 see file50.
+// process has one gen32. A number such as :230 is a line of r3.2.22
+// src/mongo/s/catalog/replset/replset_dist_lock_manager.cpp. A number after "catalog" is a line of
+// dist_lock_catalog_impl.cpp in the same folder. There are three differences from 3.4 on (r3.4.18
+// src/mongo/s/catalog/replset_dist_lock_manager.cpp). All attempts of a call use one session. A
+// call can overtake its own lock (:377). A release also matches the name (:338). For 5.0 see
+// file50.
 type gen32 struct{ old }
 
 const (

@@ -7,9 +7,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An old is the part that the lock managers of all old generations share. It omits that a process
-// of 1.8 to 3.0 deletes pings which are four days old by its clock (hole H13). No case is that
-// long.
+// An old is the part that the lock managers of all old generations share. A process of 1.8 to 3.0
+// deletes pings that are four days old by its clock (hole H13). An old does not, because no case is
+// that long.
 type old struct {
 	p       *process
 	release release

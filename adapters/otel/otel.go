@@ -91,8 +91,8 @@ func byRule(e distlock.Event) []attribute.KeyValue {
 	return texts("distlock.takeover.rule", e.Rule, "distlock.takeover.evidence", e.Evidence)
 }
 
-// texts returns the attributes whose values are not empty. Its arguments are keys and values in
-// turn. A value may be invalid UTF-8, because another process may have written it.
+// texts returns the attributes whose values are not empty. Its arguments alternate between keys and
+// values. A value may be invalid UTF-8, because another process may have written it.
 func texts(pairs ...string) (all []attribute.KeyValue) {
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {
