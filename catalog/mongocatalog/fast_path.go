@@ -78,7 +78,8 @@ func ourNumber(least, most int64) bson.D {
 
 // exclusive returns the conditions for a command on an exclusive lock. The fields that the command
 // uses must be valid. The lock must have at most one holder. Every waiter must be valid and must
-// not wait for a permit. The document must not meet any of the given conditions.
+// not wait for a permit. The result also excludes a document that meets one of the given
+// conditions.
 func exclusive(name string, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))
@@ -89,8 +90,8 @@ var noSharers = bson.D{
 	{Key: "mode", Value: absent}, {Key: "limit", Value: absent}, {Key: "sharers", Value: absent},
 }
 
-// wellFormed returns conditions that every document of this package meets. The document must also
-// not meet any of the given conditions.
+// wellFormed returns conditions that every document of this package meets. They also exclude a
+// document that meets one of the given conditions.
 func wellFormed(name string, none bson.A) bson.D {
 	filter := bson.D{
 		{Key: "_id", Value: name},

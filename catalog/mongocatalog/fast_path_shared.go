@@ -29,8 +29,8 @@ func most(r catalog.Request) int {
 }
 
 // sharing returns the conditions that the document of a lock with several holders is well formed.
-// In mode Permit, every waiter must wait for a permit. The document must also not meet any of the
-// given conditions.
+// In mode Permit, every waiter must wait for a permit. The result also excludes a document that
+// meets one of the given conditions.
 func sharing(name string, mode catalog.Mode, none ...any) bson.D {
 	waiters := notParticipants("waiters",
 		call("mode", call("$nin", bson.A{"", string(catalog.Shared)})), isList("mode"))

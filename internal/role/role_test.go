@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 // earlier version. getParameter reads the feature compatibility version of a config server.
 var optional = []string{"dropIndex", "getParameter"}
 
-// The role grants each action that an error of package mongocatalog can name as missing.
+// If an error of package mongocatalog can report an action as missing, the role grants the action.
 func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`\bon\(catalog\.(Locks|Pings)Collection, "([^"]+)"`)

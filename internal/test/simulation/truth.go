@@ -53,8 +53,8 @@ func (o *oracle) holdsItself(a *attempt, name string) bool {
 }
 
 // existed reports whether a lock had the given property during a call or in the two ping intervals
-// before. The process may have read the lock that early. If the process was cut off in that time,
-// its last read may be of any earlier time.
+// before. The process may have read the lock during these intervals. If the process was cut off
+// then, its last read may be older.
 func (o *oracle) existed(a *attempt, name string, is func(catalog.Lock) bool) bool {
 	earliest := a.since - scaled(2*o.w.s.Timing.Ping)
 	if a.p.faultsEnd() >= earliest {
