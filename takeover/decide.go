@@ -41,8 +41,20 @@ func decide(first, last, now Evidence, p Policy) Decision {
 		return Decision{Verdict: Watch, Remaining: max(j.takeover, 0),
 			Reason: "no takeover by this policy: " + err.Error()}
 	}
-	if before, cause := disturbance(&first, &last, &now, p); cause != "" {
-		return j.restart(before, cause)
+	// These events restart a watch:
+	//   - A change of the evidence.
+	//   - A new primary, if both reads know the primary. mongos 3.2 and later had this rule.
+	//   - A step back of the server's clock. mongos 2.0 counted 0 after a step back, and
+	//     mongos 3.2 waited.
+	//   - A pause between two reads that is longer than MaxGap. No mongos had this rule.
+	for _, before := range []*Evidence{&first, &last} {
+		if cause := changed(before, &now); cause != "" {
+			return j.restart(before, cause)
+		}
+	}
+	if now.LongestGap > p.MaxGap {
+		return j.restart(&first, fmt.Sprintf("no read for %s, more than the %s allowed",
+			figure(now.LongestGap), figure(p.MaxGap)))
 	}
 	// The watch rule of mongos 2.0 to 6.0: the evidence was unchanged for the takeover time. mongos
 	// used only the server's clock. mongos 2.0 compared with >, later versions with >=. A missing ping
@@ -55,41 +67,28 @@ func decide(first, last, now Evidence, p Policy) Decision {
 	}
 	d := Decision{Verdict: Watch, Remaining: j.takeover - j.watched, Reason: j.unchanged()}
 	if j.fresh {
-		d.Verdict, d.Reason = Held, holder(now)+" pinged "+j.pingAge()+" ago; "+d.Reason
+		d.Verdict, d.Reason = Held, holder(now)+" pinged "+figure(max(j.age, 0))+" ago; "+d.Reason
 	}
 	return d
 }
 
 // A judgement holds the figures from which Decide derives its verdict on a held lock.
 type judgement struct {
-	first, now  Evidence
+	now         Evidence
 	p           Policy
 	takeover    time.Duration // T, at least 1 ns with a valid policy
 	watched     time.Duration // at least 0; the smaller of own and server
 	own, server time.Duration // watched time by the contender's and the server's clock, or unknown
 	roundTrip   time.Duration // round trip of the present read, at least 0
 	tolerance   time.Duration // clocks that differ by at most this much agree
+	age         time.Duration // age of the ping by the server's clock, if both are known
 	fresh       bool
 }
 
 func judge(first, now Evidence, p Policy) judgement {
-	j := judgement{first: first, now: now, p: p, takeover: takeoverTime(now, p)}
-	j.watched, j.own, j.server = watchedFor(first, now)
-	j.roundTrip = minus(replied(now), now.Sent)
-	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
-	if now.HasPing && !now.Server.IsZero() {
-		// A ping is fresh if it is younger than two intervals. A ping in the future is fresh if it is
-		// ahead by at most the tolerance. Freshness decides only between the verdicts Held and Watch.
-		age := now.Server.Sub(now.Ping)
-		j.fresh = age >= -j.tolerance && age < j.intervals(2)
-	}
-	return j
-}
-
-// takeoverTime returns T: the longest of the contender's takeover time and the times that the
-// holder has recorded. For a foreign holder, T is at least ForeignTakeover. Its default, 15
-// minutes, is the fixed takeover time of mongos.
-func takeoverTime(now Evidence, p Policy) time.Duration {
+	// T is the longest of the contender's takeover time and the times that the holder has recorded.
+	// For a foreign holder, T is at least ForeignTakeover. Its default, 15 minutes, is the fixed
+	// takeover time of mongos.
 	t := max(p.Takeover, now.Recorded)
 	if now.HasPing {
 		t = max(t, now.PingTakeover)
@@ -97,7 +96,17 @@ func takeoverTime(now Evidence, p Policy) time.Duration {
 	if now.Foreign() {
 		t = max(t, p.ForeignTakeover)
 	}
-	return t
+	j := judgement{now: now, p: p, takeover: t}
+	j.watched, j.own, j.server = watchedFor(first, now)
+	j.roundTrip = minus(replied(now), now.Sent)
+	j.tolerance = minus(p.MaxClockSkew, -j.roundTrip/2)
+	if now.HasPing && !now.Server.IsZero() {
+		// A ping is fresh if it is younger than two intervals. A ping in the future is fresh if it is
+		// ahead by at most the tolerance. Freshness decides only between the verdicts Held and Watch.
+		j.age = now.Server.Sub(now.Ping)
+		j.fresh = j.age >= -j.tolerance && j.age < j.intervals(2)
+	}
+	return j
 }
 
 // intervals returns n ping intervals of the holder, but at most T. If the holder's interval is
@@ -150,26 +159,6 @@ func changed(before, now *Evidence) string {
 	return ""
 }
 
-// disturbance returns the reason why the watch must restart, or "". It also returns the earlier
-// read that differs from the present read. These events restart a watch:
-//   - A change of the evidence.
-//   - A new primary, if both reads know the primary. mongos 3.2 and later had this rule.
-//   - A step back of the server's clock. mongos 2.0 counted 0 after a step back, and
-//     mongos 3.2 waited.
-//   - A pause between two reads that is longer than MaxGap. No mongos had this rule.
-func disturbance(first, last, now *Evidence, p Policy) (before *Evidence, cause string) {
-	for _, before = range []*Evidence{first, last} {
-		if cause = changed(before, now); cause != "" {
-			return before, cause
-		}
-	}
-	if now.LongestGap > p.MaxGap {
-		return first, fmt.Sprintf("no read for %s, more than the %s allowed",
-			figure(now.LongestGap), figure(p.MaxGap))
-	}
-	return first, ""
-}
-
 // restart returns the decision for the first read of a new watch. The verdict is Held if the ping
 // is fresh, or if the holder has pinged since the read before. A higher seq shows a ping. A foreign
 // holder has no seq, so a later time in its ping document shows a ping.
@@ -187,7 +176,7 @@ func (j *judgement) restart(before *Evidence, cause string) Decision {
 	case pinged:
 		d.Reason = fmt.Sprintf("%s is alive: %s", holder(*now), cause)
 	case j.fresh:
-		d.Reason = fmt.Sprintf("%s pinged %s ago; %s", holder(*now), j.pingAge(), cause)
+		d.Reason = fmt.Sprintf("%s pinged %s ago; %s", holder(*now), figure(max(j.age, 0)), cause)
 	default:
 		d.Verdict = Watch
 		d.Reason = fmt.Sprintf("watch of %s begins anew: %s; takeover after %s unchanged",
@@ -195,8 +184,6 @@ func (j *judgement) restart(before *Evidence, cause string) Decision {
 	}
 	return d
 }
-
-func (j *judgement) pingAge() string { return figure(max(j.now.Server.Sub(j.now.Ping), 0)) }
 
 func (j *judgement) unchanged() string {
 	what := ""
