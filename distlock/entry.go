@@ -79,7 +79,7 @@ func (e *entry) acquire() (_ *session, err error) {
 		mine, _ := lock.WaitedBy(s.request.TS)
 		s.queued = true
 		e.m.queue.MarkQueued(w, lock, e.a.timeLeft(e.want))
-		grant, err := e.wait(s, w, -1)
+		lock, err = e.wait(s, w, -1)
 		if errors.Is(err, errRemoved) {
 			e.since = mine.Since
 		}
@@ -87,8 +87,6 @@ func (e *entry) acquire() (_ *session, err error) {
 			ended = true
 			return nil, err
 		}
-		lock = grantedLock(*grant)
-		s.fromQueue, s.evidence = true, grant.Evidence
 	}
 	s.queued = true // from here on the session is removed unless a call gets it
 	if err = e.m.acquired(s, lock); err != nil {
@@ -150,7 +148,7 @@ func (e *entry) failed(s *session, w *queue.Waiter, err error) (catalog.Lock, er
 		return catalog.Lock{}, err
 	}
 	e.note(err)
-	return e.pause(s, w, max(0, e.a.backedOff()))
+	return e.wait(s, w, max(0, e.a.backedOff()))
 }
 
 // findRoom waits while the queue is full, or while silent processes use the lock with another
@@ -179,30 +177,19 @@ func (e *entry) findRoom(
 		}
 		e.m.judge.WatchRefused(view)
 		e.note(err)
-		if lock, err := e.pause(s, w, pauses.next(e.m)); err != nil || lock.Held {
+		if lock, err := e.wait(s, w, pauses.next(e.m)); err != nil || lock.Held {
 			return lock, err
 		}
 	}
 }
 
-// pause waits before the session is sent again. If the session is granted the lock during the
-// pause, pause returns the lock.
-func (e *entry) pause(s *session, w *queue.Waiter, d time.Duration) (l catalog.Lock, err error) {
-	grant, err := e.wait(s, w, d)
-	if err != nil || grant == nil {
-		return l, err
-	}
-	s.fromQueue, s.evidence = true, grant.Evidence
-	return grantedLock(*grant), nil
-}
-
 var errRemoved = errors.New("its queue entry was removed")
 
 // wait waits for a grant of the session until the pause is over. A negative pause never ends. If
-// the pause ends without a grant, wait returns nil, nil. Errors: errDismissed if no call has needed
-// the entry for the time that keptFor returns; errRemoved; [ErrClosed]; [ErrNoHeartbeat]; an error
-// from package queue.
-func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog.Grant, error) {
+// the session is granted the lock, wait returns the lock. If the pause ends without a grant, wait
+// returns a free lock. Errors: errDismissed if no call has needed the entry for some time;
+// errRemoved; [ErrClosed]; [ErrNoHeartbeat]; an error from package queue.
+func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (l catalog.Lock, err error) {
 	var up, spare <-chan time.Time
 	if pause >= 0 {
 		timer := e.m.cfg.Clock.NewTimer(pause)
@@ -222,8 +209,15 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 		}
 	}()
 	for {
-		if d, isSpare := e.keptFor(); isSpare && spare == nil {
-			kept = e.m.cfg.Clock.NewTimer(d)
+		// After its last call has left, an entry stays queued for a round trip.
+		e.a.in.mu.Lock()
+		keep, isSpare := max(e.a.in.rtt, leastSpare), e.spare
+		e.a.in.mu.Unlock()
+		if e.want.standby {
+			keep = 0
+		}
+		if isSpare && spare == nil {
+			kept = e.m.cfg.Clock.NewTimer(keep)
 			spare = kept.C()
 		} else if !isSpare && spare != nil {
 			kept.Stop()
@@ -231,42 +225,31 @@ func (e *entry) wait(s *session, w *queue.Waiter, pause time.Duration) (*catalog
 		}
 		select {
 		case <-up:
-			return nil, nil
+			return l, nil
 		case g := <-granted:
-			return &g, nil
+			return s.grantedBy(g), nil
 		case f := <-fate:
 			select {
 			case g := <-granted: // granted at the same instant
-				return &g, nil
+				return s.grantedBy(g), nil
 			default:
 			}
 			if f.Removed {
-				return nil, e.removed(w)
+				return l, e.removed(w)
 			}
-			return nil, acquiring(e.a.name, f.Err)
+			return l, acquiring(e.a.name, f.Err)
 		case <-over:
-			return nil, noHeartbeat(e.a.name, s.term)
+			return l, noHeartbeat(e.a.name, s.term)
 		case <-e.m.closed:
-			return nil, acquiring(e.a.name, ErrClosed)
+			return l, acquiring(e.a.name, ErrClosed)
 		case <-spare:
 			if e.a.dismiss(e) {
-				return nil, errDismissed
+				return l, errDismissed
 			}
 			spare = nil
 		case <-e.changed:
 		}
 	}
-}
-
-// keptFor returns the time for which an entry stays queued after its last call has left. The result
-// spare reports whether no call needs the entry now.
-func (e *entry) keptFor() (d time.Duration, spare bool) {
-	e.a.in.mu.Lock()
-	defer e.a.in.mu.Unlock()
-	if e.want.standby {
-		return 0, e.spare
-	}
-	return max(e.a.in.rtt, leastSpare), e.spare
 }
 
 func (e *entry) removed(w *queue.Waiter) error {
@@ -278,7 +261,8 @@ func (e *entry) removed(w *queue.Waiter) error {
 	return &acquireError{text: held.Error(), causes: []error{held, errRemoved}}
 }
 
-func grantedLock(g catalog.Grant) catalog.Lock {
+func (s *session) grantedBy(g catalog.Grant) catalog.Lock {
+	s.fromQueue, s.evidence = true, g.Evidence
 	return catalog.Lock{Name: g.Name, Held: true, TS: g.TS, Process: g.Process, Fence: g.Fence}
 }
 

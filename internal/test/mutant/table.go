@@ -148,7 +148,7 @@ var all = []Mistake{
 		Test: "TestReap_PlaceOfNobody_LeavesTheLine", Rule: "waiters"},
 	{Name: "a caller does not look for room in a full queue", File: "distlock/entry.go",
 		Old:  `lock, err = e.findRoom(s, w, &pauses, err, again)`,
-		New:  `_, _ = again, pauses; lock, err = e.pause(s, w, 24*time.Hour)`,
+		New:  `_, _ = again, pauses; lock, err = e.wait(s, w, 24*time.Hour)`,
 		Test: "TestLock_SeldomFromOutside_TakesOver", Rule: "not taken over"},
 	{Name: "a caller with another limit does not evict dead holders", File: "distlock/acquire.go",
 		Old: `		evicted, err := a.m.judge.EvictDead(`,
