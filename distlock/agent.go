@@ -223,16 +223,6 @@ func (a *agent) hasRoom(limit int32, inRun bool) bool {
 	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
-// releasesSoon reports whether the release of the present holder may queue an entry: the last
-// holder released the lock within a round trip, and the queue is not crowded. The result limit is
-// the longest wait for the release.
-func (a *agent) releasesSoon() (limit time.Duration, ok bool) {
-	a.in.mu.Lock()
-	defer a.in.mu.Unlock()
-	trip := max(a.in.rtt, leastSpare)
-	return 2 * trip, a.hold <= trip && a.queued+len(a.entries) < crowded
-}
-
 // granted ends an entry or a try whose session holds the lock, and gives the session to a call. If
 // no call can use the session, it is removed from the lock.
 func (a *agent) granted(s *session, e *entry, prefer *call) {

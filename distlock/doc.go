@@ -102,5 +102,5 @@ package distlock
 // process. It also evicts dead processes that are ahead of the session. A session that holds the
 // lock serves the first matching call, which makes a guard (acquire.go, guard.go). release.go
 // applies one more transition, which grants the lock to the next waiter. The same transition can
-// queue a further session of this process (requeue.go). Package pinger keeps all guards trusted, and
+// queue a further session of this process (entry.go). Package pinger keeps all guards trusted, and
 // events.go notifies the observer.

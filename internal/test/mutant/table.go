@@ -339,11 +339,11 @@ var all = []Mistake{
 		a.m.giveBack(s)`, New: `	if !served {
 		a.m.owned.attemptEnded(s.request.TS)`, Test: "TestAcquire_CallerGone_SessionIsGivenBackAtOnce",
 		Rule: "want a free lock"},
-	{Name: "a release without an answer has queued its session", File: "distlock/requeue.go",
+	{Name: "a release without an answer has queued its session", File: "distlock/entry.go",
 		Old: `waits && reply.err == nil {`, New: `waits || true {`,
 		Test: "TestDo_CanceledDuringTheReleaseThatQueues_DelaysNoOther", Rule: "turns took"},
 	{Name: "an entry without a call is sent after the wait for a release",
-		File: "distlock/requeue.go", Old: `case e.a.dismiss(e):`, New: `case false:`,
+		File: "distlock/entry.go", Old: `case e.a.dismiss(e):`, New: `case false:`,
 		Test: "TestLock_CallerGoneBeforeItsEntry_NoCommand", Rule: "commands of entries"},
 	{Name: "a release queues a session into a long queue", File: "catalog/transition/enter_leave.go",
 		Old: `len(s.waiters) < MaxEnqueued`, New: `len(s.waiters) < catalog.MaxWaiters`,
