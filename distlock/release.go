@@ -17,8 +17,7 @@ import (
 
 // This file releases locks for a caller and for Close. Both wait for the outcome and report it, and
 // try again after a failure. If no caller waits for a release, for example after an abandoned call
-// or a dropped guard, the pinger releases the lock in the background. All releases use
-// ReleaseInStore.
+// or a dropped guard, the pinger releases the lock in the background, by ReleaseInStore.
 
 // Release frees the lock if this guard still holds it. Its command names the lock session, so
 // it never frees the lock of another holder (mongos 1.8 named only _id). After
@@ -179,28 +178,22 @@ func (h *holding) tryRelease(ctx context.Context) (tries int, err error) {
 // leave removes the session of a holder from its lock. If an entry waits for this release, the same
 // command queues the session of the entry.
 func (h *holding) leave(ctx context.Context) error {
-	h.m.agents.recordHold(h)
-	p := h.next.Swap(released)
-	if p == nil || p == released {
-		return h.m.owned.ReleaseInStore(ctx, h.request.Session)
+	h.m.agents.mu.Lock()
+	if a := h.m.agents.byName[h.request.Name]; a != nil {
+		a.hold = h.m.cfg.Clock.Now().Mono - h.since
 	}
+	h.m.agents.mu.Unlock()
+	leave := transition.Leave{Session: h.request.Session}
 	reply := enterReply{err: catalog.ErrUnknownOutcome} // of a store that panics
-	defer func() { p.reply <- reply }()
+	if p := h.next.Swap(released); p != nil && p != released {
+		leave.Enqueue = &p.request
+		defer func() { p.reply <- reply }()
+	}
 	sent := h.m.cfg.Clock.Now().Mono
-	leave := transition.Leave{Session: h.request.Session, Enqueue: &p.request}
 	lock, grants, err := h.m.locks.Apply(ctx, leave)
 	reply = enterReply{lock, h.m.cfg.Clock.Now().Mono - sent, err}
 	h.m.queue.Deliver(grants)
 	return err
-}
-
-// recordHold records the duration for which a guard was held.
-func (in *agents) recordHold(h *holding) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if a := in.byName[h.request.Name]; a != nil {
-		a.hold = in.m.cfg.Clock.Now().Mono - h.since
-	}
 }
 
 // rest pauses between two tries. If ctx ends or Close begins during the pause, rest returns false.
