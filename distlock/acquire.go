@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync/atomic"
 
@@ -354,7 +355,8 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	if life != nil {
 		c.m.loops.Go(h.watchLease) // ends with the guard
 	}
-	g := newGuard(h) // from here on a panic does not leave the lock held
+	g := &TryGuard{h: h}
+	g.cleanup = runtime.AddCleanup(g, dropped, h) // from here on a panic does not leave the lock held
 	g.ctx = &guardContext{h.ctx, g}
 	event := c.m.log.Info().Str("lock", catalog.Printable(c.name, 200)).Stringer("ts", s.request.TS).
 		Int64("fence", s.fence).Str("why", catalog.Printable(c.o.why, 200))

@@ -152,23 +152,16 @@ func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
-	if !g.h.anotherGuard() {
+	g.h.mu.Lock()
+	defer g.h.mu.Unlock()
+	if g.h.guards == 0 { // the last guard was released
 		return nil, ErrReleased
 	}
-	again := newGuard(g.h)
+	g.h.guards++
+	again := &TryGuard{h: g.h}
+	again.cleanup = runtime.AddCleanup(again, dropped, g.h)
 	again.ctx = &guardContext{g.ctx, again} // keeps g reachable
 	return again, nil
-}
-
-// anotherGuard adds a guard to the count. After the last release it returns false.
-func (h *holding) anotherGuard() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.guards == 0 {
-		return false
-	}
-	h.guards++
-	return true
 }
 
 func (h *holding) givenBack() bool {
@@ -294,16 +287,8 @@ func describeHolder(l catalog.Lock) string {
 	return fmt.Sprintf("held by %s, fence %d", catalog.Printable(l.Process, 200), l.Fence)
 }
 
-// newGuard returns a guard of a holding. If the guard becomes unreachable without a release, the
-// garbage collector calls dropped.
-func newGuard(h *holding) *TryGuard {
-	g := &TryGuard{h: h}
-	g.cleanup = runtime.AddCleanup(g, dropped, h)
-	return g
-}
-
-// dropped runs in the garbage collector's goroutine, so it only records the guard. The next Sweep
-// releases the lock.
+// dropped is called when a guard becomes unreachable without a release. It runs in the garbage
+// collector's goroutine, so it only records the guard. The next Sweep releases the lock.
 func dropped(h *holding) {
 	if h.lastGuard() {
 		h.m.owned.drop(h)
