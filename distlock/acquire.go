@@ -71,8 +71,10 @@ func (m *Manager) begin(name string, w want, how catalog.EnterMode) (*session, e
 		Mode:     w.mode,
 		Limit:    w.limit,
 	}}
-	m.owned.enter(s.request.TS)
-	if clock.Over(m.closed) { // Close may have read the owned sessions before enter
+	m.owned.mu.Lock()
+	m.owned.attempts[s.request.TS] = true
+	m.owned.mu.Unlock()
+	if clock.Over(m.closed) { // Close may have read the owned sessions before
 		m.owned.attemptEnded(s.request.TS)
 		return nil, acquiring(name, ErrClosed)
 	}
@@ -124,7 +126,13 @@ func (m *Manager) recovered(a *agent, e *entry, c *call) {
 // tries again. Errors: *HeldError; *PermitMismatchError; errors of the store.
 func (a *agent) tryWith(s *session, c *call) error {
 	for race := 0; ; race++ {
-		lock, err := a.take(s, race == 0)
+		enter := transition.Enter{Request: s.request, How: s.how}
+		if race == 0 && s.mode == catalog.Exclusive {
+			// TryPlain refuses some free locks, for example a lock in which a foreign lock manager left
+			// shared holders. The next command also acquires these locks.
+			enter.How = catalog.TryPlain
+		}
+		lock, _, err := a.m.locks.Apply(a.m.life, enter)
 		if err == nil {
 			return a.m.acquired(s, lock)
 		}
@@ -154,19 +162,6 @@ func (a *agent) tryWith(s *session, c *call) error {
 func refused(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
-}
-
-// take sends the command that acquires the lock for a session. If the parameter plainly is set, an
-// exclusive session is sent with [catalog.TryPlain]. TryPlain refuses some free locks, for example
-// a lock in which a foreign lock manager left shared holders. If plainly is false, the command also
-// acquires these locks.
-func (a *agent) take(s *session, plainly bool) (catalog.Lock, error) {
-	enter := transition.Enter{Request: s.request, How: s.how}
-	if plainly && s.mode == catalog.Exclusive {
-		enter.How = catalog.TryPlain
-	}
-	lock, _, err := a.m.locks.Apply(a.m.life, enter)
-	return lock, err
 }
 
 // errFree reports that the lock, or a place in its queue, may be free. The caller tries again.

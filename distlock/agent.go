@@ -81,15 +81,6 @@ func (w want) similar(o want) bool {
 	return w.mode == o.mode && w.limit == o.limit && !w.standby && !o.standby
 }
 
-func (in *agents) join(c *call) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	a := in.of(c.name)
-	c.agent, c.trying = a, false
-	a.calls = append(a.calls, c)
-	a.adjust(nil)
-}
-
 // This method returns the agent of the named lock, and makes it if necessary. The caller holds mu.
 func (in *agents) of(name string) *agent {
 	a := in.byName[name]

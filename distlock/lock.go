@@ -185,7 +185,12 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 		return nil, noHeartbeat(c.name, c.m.pinger.Last())
 	}
 	c.answer = make(chan answer, 1)
-	c.m.agents.join(c)
+	agents := c.m.agents
+	agents.mu.Lock()
+	c.agent, c.trying = agents.of(c.name), false
+	c.agent.calls = append(c.agent.calls, c)
+	c.agent.adjust(nil)
+	agents.mu.Unlock()
 	var cause error
 	select {
 	case a := <-c.answer:

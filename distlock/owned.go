@@ -38,13 +38,6 @@ func newOwned(m *Manager) *ownedSessions {
 	}
 }
 
-// enter adds an attempt before its command is sent.
-func (t *ownedSessions) enter(ts bson.ObjectID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.attempts[ts] = true
-}
-
 func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,7 +42,7 @@ var all = []Mistake{
 		Old: "!p.cfg.Owner.Owns(s.TS) && ", New: "", Test: "TestReap_ReleasesGhostsOnly",
 		Rule: "attempt: held false"},
 	{Name: "an attempt is not recorded before it is sent", File: "distlock/acquire.go",
-		Old: "	m.owned.enter(s.request.TS)\n", New: "",
+		Old: "	m.owned.attempts[s.request.TS] = true\n", New: "",
 		Test: "TestReap_AcquisitionUnderWay_IsNoGhost", Rule: "after a slow reply"},
 	{Name: "a ping changes a condemned document", File: "catalog/memcatalog/pings.go",
 		Old: `p != nil && p.Condemned == nil && `, New: `p != nil && `,
