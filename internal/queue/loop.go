@@ -188,13 +188,8 @@ func (l *loop) nextPoll(near bool, first time.Duration, next expectation) time.D
 			least, toward = rtt, min(next.left/approach, still/unexpected)
 		}
 	}
-	return l.lastPoll + max(l.q.pollPause(pause, least), min(toward, l.q.PollMax))
-}
-
-// pollPause limits a pause to the range from minPause(least) to PollMax. Then it changes the pause
-// randomly by up to a fifth.
-func (q *Queue) pollPause(pause, least time.Duration) time.Duration {
-	return q.Pinger.Jitter(min(max(pause, q.minPause(least)), q.PollMax), 0.2)
+	pause = l.q.Pinger.Jitter(min(max(pause, l.q.minPause(least)), l.q.PollMax), 0.2)
+	return l.lastPoll + max(pause, min(toward, l.q.PollMax))
 }
 
 // minPause returns the shortest pause between two polls. The argument trips is a lower bound: the
@@ -256,24 +251,18 @@ func (l *loop) recordStep(ctx context.Context, ws []*Waiter, err error) {
 	l.record(ctx, l.q.steps, err, ws)
 }
 
-// record records the outcome of a command. A permanent error ends the wait of all waiters. Any
-// other error is logged.
+// record records the outcome of a command. An error that lasts until an operator acts ends the wait
+// of all waiters, because a new call would get the same error. Any other error is logged.
 func (l *loop) record(ctx context.Context, log *FailureLog, err error, waiters ...[]*Waiter) {
-	if permanent(err) {
+	var denied *catalog.PrivilegeError
+	if errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
+		errors.Is(err, catalog.ErrPermitMismatch) {
 		for _, ws := range waiters {
 			end(ws, End{Err: err})
 		}
 		err = nil
 	}
 	log.Record(ctx, err)
-}
-
-// permanent reports whether an error lasts until an operator acts. A new call would get the same
-// error.
-func permanent(err error) bool {
-	var denied *catalog.PrivilegeError
-	return errors.As(err, &denied) || errors.Is(err, catalog.ErrMalformed) ||
-		errors.Is(err, catalog.ErrPermitMismatch)
 }
 
 func (l *loop) readLocks(ctx context.Context, by map[string][]*Waiter, names []string) {
