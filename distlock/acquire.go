@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -139,7 +140,10 @@ func (a *agent) tryWith(s *session, c *call) error {
 		if !refused(err) {
 			return a.confirm(s, err)
 		}
-		if !a.needs(c) { // the call has ended; the background evicts dead holders
+		a.in.mu.Lock()
+		needed := slices.Contains(a.calls, c)
+		a.in.mu.Unlock()
+		if !needed { // the call has ended; the background evicts dead holders
 			a.m.judge.WatchRefused(watch.View{Name: a.name})
 			a.m.judge.EvictDue(a.name)
 			return acquiring(a.name, err)
@@ -315,7 +319,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 		defer done()
 		if c.o.bounded && !c.once {
 			var stop func()
-			ctx, stop = c.m.within(ctx, c.o.wait-(c.m.cfg.Clock.Now().Mono-c.o.began))
+			ctx, stop = c.m.within(ctx, c.left())
 			defer stop()
 		}
 		var err error

@@ -112,23 +112,16 @@ func (a *agent) leave(c *call) (left bool, why error) {
 	if why == nil {
 		why = a.failure
 	}
-	if !a.remove(c) {
+	i := slices.Index(a.calls, c)
+	if i < 0 {
 		return false, why
 	}
+	a.calls = slices.Delete(a.calls, i, i+1)
 	if c.trying {
 		a.orphans++
 	}
 	a.adjust(nil)
 	return true, why
-}
-
-// remove removes a call, and reports whether the call was in the queue. The caller holds mu.
-func (a *agent) remove(c *call) bool {
-	i := slices.Index(a.calls, c)
-	if i >= 0 {
-		a.calls = slices.Delete(a.calls, i, i+1)
-	}
-	return i >= 0
 }
 
 // adjust starts the tries and entries that the calls need. It also marks each entry as spare or as
@@ -147,7 +140,7 @@ func (a *agent) adjust(granted *session) {
 			continue
 		}
 		c.hasEntry = false
-		if n := served[c.o.limit]; n > 0 && n >= maxEntries && i >= run {
+		if served[c.o.limit] >= maxEntries && i >= run {
 			continue // earlier calls use up the entries
 		}
 		served[c.o.limit]++
@@ -271,16 +264,17 @@ func (a *agent) failed(err error, e *entry, of *call) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
 	a.ended(e, of)
-	for _, c := range slices.Clone(a.calls) {
+	a.calls = slices.DeleteFunc(a.calls, func(c *call) bool {
 		concerns := c == of
 		if e != nil && !c.once {
 			concerns = !errors.Is(err, ErrPermitMismatch) || c.o.limit == e.want.limit
 		}
-		if err != nil && concerns {
-			a.remove(c)
-			c.answer <- answer{err: err}
+		if err == nil || !concerns {
+			return false
 		}
-	}
+		c.answer <- answer{err: err}
+		return true
+	})
 	a.adjust(nil)
 }
 
@@ -298,12 +292,6 @@ func (a *agent) ended(e *entry, tried *call) {
 	} else {
 		a.orphans--
 	}
-}
-
-func (a *agent) needs(c *call) bool {
-	a.in.mu.Lock()
-	defer a.in.mu.Unlock()
-	return slices.Contains(a.calls, c)
 }
 
 // dismiss ends an entry if it is spare. It returns false if a call needs the entry.

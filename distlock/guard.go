@@ -291,7 +291,9 @@ func describeHolder(l catalog.Lock) string {
 // collector's goroutine, so it only records the guard. The next Sweep releases the lock.
 func dropped(h *holding) {
 	if h.lastGuard() {
-		h.m.owned.drop(h)
+		h.m.owned.mu.Lock()
+		defer h.m.owned.mu.Unlock()
+		h.m.owned.dropped = append(h.m.owned.dropped, h)
 	}
 }
 

@@ -145,7 +145,7 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 	c.ctx = ctx
 	var up <-chan time.Time
 	if c.o.bounded && !c.once {
-		timer := c.m.cfg.Clock.NewTimer(c.o.wait - (c.m.cfg.Clock.Now().Mono - c.o.began))
+		timer := c.m.cfg.Clock.NewTimer(c.left())
 		defer timer.Stop()
 		up = timer.C()
 	}
@@ -164,17 +164,15 @@ func (c *call) acquire(ctx context.Context) (g *TryGuard, err error) {
 		case err == nil || c.once || !worthWaiting(err):
 			return g, err
 		}
-		if last = err; c.timeUp() { // receive may have received from up already
+		if last = err; c.o.bounded && c.left() <= 0 { // receive may have received from up already
 			return nil, c.stopped(ctx, errTimeUp, last)
 		}
 		c.m.agents.backOff(c.name, err)
 	}
 }
 
-// timeUp reports whether the time of WaitAtMost is up.
-func (c *call) timeUp() bool {
-	return c.o.bounded && c.m.cfg.Clock.Now().Mono-c.o.began >= c.o.wait
-}
+// left returns the rest of the time of WaitAtMost.
+func (c *call) left() time.Duration { return c.o.wait - (c.m.cfg.Clock.Now().Mono - c.o.began) }
 
 // receive queues the call until its agent answers, the call times out or the Manager is closed.
 func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*session, error) {

@@ -188,12 +188,6 @@ func (t *ownedSessions) Owns(ts bson.ObjectID) bool {
 	return t.attempts[ts] || t.holds[ts] != nil || t.ended[ts]
 }
 
-func (t *ownedSessions) drop(h *holding) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.dropped = append(t.dropped, h)
-}
-
 // Sweep ends and releases the guards that were dropped without Release since the last Sweep. It
 // returns the sessions of the guards that are trusted under term. Until the returned function swept
 // is called, Owns also returns true for the sessions that end in the meantime.
