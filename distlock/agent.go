@@ -130,7 +130,11 @@ func (a *agent) leave(c *call) (left bool, why error) {
 func (a *agent) adjust(granted *session) {
 	spare := slices.Clone(a.entries)
 	run := a.run()
-	served := map[int32]int{} // calls that have or need an entry, by limit
+	served := map[int32]int{}  // calls that have or need an entry, by limit
+	entries := map[int32]int{} // the number of entries, by limit
+	for _, e := range a.entries {
+		entries[e.want.limit]++
+	}
 	for i, c := range a.calls {
 		if c.once {
 			if !c.trying && a.orphans < maxOrphans {
@@ -144,7 +148,10 @@ func (a *agent) adjust(granted *session) {
 			continue // earlier calls use up the entries
 		}
 		served[c.o.limit]++
-		room := a.hasRoom(c.o.limit, i < run)
+		// At most maxEntries entries have the same limit. A call that can hold the lock together with
+		// earlier calls is not subject to this maximum.
+		room := entries[c.o.limit] == 0 || a.queued+len(a.entries) < crowded &&
+			(i < run || entries[c.o.limit] < maxEntries)
 		at := slices.IndexFunc(spare, func(e *entry) bool { return e.want == c.o.want })
 		c.hasEntry = at >= 0 || room
 		if !c.hasEntry {
@@ -157,6 +164,7 @@ func (a *agent) adjust(granted *session) {
 				a: a, m: a.m, want: c.o.want, after: granted, changed: make(chan struct{}, 1),
 			}
 			a.entries = append(a.entries, e)
+			entries[c.o.limit]++
 			a.m.loops.Go(e.run) // ends when it is granted, fails or is spare, or with Close
 		}
 	}
@@ -192,19 +200,6 @@ func (a *agent) run() int {
 		n = min(n, int(first.limit))
 	}
 	return n
-}
-
-// hasRoom reports whether the agent may add an entry with the given limit. At most maxEntries
-// entries have the same limit. If inRun is set, the call can hold the lock together with earlier
-// calls, and this maximum does not apply. The caller holds mu.
-func (a *agent) hasRoom(limit int32, inRun bool) bool {
-	n := 0
-	for _, e := range a.entries {
-		if e.want.limit == limit {
-			n++
-		}
-	}
-	return n == 0 || a.queued+len(a.entries) < crowded && (inRun || n < maxEntries)
 }
 
 // granted ends an entry or a try whose session holds the lock, and gives the session to a call. If
