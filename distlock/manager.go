@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
@@ -26,22 +25,17 @@ type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
 	events *emitter
-	locks  catalog.Catalog
-	sent   sentCommands
+	store
 	pinger *pinger.LockPinger
 	owned  *ownedSessions
 	judge  *watch.Judge
 	queue  *queue.Queue
 	agents *agents
 	watch  *watcher
-	calls  queue.FailureLog            // logs failed calls of Lock
-	client *mongo.Client               // client of the locks; nil with Config.Catalog
-	hangUp func(context.Context) error // disconnects the clients that New made
+	calls  queue.FailureLog // logs failed calls of Lock
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close begins
-	life      context.Context
-	end       context.CancelCauseFunc // ends life when Close is done
 	loops     loops
 }
 
@@ -116,11 +110,7 @@ func newManager(ctx context.Context, cfg settings, s store) (*Manager, error) {
 		}
 	}
 	cfg.URI = mongocatalog.WithoutSecrets(cfg.URI, cfg.URI) // Config returns it
-	m := &Manager{
-		cfg: cfg, log: cfg.Logger, locks: s.locks, sent: s.sent, hangUp: s.hangUp, client: s.client,
-		life: s.life, end: s.end,
-		closed: make(chan struct{}),
-	}
+	m := &Manager{cfg: cfg, log: cfg.Logger, store: s, closed: make(chan struct{})}
 	m.events = newEmitter(cfg.Observer, cfg.Clock, cfg.Logger)
 	m.owned = newOwned(m)
 	skew := func() time.Duration { return m.pinger.Stats().Skew }

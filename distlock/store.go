@@ -30,9 +30,9 @@ type store struct {
 	pings  catalog.Catalog
 	sent   sentCommands // set by prompt, as are life and end
 	life   context.Context
-	end    context.CancelCauseFunc // ends life and the current commands
-	client *mongo.Client           // client of locks; nil for another store
-	hangUp func(context.Context) error
+	end    context.CancelCauseFunc     // ends life and the current commands
+	client *mongo.Client               // client of locks; nil for another store
+	hangUp func(context.Context) error // disconnects the clients that openStore made
 }
 
 // prompt returns a store whose operations return when their contexts end. The time of each command
