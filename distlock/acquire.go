@@ -336,7 +336,11 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.reporting.Add(1) // a loss is reported after the acquisition
 	defer h.reporting.Done()
-	broken := c.m.owned.add(h) // before lapsed: from here on the end of the term ends the guard
+	c.m.owned.mu.Lock()
+	c.m.owned.holds[s.request.TS] = h // before lapsed: from here on the end of the term ends the guard
+	// An operator may have broken the lock since the attempt began.
+	broken := slices.ContainsFunc(c.m.owned.breaks, func(b lockBreak) bool { return b.of(h) })
+	c.m.owned.mu.Unlock()
 	refuse := func(err error) (*TryGuard, error) {
 		h.end(err)
 		c.m.owned.remove(h)

@@ -55,15 +55,6 @@ func (t *ownedSessions) attemptEnded(ts bson.ObjectID) {
 	}
 }
 
-// add adds a holding. The result broken reports whether an operator has broken the lock since the
-// attempt began.
-func (t *ownedSessions) add(h *holding) (broken bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.holds[h.request.TS] = h
-	return slices.ContainsFunc(t.breaks, func(b lockBreak) bool { return b.of(h) })
-}
-
 func (t *ownedSessions) remove(h *holding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
