@@ -153,9 +153,12 @@ func (a *agent) adjust(granted *session) {
 		room := entries[c.o.limit] == 0 || a.queued+len(a.entries) < crowded &&
 			(i < run || entries[c.o.limit] < maxEntries)
 		at := slices.IndexFunc(spare, func(e *entry) bool { return e.want == c.o.want })
-		c.hasEntry = at >= 0 || room
-		if !c.hasEntry {
-			at = slices.IndexFunc(spare, func(e *entry) bool { return e.want.similar(c.o.want) })
+		if c.hasEntry = at >= 0; !c.hasEntry {
+			// A similar entry that already waits for such a call keeps its place.
+			at = slices.IndexFunc(spare, func(e *entry) bool {
+				return e.want.similar(c.o.want) && (!room || !e.spare)
+			})
+			c.hasEntry = at < 0 && room
 		}
 		if at >= 0 {
 			spare = slices.Delete(spare, at, at+1)

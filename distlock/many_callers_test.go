@@ -194,6 +194,39 @@ func TestLock_CallGivesUp_OthersKeepThePlaces(t *testing.T) {
 	})
 }
 
+// Two calls give up, and two other calls of their process, each with a reason of its own, wait on.
+// The process keeps both places in the queue while the first of these calls holds the lock.
+func TestLock_TwoCallsGiveUp_OthersKeepThePlaces(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p, late := w.start(nil), w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		ctx, giveUp := context.WithCancel(t.Context())
+		gone := []<-chan turn{
+			p.queueCtx(ctx, "a", distlock.Why("gone 1")), p.queueCtx(ctx, "a", distlock.Why("gone 2")),
+		}
+		first, second := p.queue("a", distlock.Why("first")), p.queue("a", distlock.Why("second"))
+		giveUp()
+		for _, done := range gone {
+			<-done
+		}
+		time.Sleep(time.Minute)
+		last := late.queue("a")
+		w.release(g)
+		for i, done := range []<-chan turn{first, second, last} {
+			time.Sleep(time.Second)
+			select {
+			case turn := <-done:
+				assert.Must(t, turn.err)
+				time.Sleep(time.Second)
+				w.release(turn.guard)
+			default:
+				t.Fatalf("call %d has been overtaken", i+1)
+			}
+		}
+		w.wantFree("a")
+	})
+}
+
 // If a caller gives up before the reply, the command is not cancelled, so that its connection can
 // be reused.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {

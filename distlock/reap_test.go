@@ -106,7 +106,7 @@ func TestClose_TermEndsDuringTheReleaseOfAGhost_IsReported(t *testing.T) {
 		p := w.start(func(c *distlock.Config) {
 			c.Ping, c.Takeover, c.Margin = time.Second, 5*time.Second, time.Second
 		})
-		p.tryLate(t, 4500 * time.Millisecond)
+		p.tryLate(t, 4500*time.Millisecond)
 		time.Sleep(100 * time.Millisecond)
 		if err := p.Close(t.Context()); err == nil || !w.Lock("a").Held {
 			t.Errorf("Close returned %v, the lock is held: %t", err, w.Lock("a").Held)
