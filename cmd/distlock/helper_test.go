@@ -30,7 +30,9 @@ const helperLimit = 2 * time.Minute
 // The first parameter selects its behavior.
 func helper(what string, args []string) int {
 	caught := make(chan os.Signal, 8)
-	signal.Ignore(syscall.SIGPIPE) // the reading parent may be gone
+	if what != "distlock" {
+		signal.Ignore(syscall.SIGPIPE) // the reading parent may be gone
+	}
 	switch what {
 	case "polite": // exits with 7 after a signal
 		signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)

@@ -58,6 +58,7 @@ type world struct {
 	kept  []*distlock.TryGuard
 
 	history memoryHistory
+	config  ui.Config // of the page
 }
 
 // inBubble runs a test in virtual time. The first function changes the configuration of the page.
@@ -80,6 +81,7 @@ func newWorld(t *testing.T, change func(*ui.Config)) *world {
 	if change != nil {
 		change(&cfg)
 	}
+	w.config = cfg
 	w.page = ui.New(t.Context(), cfg)
 	t.Cleanup(func() {
 		w.page.Close()

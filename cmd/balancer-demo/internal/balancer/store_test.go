@@ -5,8 +5,10 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -62,5 +64,24 @@ func TestStore_StaleMove_MatchesNothing(t *testing.T) {
 	rounds := assert.Value(s.Rounds(t.Context()))(t)
 	if len(rounds) != 1 || !reflect.DeepEqual(rounds[0], round) {
 		t.Errorf("want %+v, got %+v", round, rounds)
+	}
+}
+
+// On a config server the demo writes only to collections of its own, because the others are the
+// metadata of the cluster.
+func TestStore_ConfigServer_OtherCollectionsAreUntouched(t *testing.T) {
+	t.Parallel()
+	client := open(t)
+	s := balancer.NewStore(client, "test", true)
+	assert.Must(t, s.Load(t.Context(), assert.Value(cluster.Sample())(t)))
+	assert.Value(s.Tick(t.Context()))(t)
+	names := assert.Value(client.Database("test").ListCollectionNames(t.Context(), bson.D{}))(t)
+	for _, name := range names {
+		if !strings.HasPrefix(name, "demo_") {
+			t.Errorf("the demo has written to %s", name)
+		}
+	}
+	if len(names) != 4 {
+		t.Errorf("collections %q, want four", names)
 	}
 }

@@ -173,3 +173,19 @@ func TestJudge_AnyOrderOfRecords_SameVerdict(t *testing.T) {
 		t.Errorf("found %+v, or modified the slice of the caller", all)
 	}
 }
+
+// A round overlaps a long earlier round, even if a short round ended between their beginnings.
+func TestJudge_LongRound_EveryOverlapIsFound(t *testing.T) {
+	t.Parallel()
+	all := referee.Judge(referee.History{Rounds: []cluster.Round{round("long", 1, 1, 50), round("short", 2, 2, 3),
+		round("late", 3, 10, 20)}})
+	var subjects []string
+	for _, v := range all {
+		if v.Breach == referee.Overlap {
+			subjects = append(subjects, v.Subject)
+		}
+	}
+	if !slices.Equal(subjects, []string{"short", "late"}) {
+		t.Errorf("found %+v", all)
+	}
+}
