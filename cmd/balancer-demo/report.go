@@ -125,6 +125,8 @@ func (r report) addFaults(add func(string, ...any)) {
 			survived++
 		case f.process == "":
 			fmt.Fprintf(&rest, "\n  not injected: %s", f.kind)
+		case r.ended != nil:
+			fmt.Fprintf(&rest, "\n  outcome unknown: %s of %s", f.kind, words.Shown(f.process, 80))
 		default:
 			fmt.Fprintf(&rest, "\n  NOT survived: %s of %s", f.kind, words.Shown(f.process, 80))
 		}

@@ -88,6 +88,8 @@ func TestReport_EndedEarly_SaysWhatDidNotHappen(t *testing.T) {
 	r := clean()
 	r.ended, r.faults[1] = errors.New("interrupt"), fault{kind: "stop"}
 	wantParts(t, r.text(), "ended early (interrupt)", "faults survived 1 of 2", "not injected: stop")
+	r.faults[0].survived = false
+	wantParts(t, r.text(), "faults survived 0 of 2", "outcome unknown: "+r.faults[0].kind)
 }
 
 func TestReport_OK_OnlyWhenNothingWentWrong(t *testing.T) {

@@ -85,8 +85,12 @@ type eventRow struct {
 	entry history.Entry
 }
 
+func newEventList(st *store) eventList {
+	return eventList{Database: st.database, Events: []eventRow{}, Malformed: problemList{}}
+}
+
 func (v *events) collect(ctx context.Context, st *store) (eventList, error) {
-	found := eventList{Database: st.database, Events: []eventRow{}, Malformed: problemList{}}
+	found := newEventList(st)
 	q := history.Query{Name: v.name, Limit: v.limit}
 	if v.since > 0 {
 		now, err := st.now(ctx)

@@ -109,3 +109,12 @@ func TestJSON_Fields(t *testing.T) {
 		}
 	}
 }
+
+// No list in the output is null, even for a malformed lock.
+func TestJSON_MalformedLock_NoListIsNull(t *testing.T) {
+	b := newBase(t)
+	fill(b)
+	if out := b.cli("locks", "bad-state", "--json").want(t, 0).out; strings.Contains(out, "null") {
+		t.Errorf("the output has a null:\n%s", out)
+	}
+}

@@ -350,7 +350,7 @@ type condemnation struct {
 func (l *locks) details(ctx context.Context, st *store) (details, error) {
 	holders, waiters, err := st.Holder(ctx, l.name)
 	d := details{listing: newListing(st.database), Outlooks: []outlook.Outlook{},
-		Condemned: []condemnation{}, holders: holders}
+		Condemned: []condemnation{}, History: newEventList(st), holders: holders}
 	var bad *distlock.MalformedError
 	switch {
 	case errors.As(err, &bad):

@@ -130,6 +130,22 @@ func TestPage_Processes_ClocksAndTheDead(t *testing.T) {
 	}
 }
 
+// If no lock is held, the page measures the pings by the server's clock, too. So a wrong clock of
+// the page's machine makes no live process dead.
+func TestPage_WrongClockAndNoLockHeld_LiveProcessesAreNotDead(t *testing.T) {
+	t.Parallel()
+	client := served(t)
+	pings := []bson.D{ping("alive:1:1:a", 0), ping("alive:2:1:b", 0)}
+	assert.Value(client.Database("test").Collection(catalog.PingsCollection).
+		InsertMany(t.Context(), pings))(t)
+	w := newWorld(t, func(c *ui.Config) { c.Client = client })
+	cfg := w.config
+	cfg.Client = client
+	w.page = ui.New(clock.With(t.Context(), wrongClock{clock.System(), time.Hour}), cfg)
+	t.Cleanup(w.page.Close)
+	want(t, main(w.get("/processes")), "Dead without locks</span><strong>0<", "All</span><strong>2<")
+}
+
 // wrongClock differs from the server's clock.
 type wrongClock struct {
 	clock.Clock

@@ -249,17 +249,23 @@ func (s *Server) readMembers(ctx context.Context) ([]Member, error) {
 			return all, err
 		}
 	}
-	var reply struct {
-		LocalTime time.Time `bson:"localTime"`
-	}
 	sent := s.clock.Now()
-	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2 on.
-	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
-		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&reply)
+	now, err := s.serverTime(ctx)
 	if err != nil {
 		return nil, err
 	}
 	trip := s.clock.Now().Mono - sent.Mono
 	return []Member{{Host: s.cfg.Hosts, Kind: "server", RoundTrip: trip,
-		Ahead: reply.LocalTime.Sub(sent.Wall.Add(trip / 2))}}, nil
+		Ahead: now.Sub(sent.Wall.Add(trip / 2))}}, nil
+}
+
+// serverTime returns the clock of the server that accepts writes. It sends one command.
+func (s *Server) serverTime(ctx context.Context) (time.Time, error) {
+	var reply struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
+	// The command isMaster is used because the command hello exists only from MongoDB 4.4.2 on.
+	err := s.cfg.Client.Database("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}},
+		options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&reply)
+	return reply.LocalTime, err
 }

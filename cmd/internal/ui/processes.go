@@ -57,6 +57,7 @@ type processList struct {
 type pingList struct {
 	pings []catalog.Ping
 	more  bool
+	now   time.Time // the server's clock
 }
 
 func (s *Server) showProcesses(r *http.Request, now *listing) any {
@@ -81,7 +82,7 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 			}
 		}
 	}
-	l.addPings(s.pings.get(r.Context(), s, s.readPings), known, now.now)
+	l.addPings(s.pings.get(r.Context(), s, s.readPings), known)
 	l.Figures, l.Rows = filtered(r, l.Rows, processFilters)
 	if !l.Whole {
 		l.Figures[0].N, l.Figures[2].N = "-", "-"
@@ -100,7 +101,7 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 
 // addPings adds the processes that ping but neither hold a lock nor wait for one. It also sets the
 // clock offset of each process.
-func (l *processList) addPings(read reading[pingList], known map[string]*process, now time.Time) {
+func (l *processList) addPings(read reading[pingList], known map[string]*process) {
 	if read.problem != "" {
 		l.Note = "Processes that neither hold nor wait are not shown: " + read.problem
 		return
@@ -108,7 +109,7 @@ func (l *processList) addPings(read reading[pingList], known map[string]*process
 	for _, ping := range read.value.pings {
 		p := known[ping.Process]
 		if p == nil {
-			p = &process{LockInfo: words.Pinging(ping, now)}
+			p = &process{LockInfo: words.Pinging(ping, read.value.now)}
 			l.Rows = append(l.Rows, p)
 		}
 		if !ping.Local.IsZero() {
@@ -124,6 +125,9 @@ func (l *processList) addPings(read reading[pingList], known map[string]*process
 func (s *Server) readPings(ctx context.Context) (found pingList, err error) {
 	if s.cfg.Client == nil {
 		return found, errNoClient
+	}
+	if found.now, err = s.serverTime(ctx); err != nil {
+		return found, err
 	}
 	cursor, err := s.cfg.Client.Database(s.cfg.Database,
 		options.Database().SetReadPreference(readpref.Primary())).
