@@ -10,8 +10,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// The balancers survive a kill when another balancer takes the lock over. They survive a stop when the
-// stopped balancer detects its loss after it continues.
+// The balancers survive a kill when another balancer takes the lock over. They survive a stop
+// when the stopped balancer detects its loss after it continues.
 func TestFaults_AreSurvivedByTheirOwnEvents(t *testing.T) {
 	t.Parallel()
 	f := &faults{d: &demo{out: io.Discard, clock: clock.System()},

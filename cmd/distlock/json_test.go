@@ -41,8 +41,8 @@ func keysOf(t *testing.T, text string) string {
 	return strings.Join(all, " ")
 }
 
-// Programs read the fields of the JSON output by their names. docs/operations.md lists the fields of
-// each object. A list is never null.
+// Programs read the fields of the JSON output by their names. docs/operations.md lists the fields
+// of each object. A list is never null.
 func TestJSON_Fields(t *testing.T) {
 	b := newBase(t)
 	fill(b)

@@ -79,7 +79,8 @@ func TestHoldersInWords_Permits_AreCounted(t *testing.T) {
 	}
 }
 
-// If the history cannot be read, the details of a lock say so without a password, and show the rest.
+// If the history cannot be read, the details of a lock say so without a password, and show the
+// rest.
 func TestLocks_HistoryUnreadable_IsSaid(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -102,8 +103,8 @@ func TestLocks_HistoryUnreadable_IsSaid(t *testing.T) {
 	}
 }
 
-// "distlock claims" counts the rows of each queue by its recorded due time, with the queues with dead
-// rows first. A queue whose collection does not exist yet has no rows.
+// "distlock claims" counts the rows of each queue by its recorded due time, with the queues with
+// dead rows first. A queue whose collection does not exist yet has no rows.
 func TestClaims_Queues_DueAndOrder(t *testing.T) {
 	b := newBase(t)
 	at := func(in time.Duration) bson.D {

@@ -28,8 +28,8 @@ func TestRun_EverySignal_IsForwarded(t *testing.T) {
 	}
 }
 
-// "distlock run" tells its guardian each new deadline, so that a command may run for longer than the
-// first one.
+// "distlock run" tells its guardian each new deadline, so that a command may run for longer than
+// the first one.
 func TestRun_CommandOutlivesTheFirstDeadline_IsNotEnded(t *testing.T) {
 	b := newBase(t)
 	p := process(t, nil, append(b.flags("run", "job", "--ping", "100ms", "--takeover", "8s"), "--",
@@ -82,8 +82,8 @@ func TestDoctor_Log_HasTheResult(t *testing.T) {
 	}
 }
 
-// Before "distlock run" ends the processes of the group, it tells the guardian, so that the guardian
-// does not end them a second time.
+// Before "distlock run" ends the processes of the group, it tells the guardian, so that the
+// guardian does not end them a second time.
 func TestGroup_End_TellsTheGuardian(t *testing.T) {
 	t.Parallel()
 	reading, writing, err := os.Pipe()
@@ -107,8 +107,8 @@ func TestGroup_End_TellsTheGuardian(t *testing.T) {
 	}
 }
 
-// If the lock was broken while the command ran, and "distlock run" detects that only at the release,
-// its exit code is that of a lost lock.
+// If the lock was broken while the command ran, and "distlock run" detects that only at the
+// release, its exit code is that of a lost lock.
 func TestRun_LockBrokenUnnoticed_ReleaseDetectsIt(t *testing.T) {
 	b := newBase(t)
 	breaker := append(self(t, "distlock"), b.flags("break", "job", "--why", "x", "--yes")...)

@@ -26,8 +26,8 @@ import (
 	"mongodlm/internal/test/fault"
 )
 
-// If the outcome of a break is unknown, the page says so. If nothing was changed, the form keeps the
-// typed reason.
+// If the outcome of a break is unknown, the page says so. If nothing was changed, the form keeps
+// the typed reason.
 func TestBreak_Fails_TheOutcomeIsShownAsKnownOrUnknown(t *testing.T) {
 	inBubble(t, breaks, func(t *testing.T, w *world) {
 		for name, c := range map[string]struct {
@@ -163,8 +163,8 @@ func changed(t *testing.T, log *bytes.Buffer, started func(*event.CommandStarted
 	return w
 }
 
-// A confirmation to change dead rows is valid for its queue only. The log names the change. A browser
-// that leaves does not interrupt the change.
+// A confirmation to change dead rows is valid for its queue only. The log names the change. A
+// browser that leaves does not interrupt the change.
 func TestDead_ConfirmationAndLog(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

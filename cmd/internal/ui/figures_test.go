@@ -158,8 +158,8 @@ func (c wrongClock) Now() clock.Reading {
 	return now
 }
 
-// A ping is late after a quarter of the takeover time, and bad when it is as old as the takeover time
-// or its process was declared dead. The row of a lock with a dead holder shows that holder.
+// A ping is late after a quarter of the takeover time, and bad when it is as old as the takeover
+// time or its process was declared dead. The row of a lock with a dead holder shows that holder.
 func TestPage_Pings_AreClassified(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		type class struct {
