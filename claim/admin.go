@@ -54,8 +54,8 @@ func infoOf(row rows.Row) Info {
 		m.DoneAt, m.DeadAt}
 }
 
-// An Admin lists, counts and changes rows without a Manager. Errors: a *ConfigError for a nil
-// context or a wrong state; a *distlock.PrivilegeError.
+// An Admin lists, counts and changes rows without a Manager. Errors: *ConfigError for a nil context
+// or a wrong state; *distlock.PrivilegeError.
 type Admin struct {
 	store     *rows.Mongo
 	cfg       Config
@@ -114,7 +114,7 @@ func counted(ctx context.Context, store rows.Store, refused int64) (Counts, erro
 	return Counts(d.Counts), err
 }
 
-// Retry makes dead rows ready, without attempts, and returns their number.
+// Retry makes given dead rows ready with no attempts, and returns their number.
 func (a *Admin) Retry(ctx context.Context, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, StateDead, ids)
 	if err != nil {
@@ -149,8 +149,8 @@ func (a *Admin) RetryAll(ctx context.Context) (n int, err error) {
 	return n, cmp.Or(err, refused)
 }
 
-// Delete removes the documents of rows in the given state, StateDead or StateDone. It returns their
-// number.
+// Delete removes the documents of the given rows in the given state, StateDead or StateDone. It
+// returns their number.
 func (a *Admin) Delete(ctx context.Context, state State, ids ...any) (int, error) {
 	raw, err := rawIDs(ctx, state, ids)
 	if err != nil || len(raw) == 0 {
@@ -209,7 +209,7 @@ func (a *Admin) Repair(ctx context.Context) (int, error) {
 
 // Cancel makes a row dead with the error "cancelled". If a handler works on it, the handler's
 // context ends within about 5 s. When the handler returns, the row becomes dead and OnDead is
-// called. If the handler succeeds, the row becomes done. If the row is dead, done or gone, Cancel
+// called, or it is done if the handler succeeded first. If the row is dead, done or gone, Cancel
 // returns ErrOver.
 func (a *Admin) Cancel(ctx context.Context, id any) error {
 	raw, err := rawIDs(ctx, StateDead, []any{id})

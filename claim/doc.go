@@ -18,11 +18,11 @@
 // the slot before it can take over the row. This is possible only after a release, or after package
 // distlock has found the first process dead. When a process loses its slot, the contexts of its
 // handlers end. Under the assumptions of package distlock, they end before another process can take
-// over. All processes of a queue need one [distlock.Config].Database.
+// over. All processes of a queue must share the [distlock.Config].Database.
 //
 // Every command that ends a claim names the claim. If the claim has already ended, the command
-// changes nothing. If the command fails, the process repeats it. If the outcome of a claim is
-// unknown, the process first gives the row back.
+// changes nothing. If the command fails, the process repeats it. A claim with an unknown
+// outcome is given back before the next claim.
 //
 // # The end of an attempt
 //
@@ -35,7 +35,7 @@
 //
 // If Run, Serve or Close ends the context of a handler, and the handler then returns an error, the
 // process gives the row back, and the attempt does not count. If Config.Timeout ends the context,
-// the error counts. Only Discard and [Admin.Cancel] make a row dead before MaxAttempts attempts.
+// an error counts. Only Discard and [Admin.Cancel] make a row dead before MaxAttempts attempts.
 //
 // # Chains
 //

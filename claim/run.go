@@ -252,11 +252,11 @@ func (r *run) safely(ctx context.Context, c *claimed) error {
 	return <-done
 }
 
-// Serve runs the queue like Run until ctx ends, for example by SIGTERM. Then it claims no more
-// rows, and waits for the handlers, at most for grace. It ends the contexts of the remaining
-// handlers, waits at most 10 s for them, and closes the queue. If a handler still runs, Close
-// continues in the background. If ctx has ended before, or if Run fails, Serve only closes the
-// queue. It returns the errors of both. After ErrRunning the queue stays open.
+// Serve runs the queue like Run until ctx ends, for example by a signal. Then it claims no more
+// rows, and waits for the handlers, at most for grace. It ends the contexts of the other handlers,
+// waits at most 10 s for them, and closes the queue. If a handler still runs, Close continues in the
+// background. If ctx has ended before, or if Run fails, it only closes the queue. It returns the
+// errors of Run and Close. After ErrRunning it is open.
 func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 	handle func(ctx context.Context, row *Row[T]) error) error {
 	if err := usable(ctx); err != nil {
@@ -292,7 +292,7 @@ func (q *Queue[T]) Serve(ctx context.Context, grace time.Duration,
 // Serve, and for hooks.
 const closeLimit = 10 * time.Second
 
-// Close ends the contexts of the handlers, waits for the handlers, ends their claims, and releases
+// Close ends the contexts of the handlers, waits for them, ends their claims, and releases
 // the slot. It also waits for calls of OnDead and OnStuck, whose contexts end after 10 s. If ctx
 // ends first, Close returns an error and continues in the background. A handler must not call it.
 func (q *Queue[T]) Close(ctx context.Context) error {

@@ -23,7 +23,7 @@ import (
 // dead process loses the lock after the shorter of d and the takeover time.
 //
 // The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal,
-// which measures the round trip. If three round trips take longer than d minus the margin, Lock
+// which measures the round trip. If three round trips take longer than d minus its margin, Lock
 // returns [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })

@@ -227,6 +227,41 @@ func TestLock_TwoCallsGiveUp_OthersKeepThePlaces(t *testing.T) {
 	})
 }
 
+// A call waits with the entry of a call that gave up. Later calls with the reason of that call do
+// not overtake it again and again.
+func TestLock_OtherReason_IsNotStarved(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		ctx, giveUp := context.WithCancel(t.Context())
+		first := p.queue("a", distlock.Why("first"))
+		gone := p.queueCtx(ctx, "a", distlock.Why("common"))
+		other := p.queue("a", distlock.Why("other"))
+		giveUp()
+		<-gone
+		common := func() <-chan turn { return p.queue("a", distlock.Why("common")) }
+		later := []<-chan turn{common(), common()}
+		w.release(g)
+		w.release(w.wantTurn(first))
+		for n := 0; ; n++ {
+			time.Sleep(time.Second)
+			select {
+			case turn := <-other:
+				assert.Must(t, turn.err)
+				w.release(turn.guard)
+				return
+			case turn := <-later[0]:
+				assert.Must(t, turn.err)
+				if later = append(later[1:], common()); n > 3 {
+					t.Fatalf("the call was overtaken by %d later calls", n)
+				}
+				time.Sleep(time.Second)
+				w.release(turn.guard)
+			}
+		}
+	})
+}
+
 // If a caller gives up before the reply, the command is not cancelled, so that its connection can
 // be reused.
 func TestVerify_DeadlineOfTheCaller_CommandGoesOn(t *testing.T) {

@@ -2,6 +2,8 @@ package distlock_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,4 +135,48 @@ func TestClose_GhostOfAnEarlierTerm_IsReleased(t *testing.T) {
 			t.Error("the ping document remains")
 		}
 	})
+}
+
+// Close releases a ghost that was found in an earlier term, even if a release of the ghost was in
+// progress when the present term began.
+func TestClose_ReleaseOfAGhostOutlivesATerm_IsReleased(t *testing.T) {
+	var hits atomic.Int32 // the times of the pings are random
+	play := func(t *testing.T, w *world) {
+		p := w.start(func(c *distlock.Config) {
+			c.Ping, c.Takeover, c.Margin = time.Second, 5*time.Second, time.Second
+		})
+		began, first := time.Now(), true
+		p.Store.Set(func(_ context.Context, c fault.Call, apply func() error) error {
+			switch at := time.Since(began); {
+			case c.Op == fault.Acquire:
+				go func() {
+					time.Sleep(50 * time.Millisecond)
+					_ = apply()
+				}()
+				return fault.Lost(c.Op)
+			case c.Op == fault.Release && first:
+				first = false
+				time.Sleep(4900 * time.Millisecond)
+				return fault.Refused(c.Op)
+			case c.Op == fault.Ping && at > 1500*time.Millisecond && at < 5200*time.Millisecond:
+				return fault.Refused(c.Op)
+			}
+			return apply()
+		})
+		wantErr(t, assert.Err(p.Try("a")), distlock.ErrOutcomeUnknown)
+		time.Sleep(6 * time.Second)
+		if p.Stats().TrustedFor > 0 && p.Stats().Unreleased > 0 {
+			hits.Add(1)
+		}
+		assert.NoErr(t, p.Close(t.Context()))
+		w.wantFree("a")
+	}
+	t.Cleanup(func() {
+		if hits.Load() == 0 {
+			t.Error("no release outlived a term: the test proves nothing")
+		}
+	})
+	for n := range 10 {
+		runInBubble(t, fmt.Sprint(n), play)
+	}
 }

@@ -226,11 +226,11 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if p.Last() == nil {
 		return nil
 	}
+	p.queue.mu.Lock()
+	p.queue.ending = true
+	p.queue.mu.Unlock()
 	proof := error(nil)
 	settled, certain, pinged := p.settle(ctx)
-	p.queue.mu.Lock()
-	p.queue.reaped = true
-	p.queue.mu.Unlock()
 	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin
 		proof = p.Ping(ctx)
 	}

@@ -178,11 +178,12 @@ func (p *LockPinger) settle(ctx context.Context) (settled, certain, pinged bool)
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
-		p.queue.wait(false) // drops the ghosts of earlier terms, and Reap finds them again
+		p.queue.wait(false)
 		t := p.Last()
 		if t.id != now && !now.twins() {
 			return context.Cause(now.used)
 		}
+		p.queue.dropStale()
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
 	return certain && settled, certain, true

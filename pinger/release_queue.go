@@ -27,7 +27,7 @@ type releaseQueue struct {
 	trying  int        // number of entries with a goroutine
 	idle    *sync.Cond // signals that trying is 0
 	closed  bool
-	reaped  bool          // the last reap is over, so a dropped ghost is not found again
+	ending  bool          // Close has begun, so a try drops no ghost
 	running chan struct{} // one element for each running command
 }
 
@@ -72,6 +72,16 @@ func (q *releaseQueue) wait(last bool) {
 		q.idle.Wait()
 	}
 	q.closed = last
+}
+
+// dropStale drops the ghosts of earlier terms. The reaper finds them again. No release may be in
+// progress.
+func (q *releaseQueue) dropStale() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.entries, func(_ catalog.Session, r *release) bool {
+		return r.ghost && r.term.Err() != nil
+	})
 }
 
 // ReleaseSoon removes the session of an abandoned call from its lock, in the background. The
@@ -136,12 +146,12 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 // release makes one try to remove a session from its lock. It sends no command if another try has
 // just found the server unavailable. It drops a session that this process must not release: the
 // session of a twin, or a ghost after the end of its term. The reaper finds that ghost again. After
-// the last reap, the ghost stays in the queue, so that Close reports it.
+// the begin of Close, the ghost stays in the queue, so that Close reports it.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
 	p.queue.mu.Lock()
-	due, ghost, reaped := r.due, r.ghost, p.queue.reaped
+	due, ghost, ending := r.due, r.ghost, p.queue.ending
 	p.queue.mu.Unlock()
 	if !due {
 		return
@@ -154,7 +164,7 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 		defer done()
 	}
 	stale := ghost && r.term.Err() != nil
-	forget = stale && !reaped || errors.Is(refused, catalog.ErrTwin)
+	forget = stale && !ending || errors.Is(refused, catalog.ErrTwin)
 	if stale || refused != nil {
 		err = cmp.Or(refused, errUnproven)
 		return

@@ -212,7 +212,7 @@ func TestPage_DeadRowsOfSeveralQueues_AreCountedOnce(t *testing.T) {
 	})
 	for begun := time.Now(); w.store.Count(fault.List) < 3; {
 		want(t, w.get("/"), "Dead rows</span><strong>3<")
-		if t.Failed() || time.Since(begun) > time.Minute {
+		if t.Failed() || time.Since(begun) > 14*time.Second { // less than keepDead
 			t.FailNow()
 		}
 	}
