@@ -85,20 +85,6 @@ func TestQueries_FreeNames_StrictClient(t *testing.T) {
 	})
 }
 
-// With the sparse indexes of an earlier version, free locks do not change how many keys and
-// documents a command reads.
-func TestQueries_FreeNames_IndexesOfAnEarlierVersion(t *testing.T) {
-	inTurn(t, named("standalone", "mongos"), func(t *testing.T, w *world) {
-		own := w.d.in(t, databaseName())
-		locks := own.db.Collection(catalog.LocksCollection)
-		for _, party := range []string{"sharers.process", "waiters.process"} {
-			assert.Value(locks.Indexes().CreateOne(t.Context(), mongo.IndexModel{
-				Keys: bson.D{field(party, 1)}, Options: options.Index().SetSparse(true)}))(t)
-		}
-		own.wantNoGrowth(t, options.Client())
-	})
-}
-
 // wantNoGrowth checks that each command reads as many keys and documents with many free locks as
 // with few. opts are the options of the client.
 func (w *world) wantNoGrowth(t *testing.T, opts *options.ClientOptions) {

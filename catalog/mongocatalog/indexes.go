@@ -20,7 +20,6 @@ const (
 	codeIndexOptionsConflict  = 85
 	codeIndexKeySpecsConflict = 86
 	codeNamespaceNotFound     = 26
-	codeIndexNotFound         = 27
 )
 
 // An index describes an index for the queries of this package. The document of a free lock still
@@ -32,16 +31,11 @@ const (
 // waiter writes one entry and removes one.
 //
 // The indexes are partial and not sparse. A client with apiStrict (the Stable API of MongoDB 5.0
-// and newer) can neither create nor use a sparse index (SERVER-53997, SERVER-94424). Earlier
-// versions of this package created sparse indexes.
+// and newer) can neither create nor use a sparse index (SERVER-53997, SERVER-94424).
 type index struct {
 	field string
 	name  string // empty for the server's default name
 	only  bson.D // filter of the indexed documents; nil for all
-	// once is set if an earlier version of this package created a sparse index on the field. A server
-	// before MongoDB 5.0 allows only one index per set of keys (SERVER-47657), so there the sparse
-	// index stays in use. From 5.0 on both indexes can exist, and the sparse index is superfluous.
-	once bool
 }
 
 // indexesOn returns the required indexes of a collection. FerretDB v1 has no partial indexes, so
@@ -62,17 +56,13 @@ func indexesOn(collection string, s catalog.Server) []index {
 
 func participantIndex(field string) index {
 	return index{
-		field: field, name: field + "_1_partial", once: true, only: bson.D{{Key: field, Value: there}},
+		field: field, name: field + "_1_partial", only: bson.D{{Key: field, Value: there}},
 	}
 }
 
-// Prepare is documented in [catalog.Pings]. It sends two commands, one more for each missing index,
-// and two more to replace an index of an earlier version. After an error it continues with the next
-// index. It returns warnings even with an error.
-//
-// An earlier version of this package created an index on process that includes the free locks.
-// Prepare drops this index and creates the present one. It drops no other index. If another index
-// prevents the creation, Prepare returns a warning.
+// Prepare is documented in [catalog.Pings]. It sends two commands, and one more for each missing
+// index. After an error it continues with the next index. It returns warnings even with an error. If
+// another index prevents the creation, Prepare returns a warning.
 func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 	s, err := c.known(ctx)
 	if err != nil {
@@ -85,7 +75,7 @@ func (c *Catalog) Prepare(ctx context.Context) ([]string, error) {
 		errs = append(errs, err)
 		warnings = append(warnings, c.expiring(from, found)...)
 		for _, want := range indexesOn(from.Name(), s) {
-			warning, err := c.provide(ctx, from, want, found, s)
+			warning, err := c.provide(ctx, from, want, found)
 			errs = append(errs, err)
 			if warning != "" {
 				warnings = append(warnings, warning)
@@ -113,35 +103,8 @@ func (c *Catalog) MissingIndexes(ctx context.Context) ([]string, error) {
 			continue
 		}
 		for _, want := range indexesOn(from.Name(), s) {
-			if !want.served(found, s) {
+			if !slices.ContainsFunc(found, want.is) {
 				commands = append(commands, want.creating(c.database, from.Name()))
-			}
-		}
-	}
-	return commands, nil
-}
-
-// SuperfluousIndexes returns the shell commands that drop the sparse indexes of earlier versions of
-// this package, if their replacements exist. It changes nothing on the server. After the first
-// Hello, it sends one command.
-func (c *Catalog) SuperfluousIndexes(ctx context.Context) ([]string, error) {
-	s, err := c.known(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
-	}
-	found, err := c.indexes(ctx, c.locks)
-	if err != nil {
-		return nil, err
-	}
-	var commands []string
-	for _, want := range indexesOn(c.locks.Name(), s) {
-		if !slices.ContainsFunc(found, want.is) {
-			continue
-		}
-		for _, spec := range found {
-			if want.before(spec) {
-				commands = append(commands, fmt.Sprintf("%s.dropIndex(%q)",
-					inShell(c.database, c.locks.Name()), text(spec, "name")))
 			}
 		}
 	}
@@ -177,22 +140,17 @@ func inShell(database, collection string) string {
 }
 
 func (c *Catalog) provide(
-	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw, s catalog.Server,
+	ctx context.Context, from *mongo.Collection, want index, found []bson.Raw,
 ) (warning string, err error) {
-	if want.served(found, s) {
+	if slices.ContainsFunc(found, want.is) {
 		return "", nil
-	}
-	if slices.ContainsFunc(found, want.outdated) {
-		if err := c.dropIndex(ctx, from, want.field+"_1"); err != nil {
-			return "", err
-		}
 	}
 	err = c.createIndex(ctx, from, want)
 	if !hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict) {
 		return "", err
 	}
 	for _, spec := range found {
-		if keysAre(spec, want.field) && !want.outdated(spec) && !want.before(spec) {
+		if keysAre(spec, want.field) {
 			return fmt.Sprintf("index %q on %s.%s has the keys of a required index, but other "+
 				"options: reads take longer with every name that was ever locked; drop it, and the next "+
 				"start creates the right one",
@@ -200,15 +158,6 @@ func (c *Catalog) provide(
 		}
 	}
 	return "", nil // another process was faster
-}
-
-// served reports whether an existing index suffices for the queries.
-func (i index) served(found []bson.Raw, s catalog.Server) bool {
-	if slices.ContainsFunc(found, i.is) {
-		return true
-	}
-	major, _ := version(s.Version)
-	return major < 5 && slices.ContainsFunc(found, i.before)
 }
 
 // i.is(spec) reports whether spec describes this index. The name does not matter.
@@ -225,20 +174,6 @@ func (i index) is(spec bson.Raw) bool {
 	return !sparse
 }
 
-// i.before(spec) reports whether spec describes the sparse index that an earlier version created
-// instead of i.
-func (i index) before(spec bson.Raw) bool {
-	sparse, _ := spec.Lookup("sparse").BooleanOK()
-	return i.once && sparse && keysAre(spec, i.field) && plain(spec, "sparse")
-}
-
-// i.outdated(spec) reports whether spec describes the unfiltered index that an earlier version
-// created instead of i.
-func (i index) outdated(spec bson.Raw) bool {
-	named := text(spec, "name") == i.field+"_1"
-	return i.only != nil && !i.once && named && keysAre(spec, i.field) && plain(spec)
-}
-
 // keysAre reports whether the given field is the only key of an index, in ascending order.
 func keysAre(spec bson.Raw, field string) bool {
 	keys, _ := spec.Lookup("key").DocumentOK()
@@ -248,15 +183,6 @@ func keysAre(spec bson.Raw, field string) bool {
 	}
 	order, ok := elements[0].Value().AsInt64OK()
 	return elements[0].Key() == field && ok && order == 1
-}
-
-// plain reports whether an index has no options except the usual ones and the given ones.
-func plain(spec bson.Raw, but ...string) bool {
-	elements, err := spec.Elements()
-	usual := append(but, "v", "key", "name", "ns", "background")
-	return err == nil && !slices.ContainsFunc(elements, func(e bson.RawElement) bool {
-		return !slices.Contains(usual, e.Key())
-	})
 }
 
 func (c *Catalog) createIndex(ctx context.Context, from *mongo.Collection, want index) error {
@@ -271,18 +197,6 @@ func (c *Catalog) createIndex(ctx context.Context, from *mongo.Collection, want 
 	keys := bson.D{{Key: want.field, Value: int32(1)}}
 	return c.run(ctx, o, func(ctx context.Context) error {
 		_, err := from.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: how})
-		return err
-	})
-}
-
-// dropIndex drops an index of this package. A missing index is not an error.
-func (c *Catalog) dropIndex(ctx context.Context, from *mongo.Collection, name string) error {
-	o := on(from.Name(), "dropIndex", "drop the outdated index "+name+" of", from.Name())
-	return c.run(ctx, o, func(ctx context.Context) error {
-		err := from.Indexes().DropOne(ctx, name)
-		if hasCode(err, codeIndexNotFound) {
-			return nil
-		}
 		return err
 	})
 }

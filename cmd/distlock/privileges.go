@@ -26,20 +26,13 @@ func (s *store) primary(database string) *mongo.Database {
 	return s.client.Database(database, options.Database().SetReadPreference(readpref.Primary()))
 }
 
-// missingIndexes adds the missing indexes of the locks to the report, and warns of superfluous
-// indexes.
+// missingIndexes adds the missing indexes of the locks to the report.
 func (x *examination) missingIndexes(ctx context.Context) error {
 	missing := func() ([]string, error) { return x.catalog.MissingIndexes(ctx) }
-	indexErr := x.indexes("the locks", missing, func() error {
+	return x.indexes("the locks", missing, func() error {
 		_, err := x.catalog.Prepare(ctx)
 		return err
 	})
-	commands, err := x.catalog.SuperfluousIndexes(ctx)
-	for _, command := range commands {
-		x.warn("an index of an earlier version of distlock slows every write and is not used by this "+
-			"version; when no process of the earlier version is left, drop it: %s", command)
-	}
-	return errors.Join(indexErr, err)
 }
 
 // indexes adds the missing indexes to the report. With --create-indexes, it first creates them, and

@@ -16,9 +16,9 @@ import (
 func TestMain(m *testing.M) { effort.Main(m) }
 
 // optional lists the actions that package mongocatalog uses but no feature's role grants. If an
-// action is denied, the process logs a warning and continues. dropIndex drops the index of an
-// earlier version. getParameter reads the feature compatibility version of a config server.
-var optional = []string{"dropIndex", "getParameter"}
+// action is denied, the process logs a warning and continues. getParameter reads the feature
+// compatibility version of a config server.
+var optional = []string{"getParameter"}
 
 // If an error of package mongocatalog can report an action as missing, the role grants the action.
 func TestOf_WhatTheAdapterNames_IsGranted(t *testing.T) {
