@@ -102,7 +102,7 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 		if v.Shape != "no" && p.deciding(v) < 0 {
 			t.Errorf("%s by %s: no step follows %s", c.Name, g.Name, v.Source)
 		}
-		if g.Name != Ours && !regexp.MustCompile(`^` + line[g.Name] +
+		if g.Name != Ours && !regexp.MustCompile(`^`+line[g.Name]+
 			` (src/mongo/)?(client|s|db)/[\w/]+\.cpp:[1-9]\d*$`).MatchString(v.Source) {
 			t.Errorf("%s by %s: %q is not a line of its source", c.Name, g.Name, v.Source)
 		}
