@@ -51,17 +51,17 @@ func TestRunNow_ReplyToTheBeginningLost_StillRuns(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.MustEqual(t, len(j.all()), 1, "%d rounds, want %d")
 		assert.Must(t, singleton.Loop{Name: "a", Store: w.store}.RunNow(t.Context()))
-		lost := false
+		var lost atomic.Bool
 		p.store.Set(func(_ context.Context, _ string, apply func() error) error {
 			err := apply()
-			if !lost && w.status().State == singleton.Running {
-				lost = true
+			if !lost.Load() && w.status().State == singleton.Running {
+				lost.Store(true)
 				return errors.New("the reply is lost")
 			}
 			return err
 		})
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, lost, true, "a reply was lost: %v, want %v")
+		assert.Equal(t, lost.Load(), true, "a reply was lost: %v, want %v")
 		assert.Equal(t, len(j.all()), 2, "%d rounds, want %d")
 	})
 }
