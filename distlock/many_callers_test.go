@@ -26,19 +26,23 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 		var turns atomic.Int64
 		var mu sync.Mutex
 		var order []int
+		var errs []error
 		var wg sync.WaitGroup
 		crowd := 100 + effort.Share(200)
 		for i := range crowd {
 			wg.Go(func() {
 				g, err := many.Lock("a").Lock(context.Background())
+				mu.Lock()
+				if err == nil {
+					order = append(order, i)
+				} else {
+					errs = append(errs, err)
+				}
+				mu.Unlock()
 				if err != nil {
-					t.Errorf("caller %d: %v", i, err)
-					return
+					return // after a failure the test may be over
 				}
 				turns.Add(1)
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
 				time.Sleep(20 * time.Millisecond)
 				_ = g.Release()
 			})
@@ -58,7 +62,7 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 		}
 		wg.Wait()
 		if len(order) != crowd || !slices.IsSorted(order) {
-			t.Errorf("the %d callers had their turns in the order %v", crowd, order)
+			t.Errorf("the %d callers had their turns in the order %v; errors %v", crowd, order, errs)
 		}
 	})
 }
