@@ -56,7 +56,7 @@ func (r *Row[T]) Err() error {
 // DoneWith calls the given function in a transaction that also marks the row done. Its writes and
 // the mark take effect together, or none does. The function may run several times, and its writes
 // must use its context. If DoneWith fails and the handler returns nil, the attempt fails with that
-// error. Errors: of the function; ErrFinished if the handler has returned, or if another call runs
+// error. Errors: the function's; ErrFinished if the handler has returned, or if another call runs
 // or has succeeded; *LostError; ErrNoTransactions.
 func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {

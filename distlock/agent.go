@@ -227,9 +227,9 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 }
 
 // serve gives a session to the preferred call, or else to the first call with equal options. If there
-// is none, serve looks for a similar call without an entry of its own, and gives the session to the
-// first call with the options of that call. If there is no such call, serve returns false. The caller
-// holds mu.
+// is none, serve finds the first similar call without an entry of its own, and gives the session to
+// the first call with the options of that call. If there is no such call, serve returns false. The
+// caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	equal := s.want
 	fits := func(c *call) bool { return c.o.want == equal && c.ctx.Err() == nil }

@@ -139,7 +139,7 @@ func (g *TryGuard) Renew(ctx context.Context) error {
 }
 
 // keep renews the lease until ctx or the guard ends. The pause between two renewals is a third of
-// the lease's duration minus its margin.
+// the difference between the lease's duration and its margin.
 func (h *holding) keep(ctx context.Context) {
 	defer func() { _ = recover() }() // a store that panics must not end the program
 	timer := h.m.cfg.Clock.NewTimer(h.lease.hold / leaseTrips)

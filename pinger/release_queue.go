@@ -145,8 +145,8 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 
 // release makes one try to remove a session from its lock. It sends no command if another try has
 // just found the server unavailable. It drops a session that this process must not release: the
-// session of a twin, or a ghost after the end of its term. The reaper finds that ghost again. After
-// the begin of Close, the ghost stays in the queue, so that Close reports it.
+// session of a twin, or a ghost after the end of its term. The reaper finds that ghost again. Once
+// Close has begun, the ghost stays in the queue, so that Close reports it.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
