@@ -5,14 +5,13 @@
 //
 //	go run ./study [CASE] [flags]
 //	go run ./study sources [CASE] [flags]
-//	go run ./study sweep [SWEEP] [flags]
 //
 // Without a CASE the command plays all cases and prints a table of the outcomes. With a CASE it
 // prints the verdict for each generation, the deciding line of the server's source, and the reason.
 // The flag --timeline adds the events. A CASE may also be a part of a name, or the number of a
 // hole. A hole is a known weakness in docs/semantics.md. The command "sources" prints the deciding
-// line of each outcome. The command "sweep" increases one knob of a case until a generation breaks.
-// A knob is a setting of a case, such as the error of a clock. The file docs/study.md is a course.
+// line of each outcome. A knob is a setting of a case, such as the error of a clock. The file
+// docs/study.md is a course.
 //
 // The exit code is 0 after success, 1 after a failure, and 2 after a usage error.
 //
@@ -54,7 +53,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 )
 
@@ -68,9 +66,8 @@ func main() {
 type call struct {
 	cases       []Case
 	generations []Generation
-	html        string // file of the page
-	verb        string // sweep or sources
-	sweeps      []Sweep
+	html        string   // file of the page
+	sources     bool     // the command is "sources"
 	settings    []string // knobs
 	timeline    bool
 	all         bool // the timeline includes pings and polls
@@ -94,7 +91,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 }
 
 func parse(args []string, errOut io.Writer) (*call, error) {
-	c := &call{cases: Cases(), generations: Generations(), sweeps: Sweeps()}
+	c := &call{cases: Cases(), generations: Generations()}
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Func("generation", "play only the generation `NAME`: 1.8, 2.0, 2.6, 3.2, ours, or a release "+
@@ -130,33 +127,24 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// fits finds the case or the sweep that the words name, and checks the flags. Then it sets the
-// knobs of the command line in the case.
+// fits finds the cases that the words name, and checks the flags. Then it sets the knobs of the
+// command line in the case.
 func (c *call) fits(words []string, f *flag.FlagSet) (err error) {
-	if len(words) > 0 && (words[0] == "sweep" || words[0] == "sources") {
-		c.verb, words = words[0], words[1:]
+	if len(words) > 0 && words[0] == "sources" {
+		c.sources, words = true, words[1:]
 	}
 	if len(words) > 1 {
 		return fmt.Errorf("unexpected argument %.60q", words[1])
 	}
-	for _, name := range words {
-		if c.verb == "sweep" {
-			c.sweeps, err = FindSweeps(name)
-		} else {
-			c.cases, err = FindCases(name)
-		}
-		if err != nil {
+	if len(words) > 0 {
+		if c.cases, err = FindCases(words[0]); err != nil {
 			return err
 		}
 	}
-	more := false
-	f.Visit(func(set *flag.Flag) { more = more || set.Name != "generation" })
 	switch {
-	case c.html != "" && (f.NFlag() > 1 || c.verb != "" || len(words) > 0):
+	case c.html != "" && (f.NFlag() > 1 || c.sources || len(words) > 0):
 		return errors.New("--html plays all cases by all generations; it takes no case and " +
 			"no other flag")
-	case c.verb == "sweep" && more:
-		return errors.New("sweep takes only the flag --generation")
 	case (c.timeline || c.all || len(c.settings) > 0) && !c.one():
 		return errors.New("--timeline, --all and --set need the name of one case")
 	case len(c.settings) > 0:
@@ -171,9 +159,6 @@ func (c *call) fits(words []string, f *flag.FlagSet) (err error) {
 func (c *call) one() bool { return len(c.cases) == 1 }
 
 func (c *call) play(ctx context.Context, out io.Writer) error {
-	if c.verb == "sweep" {
-		return c.sweepAll(ctx, out)
-	}
 	plays, err := Run(ctx, c.cases, c.generations)
 	if err != nil {
 		return err
@@ -186,27 +171,11 @@ func (c *call) play(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("cannot write the page: %w", err)
 		}
 		fmt.Fprintf(&b, "%s: %d cases by %d generations\n", c.html, len(c.cases), len(c.generations))
-	case c.one() || c.verb == "sources":
+	case c.one() || c.sources:
 		c.verdicts(&b, plays)
 	default:
 		c.table(&b, plays)
 	}
 	_, err = out.Write(b.Bytes())
 	return err
-}
-
-// sweepAll prints the settings of each sweep, and the value from which each generation breaks.
-func (c *call) sweepAll(ctx context.Context, out io.Writer) error {
-	for _, sw := range c.sweeps {
-		fmt.Fprintf(out, "%s: %s (case %s with %s)\n", sw.Name, sw.Title, sw.Case,
-			strings.Join(sw.Settings("LENGTH"), ", "))
-		for _, g := range c.generations {
-			found, err := sw.Run(ctx, g)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(out, "  %s: %s\n", g.Name, found)
-		}
-	}
-	return nil
 }

@@ -49,8 +49,6 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	for _, name := range []string{"7.0", "2", "3.9.9"} {
 		called(t, 2, []string{"pause", "--generation", name}, "1.8, 2.0, 2.6, 3.2, ours", "2.4.0 to .14")
 	}
-	called(t, 2, []string{"sweep", "paws"}, `no sweep "paws"`, "pause, clock, clock-behind")
-	called(t, 2, []string{"sweep", "pause", "--timeline"}, "only the flag --generation")
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
 	called(t, 2, []string{"--timeline"}, "one case")
 	called(t, 2, []string{"--set", "pause=1m"}, "one case")
@@ -107,17 +105,6 @@ func TestRun_SetsKnobs(t *testing.T) {
 		"election=5m"}, "did not happen: finalize (slow) of A", "did not happen: election")
 }
 
-// The output of a sweep contains its settings, the value from which a generation breaks, the
-// constant in the source that explains the value, and a command line that reproduces the failure.
-func TestRun_Sweeps(t *testing.T) {
-	t.Parallel()
-	called(t, 0, []string{"sweep", "skew", "--generation", "2.0"}, "with mirror.clock=LENGTH",
-		"from 31s on: LOCK_TIMEOUT",
-		"go run ./study config-clocks-apart --generation 2.0 --set mirror.clock=31s")
-	called(t, 0, []string{"sweep", "clock-behind", "--generation", "1.8"},
-		"B.tries=1s, B.clock=-LENGTH", "never")
-}
-
 // Each command line in docs/study.md works, and prints the lines that follow it in the document.
 func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 	t.Parallel()
@@ -139,9 +126,7 @@ func TestRun_TheCommandsOfTheCourse(t *testing.T) {
 					want = append(want, line+"\n")
 				}
 			}
-			if !strings.HasPrefix(command, " sweep") { // TestRun_Sweeps
-				called(t, 0, strings.Fields(command), want...)
-			}
+			called(t, 0, strings.Fields(command), want...)
 			commands++
 			figures += len(want)
 		}
