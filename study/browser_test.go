@@ -81,7 +81,7 @@ func TestPage_InABrowser_Plays(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", browser, err)
 		}
-		for _, want := range []string{`data-cells="140"`, `data-bad=""`} {
+		for _, want := range []string{`data-cells="150"`, `data-bad=""`} {
 			if !strings.Contains(string(dom), want) {
 				t.Errorf("%s: no %s, but %s", size, want,
 					regexp.MustCompile(`data-(cells|bad)="[^"]{0,900}`).FindAllString(string(dom), -1))

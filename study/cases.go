@@ -21,10 +21,9 @@ type Case struct {
 	Story    string
 	Length   time.Duration
 	Verdicts map[string]Verdict // expected outcomes, by the column of a generation
-	Set      []string           // knobs that With has set, as NAME=VALUE
 
 	lock   string     // name of the lock, if not "balancer"
-	own    []turn     // knobs and accidents
+	own    []turn     // settings
 	of     release    // release in the column 3.2; zero for any release
 	within [2]release // releases that can play the case: from the first to before the second
 	limit  bool       // if a reply races its time limit, the limit wins
@@ -55,7 +54,7 @@ const (
 	h  = time.Hour
 )
 
-// written returns the cases of cases.txt. The last case is the only case without an accident.
+// written returns the cases of cases.txt.
 var written = sync.OnceValue(func() (all []Case) {
 	text := strings.ReplaceAll(strings.TrimSpace(caseTexts), "\n  ", " ")
 	for _, text := range strings.Split(text, "\n\n")[1:] {
@@ -96,7 +95,7 @@ func (c *Case) reads(key, value string) {
 		c.of, c.within[0], c.within[1] = number(names[0]), number(names[1]), number(names[2])
 	default:
 		for word := range strings.FieldsSeq(value) {
-			t, err := ownTurn(strings.TrimSuffix(key, "all"), word)
+			t, err := parseTurn(strings.TrimSuffix(key, "all"), word)
 			if err != nil {
 				panic(fmt.Sprintf("study: cases.txt: %s: %s: %v", c.Name, word, err))
 			}
@@ -105,14 +104,14 @@ func (c *Case) reads(key, value string) {
 	}
 }
 
-// Cases returns all cases with an accident, in the order of docs/study.md.
-func Cases() []Case { return slices.Clone(written()[:len(written())-1]) }
+// Cases returns all cases, in the order of docs/study.md.
+func Cases() []Case { return slices.Clone(written()) }
 
-// Verdict returns the expected outcome in a generation. If a knob of the case was changed, or if g
-// is restricted to one release, ok is false.
+// Verdict returns the expected outcome in a generation. If g is restricted to one release, ok is
+// false.
 func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
 	v, ok = c.Verdicts[g.column]
-	return v, ok && g.Name == g.column && len(c.Set) == 0
+	return v, ok && g.Name == g.column
 }
 
 // The result is the generation that plays the case. If the case requires a certain release of
@@ -149,15 +148,6 @@ func (c Case) names() (all []string) {
 	return slices.Compact(all)
 }
 
-// The result maps the name of each knob to the first value that the case gives it.
-func (c Case) sets() map[string]turn {
-	first := map[string]turn{}
-	for _, t := range slices.Backward(c.own) {
-		first[t.name()] = t
-	}
-	return first
-}
-
 // stage creates the processes of a case and applies its settings.
 func (w *world) stage(c Case) {
 	of := map[string]*process{}
@@ -169,11 +159,8 @@ func (w *world) stage(c Case) {
 		of[name] = p
 	}
 	for _, t := range c.own {
-		if t.decides {
-			t.d = w.generation.decides
-		}
 		t.p = of[t.who]
-		t.dial.do(w, t)
+		t.do(w, t)
 	}
 	for _, p := range w.processes { // the id depends on the host and the clock
 		p.locks = w.generation.make(p, w.generation.release)

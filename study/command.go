@@ -103,18 +103,18 @@ func (c *command) leave() {
 			o.used, c.struck = true, *o
 		}
 	}
-	request, what := w.way, c.struck.what
+	request, what := way, c.struck.what
 	switch {
-	case c.kind != Write && p.cut > 0, w.outage > 0 && w.refuses(c.kind), what == refused:
-		w.After(2*w.way, func() { c.reply(errUnreachable) })
+	case c.kind != Write && p.cut, w.outage && w.refuses(c.kind), what == refused:
+		w.After(2*way, func() { c.reply(errUnreachable) })
 		return
 	case what == late:
 		request = c.struck.d
-		w.After(w.way, func() { c.reply(errNoReply) })
+		w.After(way, func() { c.reply(errNoReply) })
 	case what == delayed:
 		request += c.struck.d
 		if c.limit > 0 && c.limit < request {
-			w.After(max(0, c.limit-w.way), func() { c.reply(errLimit) })
+			w.After(max(0, c.limit-way), func() { c.reply(errLimit) })
 		}
 	}
 	w.After(request, c.arrive)
@@ -145,7 +145,7 @@ func (c *command) arrive() {
 	if c.struck.what == replyLost {
 		err = errNoReply
 	}
-	w.After(w.way, func() { c.reply(err) })
+	w.After(way, func() { c.reply(err) })
 }
 
 // The call waits for the reply to a command of package distlock. If ctx ends and the process is not

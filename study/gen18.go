@@ -68,9 +68,6 @@ func (g *gen18) force(d document) error {
 	if !g.release.since(1, 7, 6) {
 		limit = 10 // r1.7.5 client/distlock.h:47
 	}
-	if t := g.p.w.takeover; t > 0 {
-		limit = uint64(t / time.Minute)
-	}
 	// The difference is unsigned (r1.6.5:138). If the ping is in the future, the difference is
 	// therefore very large.
 	minutes := uint64(now-ping.ping()) / 60000

@@ -25,6 +25,7 @@ type gen20 struct {
 
 const (
 	timeout20 = 15 * time.Minute // r2.0.9 client/distlock.h:26
+	skew20    = timeout20 / 30   // between clocks, :302-304
 	tries20   = 3                // :892
 
 	prepared20, held20 int32 = 1, 2 // the states, :548 and :825
@@ -41,12 +42,6 @@ func newGen20(p *process, r release) manager {
 	}
 	return g
 }
-
-// timeout returns the takeover time, which mongos passes to the constructor of the lock. skew
-// returns the largest allowed difference between clocks, a thirtieth of the takeover time
-// (:302-304).
-func (g *gen20) timeout() time.Duration { return cmp.Or(g.p.w.takeover, timeout20) }
-func (g *gen20) skew() time.Duration    { return g.timeout() / 30 }
 
 // The result imitates line r209 of release 2.0.9. If the played release is 2.5 or later, or if r209
 // is 0, the result imitates line r2612 of release 2.6.12 instead.
@@ -81,7 +76,7 @@ func (g *gen20) begin() error {
 		return err // 13650
 	}
 	g.pings = true
-	g.every(g.skew(), func() { _ = g.ping() }) // _distLockPingThread, :70-202
+	g.every(skew20, func() { _ = g.ping() }) // _distLockPingThread, :70-202
 	return nil
 }
 
@@ -92,15 +87,15 @@ func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
 		for i := range skews {
-			remote, err := g.remoteTime(i, g.skew())
+			remote, err := g.remoteTime(i, skew20)
 			if err != nil {
 				return err
 			}
 			skews[i] += remote.Sub(g.p.now())
 		}
 	}
-	if spread := (slices.Max(skews) - slices.Min(skews)) / 3; spread > g.skew() { // :444
-		at.note("the servers' clocks differ by %s, limit %s", Span(spread), Span(g.skew()))
+	if spread := (slices.Max(skews) - slices.Min(skews)) / 3; spread > skew20 { // :444
+		at.note("the servers' clocks differ by %s, limit %s", Span(spread), Span(skew20))
 		return errSkewed
 	}
 	return nil
@@ -179,7 +174,7 @@ func (g *gen20) force(d document) error {
 	if err != nil {
 		return err
 	}
-	remote, err := g.remoteTime(0, timeout20/30) // :543
+	remote, err := g.remoteTime(0, skew20) // :543
 	if err != nil {
 		if !errors.Is(err, errSlow) && !g.release.since(2, 6, 0) {
 			return err // only a LockException is caught (:566)
@@ -199,8 +194,8 @@ func (g *gen20) force(d document) error {
 		return errHeld
 	}
 	elapsed := max(0, remote.Sub(was.at)) // :560: a step back counts as 0
-	g.at(575, 718).decides(remote, was.at, g.timeout(), elapsed > g.timeout())
-	if elapsed <= g.timeout() {
+	g.at(575, 718).decides(remote, was.at, timeout20, elapsed > timeout20)
+	if elapsed <= timeout20 {
 		return errHeld
 	}
 	g.seen = seen{} // :595

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -253,9 +252,8 @@ func (g *gen32) expired(d document) (bool, error) {
 		return false, nil
 	}
 	elapsed := now.at.Sub(was.at)
-	limit := cmp.Or(g.p.w.takeover, expiration32)
-	g.at(253).decides(now.at, was.at, limit, elapsed >= limit)
-	return elapsed >= limit, nil
+	g.at(253).decides(now.at, was.at, expiration32, elapsed >= expiration32)
+	return elapsed >= expiration32, nil
 }
 
 // got returns the acquired lock with a session (:304).

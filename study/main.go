@@ -10,8 +10,7 @@
 // prints the verdict for each generation, the deciding line of the server's source, and the reason.
 // The flag --timeline adds the events. A CASE may also be a part of a name, or the number of a
 // hole. A hole is a known weakness in docs/semantics.md. The command "sources" prints the deciding
-// line of each outcome. A knob is a setting of a case, such as the error of a clock. The file
-// docs/study.md is a course.
+// line of each outcome. The file docs/study.md is a course.
 //
 // The exit code is 0 after success, 1 after a failure, and 2 after a usage error.
 //
@@ -66,9 +65,8 @@ func main() {
 type call struct {
 	cases       []Case
 	generations []Generation
-	html        string   // file of the page
-	sources     bool     // the command is "sources"
-	settings    []string // knobs
+	html        string // file of the page
+	sources     bool   // the command is "sources"
 	timeline    bool
 	all         bool // the timeline includes pings and polls
 }
@@ -100,11 +98,6 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 		c.generations = []Generation{g}
 		return err
 	})
-	f.Func("set", "play the case with `KNOB=VALUE`, such as B.clock=+20m or pause=14m; "+
-		"may be repeated", func(text string) error {
-		c.settings = append(c.settings, text)
-		return nil
-	})
 	f.StringVar(&c.html, "html", "", "write a page with all cases to `FILE`")
 	f.BoolVar(&c.timeline, "timeline", false, "print the timeline of one case, "+
 		"without most pings and polls")
@@ -127,8 +120,7 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	}
 }
 
-// fits finds the cases that the words name, and checks the flags. Then it sets the knobs of the
-// command line in the case.
+// fits finds the cases that the words name, and checks the flags.
 func (c *call) fits(words []string, f *flag.FlagSet) (err error) {
 	if len(words) > 0 && words[0] == "sources" {
 		c.sources, words = true, words[1:]
@@ -145,12 +137,8 @@ func (c *call) fits(words []string, f *flag.FlagSet) (err error) {
 	case c.html != "" && (f.NFlag() > 1 || c.sources || len(words) > 0):
 		return errors.New("--html plays all cases by all generations; it takes no case and " +
 			"no other flag")
-	case (c.timeline || c.all || len(c.settings) > 0) && !c.one():
-		return errors.New("--timeline, --all and --set need the name of one case")
-	case len(c.settings) > 0:
-		if c.cases[0], err = c.cases[0].With(c.settings...); err != nil {
-			return fmt.Errorf("--set: %w", err)
-		}
+	case (c.timeline || c.all) && !c.one():
+		return errors.New("--timeline and --all need the name of one case")
 	}
 	return nil
 }

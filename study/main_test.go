@@ -16,9 +16,9 @@ import (
 
 // TestMain makes all tests share the plays.
 func TestMain(m *testing.M) {
-	var plays sync.Map // functions that return a Play, by case, knobs and generation
+	var plays sync.Map // functions that return a Play, by case and generation
 	player = func(c Case, g Generation) Play {
-		once, _ := plays.LoadOrStore(fmt.Sprint(c.Name, c.Set, g.Name),
+		once, _ := plays.LoadOrStore(fmt.Sprint(c.Name, g.Name),
 			sync.OnceValue(func() Play { return play(c, g) }))
 		return once.(func() Play)()
 	}
@@ -51,11 +51,6 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	}
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
 	called(t, 2, []string{"--timeline"}, "one case")
-	called(t, 2, []string{"--set", "pause=1m"}, "one case")
-	called(t, 2, []string{"pause", "--set", "B.paws=1m"}, "--set", `no knob "B.paws"`,
-		"A.clock, A.step")
-	called(t, 2, []string{"pause", "--set", "pause=soon"}, "A.pause", "not a length of time",
-		"14m@2m10s")
 	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")},
 		"cannot write the page")
 	called(t, 0, []string{"-h"}, "-generation NAME", "[CASE]")
@@ -93,16 +88,6 @@ func TestRun_FindsCases(t *testing.T) {
 		t.Errorf("H1 finds H10: %s", out)
 	}
 	called(t, 0, []string{"sh", "--generation", "3.2"}, "5.0: TWO", "4.0.18: TWO")
-}
-
-// On the command line, knobs may precede or follow the case. Accidents that cannot happen are
-// reported.
-func TestRun_SetsKnobs(t *testing.T) {
-	t.Parallel()
-	called(t, 0, []string{"--set", "pause=14m", "pause", "--generation", "1.8"},
-		"Changed knobs: A.pause=14m", "1.8 (mongos", "one holder")
-	called(t, 0, []string{"pause", "--generation", "1.8", "--set", "A.late=finalize:1m", "--set",
-		"election=5m"}, "did not happen: finalize (slow) of A", "did not happen: election")
 }
 
 // Each command line in docs/study.md works, and prints the lines that follow it in the document.

@@ -63,8 +63,7 @@ func (o *ours) through(ctx context.Context, call fault.Call, apply func() error)
 func (o *ours) start() {
 	store := fault.Wrap(o.p.w.Server)
 	store.Set(o.through)
-	cfg := distlock.Config{Host: o.p.host, Logger: zerolog.Nop(), Takeover: o.p.w.takeover,
-		Catalog: store}
+	cfg := distlock.Config{Host: o.p.host, Logger: zerolog.Nop(), Catalog: store}
 	for {
 		m, err := distlock.New(clock.With(o.p.ctx, o.p.Clock), cfg)
 		if err == nil {

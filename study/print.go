@@ -36,9 +36,6 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 		if c.one() {
 			fmt.Fprintln(w, one.Story)
 		}
-		if len(one.Set) > 0 {
-			fmt.Fprintln(w, "Changed knobs:", strings.Join(one.Set, ", "))
-		}
 		for j, p := range plays[i] {
 			head := p.Generation
 			if head != Ours {
@@ -49,16 +46,13 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 				fmt.Fprintln(w, " ", p.Outcome.Not)
 				continue
 			}
-			for _, accident := range p.Missed {
-				fmt.Fprintln(w, "  did not happen:", accident)
-			}
 			for _, l := range p.Outcome.Losses {
 				fmt.Fprintln(w, " ", l)
 			}
 			v, own := one.Verdict(c.generations[j])
 			if own {
 				fmt.Fprintf(w, "  %s\n  %s\n", v.Why, v.Source)
-			} else if len(one.Set) == 0 {
+			} else {
 				release, _, _ := strings.Cut(v.Source, " ")
 				fmt.Fprintf(w, "  compare %s (%s): %s\n  %s\n", release,
 					strings.Replace(v.Shape, "-", "one holder", 1), v.Why, v.Source)

@@ -38,7 +38,7 @@ type process struct {
 
 	stands bool          // its wall clock is frozen
 	died   time.Duration // 0 while it lives
-	cut    int           // number of cuts from the server at present
+	cut    bool          // from the server at present
 	counts map[Kind]int
 
 	ctx context.Context // ends when the process is buried

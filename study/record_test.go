@@ -36,7 +36,7 @@ func TestRows_TellTheCourseOfEvents(t *testing.T) {
 			"B condemn: answered: condemn \"a:pid"},
 	} {
 		release, of, _ := strings.Cut(name, " ")
-		p := set(t, of, release)
+		p := playOf(t, of, release)
 		var lines []string
 		for _, m := range p.Marks {
 			who := "server"

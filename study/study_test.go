@@ -28,6 +28,14 @@ var played = sync.OnceValues(func() (cases []Case, plays [][]Play) {
 	return cases, plays
 })
 
+func playOf(t *testing.T, name, generation string) Play {
+	t.Helper()
+	c := assert.Value(FindCases(name))(t)[0]
+	g := assert.Value(FindGeneration(generation))(t)
+	plays := assert.Value(Run(t.Context(), []Case{c}, []Generation{g}))(t)
+	return plays[0][0]
+}
+
 func outcomes(visit func(c Case, g Generation, p Play)) {
 	cases, plays := played()
 	for i, c := range cases {
@@ -117,7 +125,7 @@ func TestGenerations_FailAsTheirSourcesRead(t *testing.T) {
 func TestJudge_NewerIsNamedLater(t *testing.T) {
 	t.Parallel()
 	for _, g := range Generations() {
-		p := set(t, "finalize-late", g.Name)
+		p := playOf(t, "finalize-late", g.Name)
 		stale := make([]int, len(p.Processes))
 		for _, m := range p.Marks {
 			if m.Kind == "write stale" {
@@ -146,21 +154,21 @@ func TestJudge_NewerIsNamedLater(t *testing.T) {
 // begins. In 1.8, 2.0 and 2.4.1, a frozen holder never learns of its loss.
 func TestFigures_OfTheNotes(t *testing.T) {
 	t.Parallel()
-	l := set(t, "cut-off", "1.8").Outcome.Losses[0]
+	l := playOf(t, "cut-off", "1.8").Outcome.Losses[0]
 	if l.At < 18*time.Minute || l.At > 19*time.Minute {
 		t.Errorf("1.8 took the lock at %v, and the last ping was at 2 min", l.At)
 	}
-	l = set(t, "cut-off", "ours").Outcome.Losses[0]
+	l = playOf(t, "cut-off", "ours").Outcome.Losses[0]
 	if before := l.Next - l.Learnt; before < 3*time.Minute+45*time.Second || before > 4*time.Minute {
 		t.Errorf("the holder of ours stopped %v before the next one", before)
 	}
 	const wakes = 22*time.Minute + 10*time.Second
-	l = set(t, "pause", "ours").Outcome.Losses[0]
+	l = playOf(t, "pause", "ours").Outcome.Losses[0]
 	if l.Learnt < wakes || l.Learnt > wakes+time.Second || l.Stopped > l.Next {
 		t.Errorf("the frozen holder of ours: %+v", l)
 	}
 	for _, generation := range []string{"1.8", "2.0", "2.4.1"} { // 2.4.2 added the check
-		if l := set(t, "pause", generation).Outcome.Losses[0]; l.Learnt != 0 {
+		if l := playOf(t, "pause", generation).Outcome.Losses[0]; l.Learnt != 0 {
 			t.Errorf("%s: %+v", generation, l)
 		}
 	}
@@ -265,7 +273,7 @@ func TestFindGeneration_OfARelease(t *testing.T) {
 		"3.4 late-grab": "stuck",
 	} {
 		release, of, _ := strings.Cut(play, " ")
-		if got := set(t, of, release).Outcome.Shape(); got != want {
+		if got := playOf(t, of, release).Outcome.Shape(); got != want {
 			t.Errorf("%s: %s, want %s", play, got, want)
 		}
 	}

@@ -15,18 +15,18 @@ import (
 // noon is the true time at the start of every play.
 var noon = time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC)
 
+// way is the time of a command to the server, and of its reply back.
+const way = 2 * ms
+
 // A world is one play of one case by one generation.
 type world struct {
 	*virtual.World
 	generation Generation
 	mirrors    []time.Duration // lead of the clocks of the other config servers
 	lock       string          // name of the lock
-	outage     int             // number of outages at present
-	way        time.Duration   // time of a command to the server, and of its reply back
+	outage     bool            // at present
 	limit      bool            // a command's time limit wins a race with its reply
 	raced      bool            // a reply has raced its time limit
-	takeover   time.Duration   // takeover time of all generations; 0 for their own
-	missed     []string        // set knobs that cannot happen
 	processes  []*process
 	stops      []*turn // accidents of commands
 	ids        uint64  // number of object ids that the play made
@@ -44,7 +44,7 @@ func play(c Case, g Generation) (p Play) {
 	}
 	raced := false
 	virtual.Play(new(testing.T), noon, func(in *virtual.World) {
-		w := &world{World: in, generation: g, way: 2 * ms,
+		w := &world{World: in, generation: g,
 			limit: c.limit, lock: cmp.Or(c.lock, "balancer")}
 		w.record = &record{w: w, versions: map[string]map[string]bson.Raw{},
 			words: map[string]string{}}
@@ -56,7 +56,7 @@ func play(c Case, g Generation) (p Play) {
 		for w.Now() < c.Length {
 			w.Step(c.Length, w.judge.look)
 		}
-		p.Outcome, p.Missed = w.judge.outcome(), w.missed
+		p.Outcome = w.judge.outcome()
 		w.record.result(&p)
 		raced = w.raced
 		for _, s := range w.stops {
