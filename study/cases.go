@@ -22,11 +22,10 @@ type Case struct {
 	Length   time.Duration
 	Verdicts map[string]Verdict // expected outcomes, by the column of a generation
 
-	lock   string     // name of the lock, if not "balancer"
-	own    []turn     // settings
-	of     release    // release in the column 3.2; zero for any release
-	within [2]release // releases that can play the case: from the first to before the second
-	limit  bool       // if a reply races its time limit, the limit wins
+	lock  string // name of the lock, if not "balancer"
+	own   []turn // settings
+	of    string // release in the column 3.2, if not 3.2.22
+	limit bool   // if a reply races its time limit, the limit wins
 }
 
 // A Verdict is the expected outcome of a case in one generation.
@@ -61,8 +60,7 @@ var written = sync.OnceValue(func() (all []Case) {
 		head, rest, _ := strings.Cut(text, ": ")
 		title, lines, _ := strings.Cut(rest, "\n")
 		of := strings.Split(head, ", ")
-		c := Case{Name: of[0], Hole: of[2], Title: title, Verdicts: map[string]Verdict{},
-			within: [2]release{{3, 2}, {5, 0}}}
+		c := Case{Name: of[0], Hole: of[2], Title: title, Verdicts: map[string]Verdict{}}
 		c.Length, _ = time.ParseDuration(of[1])
 		for line := range strings.Lines(lines) {
 			key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -91,8 +89,7 @@ func (c *Case) reads(key, value string) {
 	case "lock":
 		c.lock = value
 	case "of":
-		names := strings.Fields(value)
-		c.of, c.within[0], c.within[1] = number(names[0]), number(names[1]), number(names[2])
+		c.of = value
 	default:
 		for word := range strings.FieldsSeq(value) {
 			t, err := parseTurn(strings.TrimSuffix(key, "all"), word)
@@ -107,35 +104,21 @@ func (c *Case) reads(key, value string) {
 // Cases returns all cases, in the order of docs/study.md.
 func Cases() []Case { return slices.Clone(written()) }
 
-// Verdict returns the expected outcome in a generation. If g is restricted to one release, ok is
-// false.
-func (c Case) Verdict(g Generation) (v Verdict, ok bool) {
-	v, ok = c.Verdicts[g.column]
-	return v, ok && g.Name == g.column
-}
-
 // The result is the generation that plays the case. If the case requires a certain release of
 // generation 3.2, this release plays in place of 3.2.
 func (c Case) as(g Generation) Generation {
-	if c.of != (release{}) && g.Name == "3.2" {
-		g.release, g.Title = c.of, "release "+c.of.String()
+	if c.of != "" && g.Name == "3.2" {
+		g.release, g.Title = c.of, "release "+c.of
 	}
 	return g
 }
 
 // The result is the reason why g cannot play the case, or "" if g can play it.
 func (c Case) not(g Generation) string {
-	v, from, to := c.Verdicts[g.column], c.within[0], c.within[1]
-	if v.Shape == "no" {
+	if v := c.Verdicts[g.Name]; v.Shape == "no" {
 		return v.Why + " (" + v.Source + ")"
 	}
-	if g.column != "3.2" || g.release.since(from[0], from[1], 0) && !g.release.since(to[0], to[1], 0) {
-		return ""
-	}
-	if c.of == (release{}) {
-		v.Source = "from 5.0 on all shards use the same session, " + file50 + "98"
-	}
-	return fmt.Sprintf("The case needs a release from %s on and before %s (%s)", from, to, v.Source)
+	return ""
 }
 
 func (c Case) names() (all []string) {

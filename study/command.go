@@ -61,9 +61,6 @@ const (
 func (p line) send(kind Kind, op, text string, apply func() error, answer func() string) error {
 	c := &command{p: p.process, source: p.source, kind: kind, op: fmt.Sprintf("%s (%s)", kind, op),
 		text: text, apply: apply, answer: answer, limit: p.limit}
-	if kind == Ping && p.beat > 0 {
-		c.limit = p.beat
-	}
 	c.submit()
 	p.await(c.done)
 	return c.err
@@ -113,9 +110,6 @@ func (c *command) leave() {
 		w.After(way, func() { c.reply(errNoReply) })
 	case what == delayed:
 		request += c.struck.d
-		if c.limit > 0 && c.limit < request {
-			w.After(max(0, c.limit-way), func() { c.reply(errLimit) })
-		}
 	}
 	w.After(request, c.arrive)
 }

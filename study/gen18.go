@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gen18 is the lock of mongos 1.5.5 to 1.8 (2010-2011). Each process has one gen18. A number such
+// gen18 is the lock of mongos 1.7.6 to 1.8 (2010-2011). Each process has one gen18. A number such
 // as :185 is a line of r1.8.5 client/distlock.cpp, unless another release is named. A hole, such as
 // H1, is a known weakness in docs/semantics.md. mongos asserts that a thread does not lock twice
 // (r1.6.0:113), and gen18 does not.
@@ -20,11 +20,11 @@ const (
 
 // newGen18 returns a manager whose process id (:39) has no port and no random number, because
 // mongos never seeds rand() (hole H15).
-func newGen18(p *process, r release) manager {
-	return &gen18{old{p: p, release: r, id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Unix())}}
+func newGen18(p *process, _ string) manager {
+	return &gen18{old{p: p, id: fmt.Sprintf("%s:%d:1804289383", p.host, p.now().Unix())}}
 }
 
-// at returns the step that imitates line n of distlock.cpp. Earlier releases have other numbers.
+// at returns the step that imitates line n of distlock.cpp.
 func (g *gen18) at(n int) line { return g.step(fileOf["1.8"], n) }
 
 // start begins to ping with the time of the process's clock (hole H5), like the ping thread of
@@ -60,17 +60,12 @@ func (g *gen18) force(d document) error {
 		return errHeld // forever, until a person acts
 	}
 	now := date(g.p.now()) // :209: compares its own clock with the holder's
-	if now < ping.ping() && g.release.since(1, 8, 0) {
+	if now < ping.ping() {
 		g.at(212).note("clock skew of %s", Span(time.Duration(ping.ping()-now)*time.Millisecond))
 		return errHeld
 	}
-	limit := uint64(15) // minutes are truncated before the comparison: in effect 16
-	if !g.release.since(1, 7, 6) {
-		limit = 10 // r1.7.5 client/distlock.h:47
-	}
-	// The difference is unsigned (r1.6.5:138). If the ping is in the future, the difference is
-	// therefore very large.
-	minutes := uint64(now-ping.ping()) / 60000
+	const limit = 15 // minutes are truncated before the comparison: in effect 16
+	minutes := (now - ping.ping()) / 60000
 	if minutes <= limit {
 		g.at(227).note("%d min since the ping <= %d", minutes, limit)
 		return errHeld
@@ -93,7 +88,7 @@ func (g *gen18) unlock() error {
 		if err == nil {
 			_, err = g.at(320).findOne(Reread, locks, g.p.w.lock) // for the log; a failure counts (H4)
 		}
-		if err == nil || !g.release.since(1, 6, 1) { // r1.6.0:217: once; the exception escapes
+		if err == nil {
 			return err
 		}
 		g.p.sleep(pause) // :331: after the last failure, too

@@ -32,21 +32,17 @@ const (
 )
 
 // newGen20 returns a manager whose process id has no random number, because mongos never seeds
-// rand(). From 2.0.1 on a ping has a time limit (SERVER-3784).
-func newGen20(p *process, r release) manager {
-	g := &gen20{mutex: make(chan struct{}, 1), old: old{p: p, release: r,
+// rand(). Since no case delays a ping, gen20 omits the time limit of a ping (SERVER-3784).
+func newGen20(p *process, release string) manager {
+	g := &gen20{mutex: make(chan struct{}, 1), old: old{p: p, release: release,
 		id: fmt.Sprintf("%s:%d:%d:1804289383", p.host, p.port, p.now().Unix())}}
 	g.mutex <- struct{}{} // :67: the mutex starts unlocked
-	if r.since(2, 0, 1) {
-		p.beat = 30 * time.Second
-	}
 	return g
 }
 
-// The result imitates line r209 of release 2.0.9. If the played release is 2.5 or later, or if r209
-// is 0, the result imitates line r2612 of release 2.6.12 instead.
+// The result imitates line r209 of release 2.0.9, or line r2612 of release 2.6.12.
 func (g *gen20) at(r209, r2612 int) line {
-	if r209 == 0 || g.release.since(2, 5, 0) {
+	if g.release >= "2.6" {
 		return g.step(fileOf["2.6"], r2612)
 	}
 	return g.step(fileOf["2.0"], r209)
@@ -123,21 +119,15 @@ func (g *gen20) later(at line, ts bson.ObjectID) {
 	g.old.later(at, ts)
 }
 
-// lock calls tryLock repeatedly, for at most the given patience. Before 2.4 it pauses between two
-// calls like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
+// lock calls tryLock repeatedly, for at most the given patience. In 2.0 it pauses between two calls
+// like the balancer (r2.0.9 s/balance.cpp:302). From 2.4 on it pauses like
 // ScopedDistributedLock::acquire (r2.4.14:1102, 1161).
 func (g *gen20) lock(patience time.Duration) (*held, error) {
 	poll := cmp.Or(g.p.pace, 30*time.Second)
-	if g.release.since(2, 4, 0) {
+	if g.release >= "2.6" {
 		poll = time.Second
 	}
-	forgets := !g.release.since(2, 0, 1)
-	return g.again(patience, poll, func() (*held, error) {
-		if forgets { // r2.0.0:531: each command makes a lock object, which has the observations
-			g.seen, forgets = seen{}, g.p.pace > 0
-		}
-		return g.tryLock()
-	})
+	return g.again(patience, poll, g.tryLock)
 }
 
 // tryLock imitates lock_try, distlock.cpp:466.
@@ -176,7 +166,7 @@ func (g *gen20) force(d document) error {
 	}
 	remote, err := g.remoteTime(0, skew20) // :543
 	if err != nil {
-		if !errors.Is(err, errSlow) && !g.release.since(2, 6, 0) {
+		if !errors.Is(err, errSlow) && g.release < "2.6" {
 			return err // only a LockException is caught (:566)
 		}
 		g.seen = seen{} // :571, r2.6.12:714
@@ -231,7 +221,7 @@ func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
 // ask imitates isLockHeld, r2.4.14:509. It compares the state and the process in the lock document,
 // but not the ts. Releases before 2.4.2 have no such check.
 func (g *gen20) ask() error {
-	if !g.release.since(2, 4, 2) {
+	if g.release < "2.6" {
 		return nil
 	}
 	at := g.at(0, 548)
@@ -260,7 +250,7 @@ func (g *gen20) unlock(got document) error {
 		if err == nil && n > 0 {
 			return nil
 		}
-		if try > 0 && errors.Is(err, errUnreachable) && !g.release.since(2, 6, 0) &&
+		if try > 0 && errors.Is(err, errUnreachable) && g.release < "2.6" &&
 			len(g.p.w.mirrors) == 0 {
 			// With one config server, the new connection is made outside of the try block, so its exception
 			// ends unlock (:900, r2.4.14:1031). From r2.6.12:1072 on, the connection is made inside the

@@ -30,16 +30,16 @@ const (
 // newGen32 returns a manager with a process id like that of r3.2.22
 // src/mongo/s/catalog/forwarding_catalog_manager.cpp:72. All config servers share one id since
 // r3.4.18 src/mongo/s/sharding_initialization.cpp:148.
-func newGen32(p *process, r release) manager {
+func newGen32(p *process, release string) manager {
 	p.limit = limit32
-	g := &gen32{old{p: p, release: r,
+	g := &gen32{old{p: p, release: release,
 		id: fmt.Sprintf("%s:%d:%d:-%d", p.host, p.port, p.now().Unix(), 1957747793+p.Index)}}
 	switch {
-	case p.role == configServer && r.since(5, 0, 0):
+	case p.role == configServer && release >= "5.0":
 		g.id = "config"
-	case p.role == configServer && r.since(3, 4, 0):
+	case p.role == configServer && release >= "3.4":
 		g.id = "ConfigServer"
-	case p.role == shard && r.since(5, 0, 0):
+	case p.role == shard && release >= "5.0":
 		g.id = "shard-" + p.host
 	}
 	return g
@@ -56,9 +56,9 @@ func (g *gen32) catalog(n int) line { return g.step(catalog32, n) }
 func (g *gen32) start() {
 	at := line{process: g.p}
 	switch {
-	case g.p.role == configServer && g.release.since(3, 4, 0) && !g.release.since(5, 0, 0):
+	case g.p.role == configServer && g.release >= "3.4" && g.release < "5.0":
 		at.source = "r4.0.18 src/mongo/db/repl/replication_coordinator_external_state_impl.cpp:830"
-	case g.p.role == shard && g.release.since(5, 0, 0):
+	case g.p.role == shard && g.release >= "5.0":
 		at.source = file50 + "220"
 	}
 	for at.source != "" && g.tries(func() error {
@@ -87,7 +87,7 @@ func (g *gen32) task() {
 func (g *gen32) unlock(at line, ts bson.ObjectID) error {
 	return g.tries(func() error {
 		match := pairs("ts", ts)
-		if g.release.since(3, 4, 0) {
+		if g.release >= "3.4" {
 			match = append(match, byID(g.p.w.lock)...)
 		}
 		_, err := at.findAndModify(Release, free, false, match)
@@ -132,7 +132,7 @@ func (g *gen32) lock(patience time.Duration) (*held, error) {
 func (g *gen32) lockOnce(wait time.Duration) (*held, error) {
 	end, retries, ts := g.p.w.Now()+wait, 0, g.session()
 	for {
-		if !g.release.since(3, 4, 0) {
+		if g.release < "3.4" {
 			ts = g.session() // :284: a session per attempt
 		}
 		err := g.grab(ts)
@@ -157,8 +157,8 @@ func (g *gen32) lockOnce(wait time.Duration) (*held, error) {
 			if err != nil {
 				return nil, err
 			}
-			own := g.release.since(3, 4, 0) && found.id("ts") == ts
-			if own && g.release.since(5, 0, 0) {
+			own := g.release >= "3.4" && found.id("ts") == ts
+			if own && g.release >= "5.0" {
 				line{g.p, file50 + "98"}.note("all shards share its session: overtakes")
 			}
 			if expired || own {
@@ -188,7 +188,7 @@ const file50 = "14e04b0a src/mongo/db/s/dist_lock_manager_replset.cpp:"
 // G3-11, file50:98).
 func (g *gen32) session() bson.ObjectID {
 	switch {
-	case !g.release.since(5, 0, 0):
+	case g.release < "5.0":
 		return g.p.w.objectID()
 	case g.p.role == configServer:
 		return bson.ObjectID{1}
@@ -264,7 +264,7 @@ func (g *gen32) got(ts bson.ObjectID) *held {
 // ask imitates checkStatus, replset_dist_lock_manager.cpp:434. It requires only that a lock
 // document with the ts of this lock exists. It ignores the state in that document (hole G3-3).
 func (g *gen32) ask(ts bson.ObjectID) error {
-	if g.release.since(5, 0, 0) {
+	if g.release >= "5.0" {
 		return nil // 5.0 removed it
 	}
 	found, err := g.at(436).find(Read, locks, pairs("ts", ts))

@@ -46,9 +46,7 @@ func TestRun_WrongCalls_AreRefused(t *testing.T) {
 	t.Parallel()
 	called(t, 2, []string{"clock-ahaed"}, "the cases are dead-holder, clock-ahead")
 	called(t, 2, []string{"pause", "more"}, "unexpected argument")
-	for _, name := range []string{"7.0", "2", "3.9.9"} {
-		called(t, 2, []string{"pause", "--generation", name}, "1.8, 2.0, 2.6, 3.2, ours", "2.4.0 to .14")
-	}
+	called(t, 2, []string{"pause", "--generation", "7.0"}, "1.8, 2.0, 2.6, 3.2, ours")
 	called(t, 2, []string{"pause", "--html", "x.html"}, "all cases")
 	called(t, 2, []string{"--timeline"}, "one case")
 	called(t, 1, []string{"--html", filepath.Join(t.TempDir(), "no", "folder.html")},
@@ -82,7 +80,7 @@ func TestRun_VerdictsFirst_TimelineOnRequest(t *testing.T) {
 // as a table. If a single release plays in place of a generation, the table names the release.
 func TestRun_FindsCases(t *testing.T) {
 	t.Parallel()
-	called(t, 0, []string{"clock", "--generation", "1.6"}, "clock-ahead", "config-clocks-apart")
+	called(t, 0, []string{"clock", "--generation", "1.8"}, "clock-ahead", "config-clocks-apart")
 	if out := called(t, 0, []string{"H1", "--generation", "1.8"}, "two-force (H1"); strings.Contains(
 		out, "H10") {
 		t.Errorf("H1 finds H10: %s", out)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,37 +17,18 @@ var (
 	errDuplicate = errors.New("duplicate key")
 )
 
-// A release is a version of mongos or of the server, such as 2.4.14.
-type release [3]int
-
-// For example, r.since(2, 4, 0) reports whether r is 2.4.0 or a later release.
-func (r release) since(major, minor, patch int) bool {
-	return slices.Compare(r[:], []int{major, minor, patch}) >= 0
-}
-
-// A Generation is a lock manager of mongos or of this module. It may be restricted to one release.
+// A Generation is a lock manager of mongos or of this module.
 type Generation struct {
-	Name   string // name on the command line and in tables
-	Title  string // the releases of this generation
-	column string // name of its column in tables; differs from Name for a requested release
+	Name  string // name on the command line and in tables
+	Title string // the releases of this generation
 
 	// decides is the time after which a contender takes over, if the holder stops ten seconds after
 	// its ping. It includes the polls of the contender and two spare seconds.
 	decides time.Duration
 
-	replicaSet bool // config servers are a replica set, not mirrored
-	release    release
-	make       func(*process, release) manager
-}
-
-func number(text string) (r release) {
-	_, _ = fmt.Sscanf(text+".0", "%d.%d.%d", &r[0], &r[1], &r[2])
-	return r
-}
-
-// String returns a release such as 2.4.14. It omits a third number that is 0.
-func (r release) String() string {
-	return strings.TrimSuffix(fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]), ".0")
+	replicaSet bool   // config servers are a replica set, not mirrored
+	release    string // the played release; releases are compared as strings
+	make       func(p *process, release string) manager
 }
 
 // Ours is the name of the generation that simulates package distlock.
@@ -57,21 +36,17 @@ const Ours = "ours"
 
 // Generations returns all generations, the oldest first. The last generation is this module.
 func Generations() []Generation {
-	all := []Generation{
-		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: release{1, 8, 5}, make: newGen18,
+	return []Generation{
+		{Name: "1.8", Title: "mongos 1.7.6 to 1.8", release: "1.8.5", make: newGen18,
 			decides: 16*m + 2*s},
-		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: release{2, 0, 9}, make: newGen20,
+		{Name: "2.0", Title: "mongos 1.9 to 2.4", release: "2.0.9", make: newGen20,
 			decides: 15*m + 2*s},
-		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: release{2, 6, 12}, make: newGen20,
+		{Name: "2.6", Title: "mongos 2.6 and 3.0", release: "2.6.12", make: newGen20,
 			decides: 14*m + 53*s},
-		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: release{3, 2, 22}, make: newGen32,
+		{Name: "3.2", Title: "MongoDB 3.2 to 6.0", release: "3.2.22", make: newGen32,
 			decides: 14*m + 53*s, replicaSet: true},
 		{Name: Ours, Title: "this module", make: newOurs, decides: 15*m + 7*s, replicaSet: true},
 	}
-	for i := range all {
-		all[i].column = all[i].Name
-	}
-	return all
 }
 
 // A manager is the lock manager of one process.

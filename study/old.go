@@ -12,7 +12,7 @@ import (
 // that long.
 type old struct {
 	p       *process
-	release release
+	release string
 	id      string          // process id
 	queue   []bson.ObjectID // sessions to release after the next ping
 	seen    seen            // zero without an observation

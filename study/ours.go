@@ -20,7 +20,7 @@ type ours struct {
 	m *distlock.Manager
 }
 
-func newOurs(p *process, _ release) manager { return &ours{p: p} }
+func newOurs(p *process, _ string) manager { return &ours{p: p} }
 
 // kinds maps each operation of package distlock to its purpose.
 var kinds = map[fault.Op]Kind{

@@ -44,7 +44,7 @@ func Page(cases []Case, generations []Generation, plays [][]Play) string {
 }
 
 func (p Play) page(c Case, g Generation, number func(string) int) map[string]any {
-	v, _ := c.Verdict(g)
+	v := c.Verdicts[g.Name]
 	one := map[string]any{"g": g.Name, "t": p.Title, "o": p.Outcome.String(), "s": v.Shape, "w": v.Why,
 		"c": v.Source}
 	if p.Outcome.Not != "" {

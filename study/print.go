@@ -25,8 +25,7 @@ func (c *call) table(w io.Writer, plays [][]Play) {
 }
 
 // verdicts prints the result of each case for each generation: the outcome, the time when a holder
-// learned of its loss, the reason, and the deciding source line. For a single release it prints the
-// reason of its generation, for comparison.
+// learned of its loss, the reason, and the deciding source line.
 func (c *call) verdicts(w io.Writer, plays [][]Play) {
 	for i, one := range c.cases {
 		if i > 0 {
@@ -36,7 +35,7 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 		if c.one() {
 			fmt.Fprintln(w, one.Story)
 		}
-		for j, p := range plays[i] {
+		for _, p := range plays[i] {
 			head := p.Generation
 			if head != Ours {
 				head += " (" + p.Title + ")"
@@ -49,14 +48,8 @@ func (c *call) verdicts(w io.Writer, plays [][]Play) {
 			for _, l := range p.Outcome.Losses {
 				fmt.Fprintln(w, " ", l)
 			}
-			v, own := one.Verdict(c.generations[j])
-			if own {
-				fmt.Fprintf(w, "  %s\n  %s\n", v.Why, v.Source)
-			} else {
-				release, _, _ := strings.Cut(v.Source, " ")
-				fmt.Fprintf(w, "  compare %s (%s): %s\n  %s\n", release,
-					strings.Replace(v.Shape, "-", "one holder", 1), v.Why, v.Source)
-			}
+			v := one.Verdicts[p.Generation]
+			fmt.Fprintf(w, "  %s\n  %s\n", v.Why, v.Source)
 			if c.timeline || c.all {
 				c.events(w, p, v)
 			}
@@ -127,8 +120,7 @@ func (p Play) Cell() string {
 	if both {
 		cell += " or " + words[other]
 	}
-	if release, of := strings.CutPrefix(p.Title, "release "); of && first != "no" &&
-		p.Generation == "3.2" {
+	if release, of := strings.CutPrefix(p.Title, "release "); of && first != "no" {
 		cell = release + ": " + cell
 	}
 	return cell

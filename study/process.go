@@ -32,7 +32,6 @@ type process struct {
 	jobs   []*job
 	wait   *wait         // the latest
 	limit  time.Duration // longest wait for a reply; 0 for no limit, as before 3.2
-	beat   time.Duration // longest wait for the reply to a ping, if it differs
 	pace   time.Duration // pause between tries if the lock has no pause; 0 for the balancer's pause
 	locks  manager
 

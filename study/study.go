@@ -61,45 +61,15 @@ func FindCases(name string) (found []Case, err error) {
 	return parts, err
 }
 
-// series lists the released versions: the first two numbers, the range of the third number, and the
-// column of the generation.
-var series = []struct {
-	name        string
-	first, last int
-	column      string
-}{
-	{"1.5", 5, 8, "1.8"}, {"1.6", 0, 5, "1.8"}, {"1.7", 0, 6, "1.8"}, {"1.8", 0, 5, "1.8"},
-	{"1.9", 0, 2, "2.0"}, {"2.0", 0, 9, "2.0"}, {"2.1", 0, 2, "2.0"}, {"2.2", 0, 7, "2.0"},
-	{"2.3", 0, 2, "2.0"}, {"2.4", 0, 14, "2.0"}, {"2.5", 0, 5, "2.6"}, {"2.6", 0, 12, "2.6"},
-	{"3.0", 0, 15, "2.6"}, {"3.2", 0, 22, "3.2"}, {"3.4", 0, 24, "3.2"}, {"3.6", 0, 23, "3.2"},
-	{"4.0", 0, 28, "3.2"}, {"4.2", 0, 25, "3.2"}, {"4.4", 0, 31, "3.2"}, {"5.0", 0, 34, "3.2"},
-	{"6.0", 0, 29, "3.2"},
-}
-
-// FindGeneration returns the generation with this name, such as 3.2. The name may also be that of a
-// release, such as 2.4 or r2.4.14. If no such generation or release exists, the error lists the
-// valid names.
+// FindGeneration returns the generation with this name, such as 3.2. If no such generation exists,
+// the error lists the names.
 func FindGeneration(name string) (Generation, error) {
-	columns := map[string]Generation{}
 	var names []string
 	for _, g := range Generations() {
-		columns[g.Name] = g
-		names = append(names, g.Name)
-	}
-	if g, ok := columns[name]; ok {
-		return g, nil
-	}
-	text := strings.TrimPrefix(name, "r")
-	for _, of := range series {
-		for patch := of.first; patch <= of.last; patch++ {
-			whole := fmt.Sprintf("%s.%d", of.name, patch)
-			if text == whole || text == of.name && patch == of.last {
-				g := columns[of.column]
-				g.Name, g.Title, g.release = name, "release "+whole, number(whole)
-				return g, nil
-			}
+		if g.Name == name {
+			return g, nil
 		}
-		names = append(names, fmt.Sprintf("%s.%d to .%d", of.name, of.first, of.last))
+		names = append(names, g.Name)
 	}
 	return Generation{}, fmt.Errorf("the names are %s", strings.Join(names, ", "))
 }
