@@ -53,8 +53,8 @@ const (
 	h  = time.Hour
 )
 
-// written returns the cases of cases.txt.
-var written = sync.OnceValue(func() (all []Case) {
+// Cases returns all cases, in the order of docs/study.md.
+var Cases = sync.OnceValue(func() (all []Case) {
 	text := strings.ReplaceAll(strings.TrimSpace(caseTexts), "\n  ", " ")
 	for _, text := range strings.Split(text, "\n\n")[1:] {
 		head, rest, _ := strings.Cut(text, ": ")
@@ -100,9 +100,6 @@ func (c *Case) reads(key, value string) {
 		}
 	}
 }
-
-// Cases returns all cases, in the order of docs/study.md.
-func Cases() []Case { return slices.Clone(written()) }
 
 // The result is the generation that plays the case. If the case requires a certain release of
 // generation 3.2, this release plays in place of 3.2.

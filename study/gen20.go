@@ -83,7 +83,7 @@ func (g *gen20) checkSkew(at line) error {
 	skews := make([]time.Duration, 1+len(g.p.w.mirrors))
 	for range 3 {
 		for i := range skews {
-			remote, err := g.remoteTime(i, skew20)
+			remote, err := g.remoteTime(i)
 			if err != nil {
 				return err
 			}
@@ -164,13 +164,9 @@ func (g *gen20) force(d document) error {
 	if err != nil {
 		return err
 	}
-	remote, err := g.remoteTime(0, skew20) // :543
+	remote, err := g.remoteTime(0) // :543
 	if err != nil {
-		if !errors.Is(err, errSlow) && g.release < "2.6" {
-			return err // only a LockException is caught (:566)
-		}
-		g.seen = seen{} // :571, r2.6.12:714
-		return errHeld
+		return err // only a LockException is caught (:566)
 	}
 	was := g.seen
 	now := seen{process: d.text("process"), ping: ping.ping(), ts: d.id("ts"), at: remote}
@@ -204,18 +200,12 @@ func (g *gen20) force(d document) error {
 }
 
 // remoteTime returns the time of a config server, minus half the duration of the request, like
-// distlock.cpp:345. If the reply took too long, it returns an error. The process's clock measures
-// the duration.
-func (g *gen20) remoteTime(server int, skew time.Duration) (time.Time, error) {
+// distlock.cpp:345. The process's clock measures the duration. Since no case delays this request,
+// gen20 omits the limit of the duration (13648) and the restart of a watch after it.
+func (g *gen20) remoteTime(server int) (time.Time, error) {
 	then := g.p.now()
 	at, _, err := g.at(355, 409).serverStatus(server)
-	delay := g.p.now().Sub(then)
-	if err == nil && delay > 2*skew {
-		g.at(365, 436).note("the request for the server's time took %s, limit %s", Span(delay),
-			Span(2*skew))
-		err = errSlow // 13648
-	}
-	return at.Add(-delay / 2), err
+	return at.Add(-g.p.now().Sub(then) / 2), err
 }
 
 // ask imitates isLockHeld, r2.4.14:509. It compares the state and the process in the lock document,

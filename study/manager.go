@@ -13,7 +13,6 @@ var (
 	errLost      = errors.New("the lock is lost")
 	errNothing   = errors.New("nothing matched")
 	errSkewed    = errors.New("the clocks of the config servers differ")
-	errSlow      = errors.New("the server's time arrived too late")
 	errDuplicate = errors.New("duplicate key")
 )
 

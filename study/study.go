@@ -41,7 +41,7 @@ func Run(ctx context.Context, cases []Case, generations []Generation) ([][]Play,
 func FindCases(name string) (found []Case, err error) {
 	var names []string
 	var parts []Case
-	for _, c := range written() {
+	for _, c := range Cases() {
 		if c.Name == name {
 			return []Case{c}, nil
 		}
