@@ -30,8 +30,8 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(d).Add(d)
 }
 
-// The function due counts at most mostCounted slots. If the period of its search for the latest
-// slots has more than mostSteps slots, it returns an error.
+// The function due counts at most mostCounted earlier slots. If it must search a period with more
+// than mostSteps slots, it returns an error.
 const mostCounted, mostSteps = 10_000, 1_000_000
 
 // next returns the first slot after t. If the schedule violates a rule of Schedule, next returns an
@@ -52,18 +52,18 @@ func next(s Schedule, t time.Time) (time.Time, error) {
 }
 
 // between returns the slots after the time from, up to and including now, the oldest first. If there
-// are more slots than limit, between returns the earliest of them, and more is true. If there is no
-// slot, and the schedule has no further slot, the error is ErrNeverFires.
-func between(s Schedule, from, now time.Time, limit int) (slots []time.Time, more bool, err error) {
+// is no slot, and the schedule has no further slot, the error is ErrNeverFires.
+func between(s Schedule, from, now time.Time) (slots []time.Time, err error) {
 	for t := from; ; {
 		slot, err := next(s, t)
 		switch over := errors.Is(err, ErrNeverFires); {
 		case err != nil && !(over && len(slots) > 0):
-			return nil, false, err
+			return nil, err
 		case over || slot.After(now):
-			return slots, false, nil
-		case len(slots) == limit:
-			return slots, true, nil
+			return slots, nil
+		case len(slots) == mostSteps:
+			return nil, fmt.Errorf("%w: it has more than %d slots between %s and %s", ErrBadSchedule,
+				mostSteps, from.Format(time.RFC3339), now.Format(time.RFC3339))
 		}
 		slots, t = append(slots, slot), slot
 	}
@@ -74,23 +74,19 @@ func between(s Schedule, from, now time.Time, limit int) (slots []time.Time, mor
 // slots. The result older is the number of earlier slots in the period, counted up to mostCounted.
 // If the period has no slot, and the schedule has no further slot, the error is ErrNeverFires.
 func due(s Schedule, last, now time.Time, most int) (slots []time.Time, older int, err error) {
-	slots, more, err := between(s, last, now, mostCounted)
-	if !more {
-		older = max(0, len(slots)-most)
-		return slots[older:], older, err
-	}
-	// The period has more than mostCounted slots. Search for the latest slots in a short period that
-	// ends now, and double that period until it contains enough slots.
+	// Search a short period that ends now, and double it until it has enough slots or is the whole.
 	for back := time.Second; ; back *= 2 {
-		slots, more, err = between(s, now.Add(-back), now, mostSteps)
-		switch {
-		case more:
-			return nil, 0, fmt.Errorf("%w: it has more than %d slots between %s and %s", ErrBadSchedule,
-				mostSteps, now.Add(-back).Format(time.RFC3339), now.Format(time.RFC3339))
-		case err != nil && !errors.Is(err, ErrNeverFires):
+		from := now.Add(-back).Truncate(time.Millisecond)
+		whole := back > now.Sub(last)/2
+		if whole {
+			from = last
+		}
+		slots, err = between(s, from, now)
+		if err != nil && (whole || !errors.Is(err, ErrNeverFires)) {
 			return nil, 0, err
-		case len(slots) >= most:
-			return slots[len(slots)-most:], mostCounted, nil
+		}
+		if older = len(slots) - most; whole || older >= mostCounted {
+			return slots[max(0, older):], min(max(0, older), mostCounted), nil
 		}
 	}
 }
