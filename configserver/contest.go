@@ -28,9 +28,6 @@ type scratchLock struct {
 
 func (c *contest) run(ctx context.Context) (Report, error) {
 	report := Report{Contenders: c.contenders}
-	if err := c.connect(ctx); err != nil {
-		return Report{}, fmt.Errorf("connect: %w", err)
-	}
 	for round := range c.rounds {
 		// In even rounds the lock document is missing, in odd rounds the lock is free.
 		if err := c.round(ctx, round%2 > 0, c.acquire, &report.Acquire); err != nil {
@@ -42,15 +39,6 @@ func (c *contest) run(ctx context.Context) (Report, error) {
 	}
 	report.Atomic = report.Acquire.One == c.rounds && report.CompareAndSet.One == c.rounds
 	return report, nil
-}
-
-// connect makes the client open a connection for each contender. So the first race does not include
-// handshakes.
-func (c *contest) connect(ctx context.Context) error {
-	_, err := c.race(ctx, func(ctx context.Context, _ string, _ bson.ObjectID) (bool, error) {
-		return false, c.scratch.Database().RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
-	}, "")
-	return err
 }
 
 // A try sends one command for a contender, which is identified by its session. It reports whether
