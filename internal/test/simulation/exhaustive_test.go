@@ -20,7 +20,7 @@ func share() int {
 		n *= 6
 	}
 	if testing.Short() && n > 1 {
-		n *= 8
+		n *= 4
 	}
 	return n
 }
