@@ -20,7 +20,7 @@ import (
 	"mongodlm/internal/test/effort"
 )
 
-var rounds = flag.Int("rounds", effort.Share(250),
+var rounds = flag.Int("rounds", effort.Share(100),
 	"rounds of each of the two kinds of race through the front")
 
 // Each round on the embedded server has exactly one winner, even while races run in other
