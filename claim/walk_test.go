@@ -67,7 +67,7 @@ func TestWalk_OfAQueue_FindsNothing(t *testing.T) {
 			sum[what] += times
 		}
 	}
-	simulation.Walks(t, 25, 10, func(seed uint64) (s simulation.Schedule) {
+	simulation.Walks(t, 15, 10, func(seed uint64) (s simulation.Schedule) {
 		add()
 		s, last = walk(seed)
 		return s

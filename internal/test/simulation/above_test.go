@@ -270,7 +270,7 @@ func TestWalk_OfWhatIsBuiltOnTheLock_FindsNothing(t *testing.T) {
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			simulation.Walks(t, 12, 3, func(seed uint64) simulation.Schedule { return walkAbove(kind, seed) })
+			simulation.Walks(t, 8, 3, func(seed uint64) simulation.Schedule { return walkAbove(kind, seed) })
 		})
 	}
 }

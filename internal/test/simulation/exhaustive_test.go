@@ -9,7 +9,7 @@ import (
 	"mongodlm/internal/test/simulation"
 )
 
-var every = flag.Int("simulation.every", 25,
+var every = flag.Int("simulation.every", 50,
 	"run every n-th schedule with one fault; 1 runs all")
 
 // share returns n if the test runs only every n-th schedule. With -simulation.every=1, n is

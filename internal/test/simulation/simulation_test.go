@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { effort.Main(m) }
 // Random walks violate no rule, and every kind of fault happens in them.
 func TestWalk_FindsNothing(t *testing.T) {
 	t.Parallel()
-	const enough = 25
+	const enough = 16
 	sum := simulation.Walks(t, enough, 6, simulation.Walk)
 	for k := range simulation.Walked() {
 		if sum["walks"] >= enough && sum[string(k)] == 0 {
