@@ -269,60 +269,6 @@ func TestClaim_NoRoomForTheFailure_ClaimEnds(t *testing.T) {
 	})
 }
 
-// Admin lists dead rows with their errors, retries them and deletes them, and changes no other row.
-func TestClaim_Admin_DeadRows(t *testing.T) {
-	t.Parallel()
-	forEach(t, func(t *testing.T, w *world) {
-		coll, ctx := w.rowsOf(t, w.d.app), t.Context()
-		q := w.claims(t, w.start(t, nil), coll, claim.Config{MaxAttempts: 1})
-		a := q.Admin()
-		assert.Must(t, q.Add(ctx, jobs(7)...))
-		stop := runs(t, q, func(_ context.Context, row *claim.Row[job]) error {
-			if row.Doc.ID < 5 {
-				return errors.New("broken")
-			}
-			return nil
-		})
-		wantCounts(t, q, standstill, claim.Counts{Dead: 5, Done: 2})
-		stop()
-		var dead []claim.Info
-		for info, err := range a.List(ctx, claim.StateDead) {
-			assert.Must(t, err)
-			dead = append(dead, info)
-		}
-		assert.MustEqual(t, len(dead), 5, "%d dead rows, want %d")
-		one := dead[0]
-		if one.Attempts != 1 || one.LastError != "broken" || len(one.Errors) != 1 ||
-			one.Errors[0].Process == "" || time.Since(one.DeadAt) > time.Minute ||
-			one.Doc.Lookup("n").Type == 0 {
-			t.Errorf("%+v", one)
-		}
-		wantN(t, 1)(a.Retry(ctx, one.ID, 5, "none"))
-		wantN(t, 1)(a.Delete(ctx, claim.StateDead, one.ID, dead[2].ID, 6))
-		wantN(t, 0)(a.Purge(ctx, claim.StateDead, time.Hour))
-		wantN(t, 2)(a.Purge(ctx, claim.StateDone, 0))
-		wantN(t, 3)(a.RetryAll(ctx))
-		wantCounts(t, q, 0, claim.Counts{Ready: 4})
-		assert.Is(t, assert.Err(a.Purge(ctx, claim.StateReady, 0)), claim.ErrConfig)
-		assert.Must(t, a.Cancel(ctx, one.ID))
-		wantErr(t, a.Cancel(ctx, one.ID), claim.ErrOver)
-		assert.Must(t, a.SetPaused(ctx, true))
-		assert.Equal(t, assert.Value(a.Paused(ctx))(t), true, "paused: %v, want %v")
-		assert.Must(t, a.SetPaused(ctx, false))
-		assert.Equal(t, assert.Value(a.Paused(ctx))(t), false, "paused: %v, want %v")
-	})
-}
-
-func wantN(t *testing.T, want int) func(int, error) {
-	t.Helper()
-	return func(got int, err error) {
-		t.Helper()
-		if err != nil || got != want {
-			t.Errorf("%d, %v, want %d", got, err, want)
-		}
-	}
-}
-
 // The queries of a claim read no done rows and do not sort, even if the collection has another
 // index on the same field.
 func TestClaim_Order_HasItsIndex(t *testing.T) {

@@ -18,7 +18,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, w *world) {
 		name := w.name("balancer")
-		var sent counter
+		var sent tape
 		client := w.client(t, &sent)
 		m := w.start(t, func(cfg *distlock.Config) {
 			slow(cfg) // prevents a check for silent holders
@@ -26,7 +26,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		})
 		other := w.start(t, slow)
 		assert.Must(t, w.mustTry(t, m, name).Release()) // also seeds the fence
-		sent.reset()
+		sent.take()
 		guard := w.mustTry(t, m, name)
 		wantCommands(t, "TryLock of a free lock", &sent, 1)
 		assert.Must(t, guard.Release())
@@ -45,7 +45,7 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 		w.mustTry(t, other, name)
 		_, err := w.try(t, m, name) // the first read also asks for the server's kind
 		heldError(t, err)
-		sent.reset()
+		sent.take()
 		_, err = w.try(t, m, name)
 		heldError(t, err)
 		more := map[string]int{string(catalog.Mongos): 1, string(catalog.FerretDB): 2}
@@ -54,14 +54,9 @@ func TestCommands_OfAcquiringAndReleasing(t *testing.T) {
 	})
 }
 
-func wantCommands(t testing.TB, what string, sent *counter, want int) {
+func wantCommands(t testing.TB, what string, sent *tape, want int) {
 	t.Helper()
-	if sent.total() != want {
-		t.Errorf("%s: want %d commands, got %v", what, want, sent)
+	if names := sent.names(); len(names) != want {
+		t.Errorf("%s: want %d commands, got %q", what, want, names)
 	}
-	sent.reset()
 }
-
-// large lists the deployments for tests with many documents. The embedded server is too slow for
-// them.
-var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")

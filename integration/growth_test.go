@@ -25,9 +25,10 @@ import (
 var freeNames = flag.Int("freenames", 2000,
 	"how many free lock documents stand beside those that TestQueries_FreeNames_CostNothing reads")
 
-// A tape records the commands of a client.
+// A tape counts the commands of a client, and records those that read documents.
 type tape struct {
-	mu       sync.Mutex // guards commands
+	mu       sync.Mutex // guards the fields below
+	sent     []string   // the names of all commands
 	commands []bson.D
 }
 
@@ -38,6 +39,9 @@ func (p *tape) monitor() *event.CommandMonitor {
 		"maxTimeMS", "apiVersion", "apiStrict",
 	}
 	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.sent = append(p.sent, e.CommandName)
 		if !slices.Contains(reads, e.CommandName) {
 			return
 		}
@@ -50,8 +54,6 @@ func (p *tape) monitor() *event.CommandMonitor {
 				command = append(command, bson.E{Key: one.Key(), Value: v})
 			}
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.commands = append(p.commands, command)
 	}}
 }
@@ -61,9 +63,22 @@ func (p *tape) take() []bson.D {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	commands := p.commands
-	p.commands = nil
+	p.commands, p.sent = nil, nil
 	return commands
 }
+
+// names returns the names of all commands since the previous call of take or names.
+func (p *tape) names() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sent := p.sent
+	p.commands, p.sent = nil, nil
+	return sent
+}
+
+// large lists the deployments for tests with many documents. The embedded server is too slow for
+// them.
+var large = named("standalone", "replicaset", "configsvr", "mongos", "sharded")
 
 // Free locks in the collection do not change how many keys and documents a command reads. The
 // process of the test held these locks last. The flag -freenames sets their number.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -86,6 +85,12 @@ func (w *world) config() distlock.Config {
 		Ping: time.Second, Takeover: time.Minute, CommandTimeout: 20 * time.Second,
 		Tuning: distlock.Tuning{ReleasePause: 50 * time.Millisecond},
 	}
+}
+
+// A slow process has a long ping interval, a long takeover time and a constant poll interval.
+func slow(cfg *distlock.Config) {
+	cfg.Ping, cfg.Takeover, cfg.Margin = 10*time.Second, 10*time.Minute, 0
+	cfg.Poll, cfg.PollMax, cfg.CommandTimeout = 500*time.Millisecond, 500*time.Millisecond, time.Minute
 }
 
 // start starts a process. The end of the test closes it.
@@ -227,11 +232,8 @@ const standstill = 10 * time.Minute
 
 var wantErr, heldError = assert.Is, locktest.WantHeld
 
-type monitored interface{ monitor() *event.CommandMonitor }
-
-// client returns a new client of the deployment. The given monitor records or counts the commands
-// of the client.
-func (w *world) client(t testing.TB, sent monitored) *mongo.Client {
+// client returns a new client of the deployment. The tape records the commands of the client.
+func (w *world) client(t testing.TB, sent *tape) *mongo.Client {
 	t.Helper()
 	return privateClient(t, options.Client().ApplyURI(w.d.uri).SetMonitor(sent.monitor()))
 }
