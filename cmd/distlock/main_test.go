@@ -279,14 +279,3 @@ func TestRun_OutputThatCannotBeWritten_IsAnError(t *testing.T) {
 		}
 	}
 }
-
-// The error for an old command name is one line with the new name.
-func TestRun_OldNames_NameTheNew(t *testing.T) {
-	t.Parallel()
-	for old, now := range renamed {
-		r := cli(t, old, "job", "--json", "--uri", uri).want(t, exitUsage, old+" is "+now+" now")
-		if strings.Count(r.errOut, "\n") != 1 || r.out != "" {
-			t.Errorf("more than one line: %q %q", r.errOut, r.out)
-		}
-	}
-}

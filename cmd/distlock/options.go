@@ -108,18 +108,9 @@ func root(s stdio) *cobra.Command {
 	return top
 }
 
-// renamed maps the former names of commands to their replacements.
-var renamed = map[string]string{
-	"waiters": "distlock locks", "watch": "watch -n1 distlock locks, or the page of distlock ui,", "show": "distlock locks",
-	"bench": "go run ./cmd/bench, in a checkout of this module,",
-	"study": "go run ./study, in a checkout of this module",
-}
-
 func unknown(top *cobra.Command, word string) error {
 	text := fmt.Sprintf("there is no command %q", shown(catalog.RedactUserInfo(word), 60))
-	if now, ok := renamed[word]; ok {
-		text = fmt.Sprintf("%s is %s now", word, now)
-	} else if like := top.SuggestionsFor(word); len(like) > 0 {
+	if like := top.SuggestionsFor(word); len(like) > 0 {
 		text += "; did you mean " + strings.Join(like, " or ") + "?"
 	} else {
 		text += "; distlock -h lists them"
