@@ -227,48 +227,25 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 	return logger, func() { _ = f.Close() }, nil // the logger buffers no event
 }
 
-// maxSearched is the maximum number of databases to search for locks. If a server has more
-// databases, emptyText searches none.
-const maxSearched = 50
-
 // emptyText returns the given text about a database without locks. If the database has no
-// collection of locks, emptyText sets s.never. Then it returns another text, which lists the other
-// databases with locks, because the operator may have named the wrong database. If the user may not
-// list collections, s.never stays false.
+// collection of locks, emptyText sets s.never and returns another text, because the operator may
+// have named the wrong database. If the user may not list collections, s.never stays false.
 func (s *store) emptyText(ctx context.Context, text string) string {
 	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
 	defer cancel()
-	if has, err := s.hasLocks(ctx, s.database); err != nil || has {
+	names, err := s.primary(s.database).
+		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
+	if err != nil || len(names) > 0 {
 		return text
 	}
 	s.never = true
-	text = fmt.Sprintf("database %q has no collection %s: nothing was ever locked there", s.database,
-		catalog.LocksCollection)
-	names, err := s.client.ListDatabaseNames(ctx, bson.D{})
-	if err != nil || len(names) > maxSearched {
-		return text
-	}
-	var others []string
-	for _, name := range names {
-		if has, err := s.hasLocks(ctx, name); err == nil && has {
-			others = append(others, catalog.Printable(name, 100))
-		}
-	}
-	if len(others) > 0 {
-		text += "; databases on this server that have one: " + strings.Join(others, ", ")
-	}
-	return text
+	return fmt.Sprintf("database %q has no collection %s: nothing was ever locked there; is "+
+		"--database right?", s.database, catalog.LocksCollection)
 }
 
 // noLocks describes a database without locks.
 func (s *store) noLocks(ctx context.Context) string {
 	return s.emptyText(ctx, fmt.Sprintf("database %q has no locks", s.database))
-}
-
-func (s *store) hasLocks(ctx context.Context, database string) (bool, error) {
-	names, err := s.primary(database).
-		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
-	return len(names) > 0, err
 }
 
 func (s *store) missingLock(ctx context.Context, name string) error {
