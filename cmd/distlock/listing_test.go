@@ -140,8 +140,7 @@ func TestClaims_ManyQueues_SomeAreCounted(t *testing.T) {
 	b.cli("claims").want(t, 0, "more queues exist; only the first 100 are counted")
 }
 
-// "distlock doctor" names at most five processes of a kind and counts the others. It warns of old
-// pings that no process removes.
+// "distlock doctor" counts the dead processes. It warns of old pings that no process removes.
 func TestDoctor_ManyDeadProcesses_AreCounted(t *testing.T) {
 	b := newBase(t)
 	for i := range 7 {
@@ -151,7 +150,7 @@ func TestDoctor_ManyDeadProcesses_AreCounted(t *testing.T) {
 		b.ping(fmt.Sprintf("old:%d:1:a", i), 5*24*time.Hour, bson.E{Key: "seq", Value: int64(1)})
 	}
 	prepare(t, b)
-	r := b.cli("doctor", "--rounds", "1", "--contenders", "2").want(t, exitWarned, "2 more such processes",
+	b.cli("doctor", "--rounds", "1", "--contenders", "2").want(t, exitWarned,
+		"(7, see distlock ps) are silent", "dead:6:1:a",
 		"7 pings of processes that hold nothing are older than 4d")
-	assert.Equal(t, strings.Count(r.out, " has not pinged for 1h0m"), 5, "%d dead processes are named, want %d")
 }

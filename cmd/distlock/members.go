@@ -176,18 +176,12 @@ func (x *examination) writeConcern(ctx context.Context) error {
 // staleAfter is the age at which package distlock prunes a ping by default.
 const staleAfter = 4 * 24 * time.Hour
 
-const maxNamed = 5
-
-func (p processRow) leftBehind() string {
-	const limit = 5
-	switch n := len(p.Holds); {
-	case n == 0:
-		return fmt.Sprintf("it is queued for %s, where it is skipped", listed(p.Waits))
-	case n > limit:
-		return fmt.Sprintf("it holds %d locks, which the next contenders take over: %s and %d more", n,
-			listed(p.Holds[:limit]), n-limit)
-	}
-	return fmt.Sprintf("it holds %s, which the next contender takes over", listed(p.Holds))
+// troubles are the marks of processes of which doctor warns, the most important first.
+var troubles = []struct{ mark, text string }{
+	{"no ping", "have no ping: they are dead, or their pings were removed"},
+	{"silent", "are silent: the next contenders take their locks over"},
+	{"condemned", "were declared dead: the next contenders take their locks over"},
+	{"foreign", "belong to a mongos or MongoDB's own lock manager, without fences and queues"},
 }
 
 // processes warns of dead and foreign processes, of old pings and of malformed documents.
@@ -196,41 +190,24 @@ func (x *examination) processes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	warned := map[string]int{}
-	warn := func(kind, format string, args ...any) {
-		if warned[kind]++; warned[kind] <= maxNamed {
-			x.warn(format, args...)
-		}
-	}
+	found := map[string][]string{} // processes by mark
 	stale := 0
 	for _, p := range all.Processes {
-		process := shown(p.Process, 200)
-		has := func(mark string) bool { return slices.Contains(p.Marks, mark) }
-		inLocks := len(p.Holds)+len(p.Waits) > 0
-		switch {
-		case !inLocks:
-			if duration(p.PingAgeMS) > staleAfter {
-				stale++
+		if len(p.Holds)+len(p.Waits) > 0 {
+			for _, t := range troubles {
+				if slices.Contains(p.Marks, t.mark) {
+					found[t.mark] = append(found[t.mark], p.Process)
+					break
+				}
 			}
-		case has("no ping"):
-			warn("no ping", "%s has locks or waits, but no ping: it is dead, or its ping was "+
-				"removed; it holds %s", process, listed(p.Holds))
-		case has("foreign"):
-			warn("foreign", "%s is not a process of distlock, but a mongos or MongoDB's own lock "+
-				"manager: it has neither fences nor queues; it holds %s", process, listed(p.Holds))
-		case has("silent") && has("condemned"):
-			warn("silent", "%s has not pinged for %s and was declared dead by a contender; %s", process,
-				age(duration(p.PingAgeMS)), p.leftBehind())
-		case has("silent"):
-			warn("silent", "%s has not pinged for %s; %s", process, age(duration(p.PingAgeMS)),
-				p.leftBehind())
-		case has("condemned"):
-			warn("condemned", "%s was declared dead by a contender; %s", process, p.leftBehind())
+		} else if duration(p.PingAgeMS) > staleAfter {
+			stale++
 		}
 	}
-	for kind, n := range warned {
-		if n > maxNamed {
-			x.warn("%d more such processes (%s): distlock ps lists them", n-maxNamed, kind)
+	for _, t := range troubles {
+		if n := len(found[t.mark]); n > 0 {
+			x.warn("processes that hold or wait (%d, see distlock ps) %s: %s", n, t.text,
+				listed(found[t.mark]))
 		}
 	}
 	if stale > 0 {

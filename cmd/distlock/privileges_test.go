@@ -323,8 +323,8 @@ func TestDoctor_LeavesNoTrace(t *testing.T) {
 		t.Errorf("it has changed\n%s\ninto\n%s", before, after)
 	}
 	warnings := strings.Join(r.Warnings, "\n")
-	for _, want := range []string{"gone:6:1:f has locks or waits, but no ping",
-		"foreign:3:1:c is not a process of distlock", "silent:2:1:b has not pinged for",
+	for _, want := range []string{"were removed: gone:6:1:f",
+		"without fences and queues: foreign:3:1:c", "take their locks over: dead:4:1:d, silent:2:1:b",
 		"3 documents cannot be understood"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("nothing is said of %q:\n%s", want, warnings)
