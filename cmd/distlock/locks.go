@@ -300,28 +300,6 @@ func (q queue) table(how layout) table {
 	return t
 }
 
-// printOf writes the queue of one lock. On a terminal it writes a sentence for each waiter.
-func (q queue) printOf(w io.Writer, how layout) {
-	if how == 0 {
-		q.table(how).print(w, how)
-		return
-	}
-	for _, r := range q.Waiters {
-		text := fmt.Sprintf("%4d  %s has waited %s", r.Place, how.process(r.Process),
-			age(duration(r.WaitedMS)))
-		if r.Mode != "exclusive" {
-			text += ", " + modeOf(r.Mode, r.Limit)
-		}
-		if r.PingAgeMS != nil {
-			text += ", ping " + age(duration(r.PingAgeMS)) + " old"
-		}
-		for _, mark := range r.Marks {
-			text += ", " + mark
-		}
-		wrap(w, how, text+": "+shown(r.Why, longText), "      ")
-	}
-}
-
 // details is the listing of one lock with its details, for "distlock locks NAME".
 type details struct {
 	listing
@@ -415,7 +393,7 @@ func (d details) print(w io.Writer, how layout) {
 		fmt.Fprintln(w, "no process waits for it")
 	} else {
 		fmt.Fprintf(w, "\n%d queued for it\n", n)
-		d.Queue.printOf(w, how)
+		d.Queue.table(how).print(w, how)
 	}
 	for _, c := range d.Condemned {
 		fmt.Fprintf(w, "\ncondemned\n  process   %s\n  by        %s\n  at        %s\n  evidence  %s\n",
