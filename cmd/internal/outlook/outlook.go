@@ -41,7 +41,6 @@ type Outlook struct {
 	// watched is the longest time for which a live waiter has seen no new ping or renewal of the
 	// holder. It is negative if unknown.
 	watched time.Duration
-	late    bool // the holder is gone or its lease has run out, so a takeover may be in progress
 }
 
 // By default, a holder stops trusting its lock when 1/marginShare of the takeover time remains.
@@ -81,7 +80,7 @@ func Foresee(h distlock.LockInfo, others int, queue []distlock.LockInfo) Outlook
 			o = by
 		}
 	}
-	o.Process, o.Others, o.late = h.Process, others, h.Gone() || h.Lease > 0 && h.LeaseAge > h.Lease
+	o.Process, o.Others = h.Process, others
 	for _, w := range queue {
 		if !w.Gone() && (w.Process != h.Process || o.Rule == "lease") {
 			o.Next = w.Process
@@ -210,28 +209,4 @@ func (o Outlook) times() (all []Line) {
 	say("", "in %s by a contender that first reads it now, independent of clocks",
 		words.Age(words.Duration(o.LatestMS)))
 	return all
-}
-
-// Sentence returns the forecast as a short text for an operator. The given function formats a
-// process for display.
-func (o Outlook) Sentence(name func(process string) string) string {
-	takeover := fmt.Sprintf("The %s is %v; ", o.limit(), time.Duration(o.TakeoverMS)*time.Millisecond)
-	soon := "in about " + words.Age(words.Duration(o.EarliestMS))
-	if words.Duration(o.EarliestMS) < time.Second {
-		soon = "at any moment"
-	}
-	switch {
-	case o.Rule == "never":
-		return "It is never taken: the holder's ping is malformed."
-	case o.Rule == "condemned" && o.Next == "":
-		return "Its holder is declared dead: " + o.successor(name) + "."
-	case o.Rule == "condemned":
-		return "It will be taken immediately; its holder is declared dead: " + o.successor(name) + "."
-	case o.late && o.Next != "":
-		return "It will be taken " + soon + ". " + takeover + o.successor(name) + "."
-	case o.late || o.pulse == "" || o.age < 0:
-		return "It can be taken " + soon + ". " + takeover + o.successor(name) + "."
-	}
-	return "Its holder pings. If the holder died now, the lock would be taken " + soon + ". " +
-		takeover + o.successor(name) + "."
 }

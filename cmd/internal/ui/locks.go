@@ -156,8 +156,7 @@ type lockPage struct {
 
 type holder struct {
 	distlock.LockInfo
-	Outlook string         // the outlook in a few sentences
-	Reasons []outlook.Line // the lines of the outlook
+	Outlook []outlook.Line
 }
 
 // The page of a lock shows the newest maxEvents events.
@@ -176,8 +175,7 @@ func (s *Server) showLock(r *http.Request, now *listing) any {
 		for _, h := range p.Lock.Holders {
 			one := holder{LockInfo: h}
 			if h.Held {
-				o := outlook.Foresee(h, len(p.Lock.Holders)-1, p.Lock.Queue)
-				one.Outlook, one.Reasons = o.Sentence(name), o.Lines(name)
+				one.Outlook = outlook.Foresee(h, len(p.Lock.Holders)-1, p.Lock.Queue).Lines(name)
 			}
 			p.Holders = append(p.Holders, one)
 		}

@@ -57,10 +57,9 @@ func (w *world) troubled() {
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.troubled()
-		want(t, w.get("/lock?name=z-dead"), "It will be taken in about 16s",
-			"The takeover time is 20s; the next waiter gets it: host:1.")
-		want(t, w.get("/lock?name=a-fine-00"), "Its holder pings",
-			"the first caller gets it; no process waits")
+		want(t, w.get("/lock?name=z-dead"), "in 16s at the earliest",
+			"20s is the takeover time", "the next waiter gets it: host:1<")
+		want(t, w.get("/lock?name=a-fine-00"), "the first caller gets it; no process waits")
 		time.Sleep(20 * time.Second)
 		w.troubled() // all live processes have pinged
 		assert.Must(t, w.mem.Put(catalog.PingsCollection, ping("host:2:1:dead", time.Minute)))
