@@ -3,8 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,41 +50,6 @@ func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 		old.cut()
 		w.settle(2*locktest.TakeoverTime+time.Minute, allDone(1))
 	})
-}
-
-// A process does not start a second handler for a row while its first handler works on the row.
-// This also holds if an operator removes the queue's field from the row.
-func TestRun_FieldRemovedWhileHandled_NoSecondHandlerHere(t *testing.T) {
-	t.Parallel()
-	for _, refusal := range []bool{false, true} {
-		t.Run(fmt.Sprint("refusal ", refusal), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				w.add(0, 1)
-				var at, most atomic.Int64
-				var refuse atomic.Bool
-				p := w.start(Config{Workers: 3})
-				p.gate.on(func(apply func() error) error {
-					if refuse.Swap(false) {
-						return rows.ErrRefused
-					}
-					return apply()
-				}, "claim")
-				p.run(t, func(ctx context.Context, row *Row[item]) error {
-					most.Store(max(most.Load(), at.Add(1)))
-					defer at.Add(-1)
-					if row.Fence() == 1 && row.Attempt() == 1 && most.Load() == 1 {
-						refuse.Store(refusal)
-						w.rows.Edit(row.ID(), func(m *rows.Mark) { *m = rows.Mark{State: rows.Ready} })
-					}
-					time.Sleep(20 * time.Second)
-					return ctx.Err()
-				})
-				time.Sleep(10 * time.Minute)
-				w.want(Counts{Done: 1})
-				assert.Equal(t, most.Load(), 1, "%d handlers of one row, want %d")
-			})
-		})
-	}
 }
 
 // Another process wakes the retries that a closed process has left, and removes old done rows.

@@ -184,20 +184,14 @@ func (e *engine) claim() (*claimed, error) {
 			}
 		}
 		held, isHeld := errors.AsType[*rows.HeldError](err)
-		switch {
-		case isHeld: // another process just took the key, or the key is null
-			key := held.Key
-			if key.IsZero() {
-				key.Type = bson.TypeNull
-			}
-			busy = append(busy, key)
-		case err != nil || c == nil || !e.isCompany(c):
+		if !isHeld {
 			return c, err
-		default:
-			e.log.Warn().Str("row", rows.Text(c.row.ID)).Msg("the field of a row was removed while a " +
-				"handler works on it: handlers must change documents by operators, not replace them")
-			e.record(outcome{c: c, end: c.row.Uncounted(rows.Retrying), pause: refusedPause})
 		}
+		key := held.Key // another process just took the key, or the key is null
+		if key.IsZero() {
+			key.Type = bson.TypeNull
+		}
+		busy = append(busy, key)
 	}
 	return nil, errors.New("claim: the server refused many claims, or more than 10,000 keys are held")
 }
@@ -321,13 +315,4 @@ func (e *engine) refused() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return int64(len(e.asides)) + e.owed.Load()
-}
-
-// isCompany reports whether this process already has another claim of the row. This happens if an
-// operator or the handler has removed the field of this package, for example by a replacement of
-// the document.
-func (e *engine) isCompany(c *claimed) bool {
-	return slices.ContainsFunc(e.flying(), func(other *claimed) bool {
-		return other != c && rows.Key(other.row.ID) == rows.Key(c.row.ID)
-	})
 }
