@@ -223,19 +223,6 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, e.cfg.Timeout, cause)
 }
 
-// timedOut returns an error that matches ErrTimeout if the handler failed because of
-// Config.Timeout, and nil otherwise.
-func timedOut(ctx context.Context, err error) error {
-	cause := context.Cause(ctx)
-	if err == nil || !errors.Is(cause, ErrTimeout) || wished(err).err != nil {
-		return nil
-	}
-	if errors.Is(err, ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", cause, err)
-}
-
 // record records the end of a claim. It repeats the command until the outcome is known or the slot
 // is lost. If the server refuses the command, record continues in the background.
 func (e *engine) record(o outcome) {

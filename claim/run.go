@@ -199,7 +199,8 @@ func (r *run) handled(c *claimed) outcome {
 	err := r.safely(handling, c)
 	took := e.clock.Now().Mono - began
 	defer func() { e.report(metrics.HandlerTime, took.Seconds()) }() // last: the Observer may be slow
-	late := timedOut(handling, err)
+	why := context.Cause(handling)
+	late := errors.Is(why, ErrTimeout)
 	cancel(errReturned)
 	done, failed := c.finishedWork()
 	switch err = cmp.Or(err, failed); {
@@ -207,9 +208,9 @@ func (r *run) handled(c *claimed) outcome {
 		return outcome{c: c, recorded: true}
 	case err == nil:
 		return outcome{c: c, end: c.row.End(rows.Done)}
-	case late != nil:
-		err = late
-	case (r.hard.Err() != nil || guard.Err() != nil) && !wished(err).free:
+	case late && wished(err).err == nil && !errors.Is(err, ErrTimeout):
+		err = fmt.Errorf("%w: %w", why, err)
+	case !late && (r.hard.Err() != nil || guard.Err() != nil) && !wished(err).free:
 		return givenBack(c)
 	}
 	return e.failure(c, err)
