@@ -193,13 +193,13 @@ type claimed struct {
 
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
-	lost     error           // why the claim has lost its row; nil before
-	stopped  time.Duration   // when the handler's context ended; zero before
-	returned bool            // the handler has returned
-	working  *sync.WaitGroup // done when DoneWith returns; nil if DoneWith does not run
-	stopWork context.CancelCauseFunc
-	done     bool  // set by DoneWith
-	doneErr  error // the error of the last DoneWith
+	lost     error                   // why the claim has lost its row; nil before
+	stopped  time.Duration           // when the handler's context ended; zero before
+	returned bool                    // the handler has returned
+	stopWork context.CancelCauseFunc // ends the context of DoneWith; nil if DoneWith does not run
+	working  sync.WaitGroup          // of DoneWith
+	done     bool                    // set by DoneWith
+	doneErr  error                   // the error of the last DoneWith
 }
 
 func (c *claimed) lose(why error) {
@@ -214,7 +214,7 @@ func (c *claimed) lose(why error) {
 func (c *claimed) isHandled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.returned && !c.done && c.lost == nil && c.working == nil
+	return !c.returned && !c.done && c.lost == nil && c.stopWork == nil
 }
 
 // has reports whether a row has this claim.

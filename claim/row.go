@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -70,23 +69,22 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 	defer stop(nil)
 	c.mu.Lock()
 	switch {
-	case c.returned || c.done || c.working != nil:
+	case c.returned || c.done || c.stopWork != nil:
 		c.mu.Unlock()
 		return ErrFinished
 	case c.lost != nil:
 		defer c.mu.Unlock()
 		return c.lost
 	}
-	var working sync.WaitGroup
-	working.Add(1)
-	c.working, c.stopWork = &working, stop
+	c.stopWork = stop
+	c.working.Add(1)
 	c.mu.Unlock()
 	err := errors.New("claim: work of DoneWith ended its goroutine, or panicked")
 	defer func() {
 		c.mu.Lock()
-		c.done, c.doneErr, c.working = err == nil, err, nil
+		c.done, c.doneErr, c.stopWork = err == nil, err, nil
 		c.mu.Unlock()
-		working.Done()
+		c.working.Done()
 	}()
 	end := c.row.End(rows.Done)
 	end.At = e.wall()
@@ -119,7 +117,7 @@ func (r *Row[T]) DoneWith(ctx context.Context, work func(ctx context.Context) er
 	if !known {
 		c.tried.Store(true)
 	}
-	err = fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err)
+	err = fmt.Errorf("claim: row %s: %w", rows.Text(c.row.ID), err) // for the deferred function, too
 	return err
 }
 

@@ -223,12 +223,11 @@ var errReturned = errors.New("claim: the handler has returned")
 func (c *claimed) finishedWork() (done bool, failed error) {
 	c.mu.Lock()
 	c.returned = true
-	working, stop := c.working, c.stopWork
-	c.mu.Unlock()
-	if working != nil {
-		stop(errReturned)
-		working.Wait()
+	if c.stopWork != nil {
+		c.stopWork(errReturned)
 	}
+	c.mu.Unlock()
+	c.working.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.done, c.doneErr

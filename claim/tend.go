@@ -229,7 +229,7 @@ func (e *engine) findStuck() {
 	n := 0
 	for _, c := range e.flying() {
 		c.mu.Lock()
-		stuck := (!c.returned || c.working != nil) && c.stopped > 0 && now-c.stopped >= stuckAfter
+		stuck := (!c.returned || c.stopWork != nil) && c.stopped > 0 && now-c.stopped >= stuckAfter
 		c.mu.Unlock()
 		if !stuck {
 			continue
