@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -65,19 +66,13 @@ func (a *Asked) All(ctx context.Context, names *Names) []Sample {
 
 // largest returns the largest sample of each series. Two queues with one name have one series.
 func largest(all []Sample) []Sample {
-	var kept []Sample
-	for _, s := range all {
-		i := slices.IndexFunc(kept, func(k Sample) bool {
-			return k.Metric == s.Metric && slices.Equal(k.Labels, s.Labels)
-		})
-		switch {
-		case i < 0:
-			kept = append(kept, s)
-		case kept[i].Value < s.Value:
-			kept[i] = s
-		}
+	series := func(a, b Sample) int {
+		return cmp.Or(cmp.Compare(a.Metric.Name, b.Metric.Name), slices.Compare(a.Labels, b.Labels))
 	}
-	return kept
+	slices.SortFunc(all, func(a, b Sample) int {
+		return cmp.Or(series(a, b), cmp.Compare(b.Value, a.Value))
+	})
+	return slices.CompactFunc(all, func(a, b Sample) bool { return series(a, b) == 0 })
 }
 
 func (a *ask) answer(ctx context.Context) []Sample {
