@@ -226,9 +226,6 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if p.Last() == nil {
 		return nil
 	}
-	p.queue.mu.Lock()
-	p.queue.ending = true
-	p.queue.mu.Unlock()
 	proof := error(nil)
 	settled, certain, pinged := p.settle(ctx)
 	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin

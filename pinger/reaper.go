@@ -129,12 +129,13 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 			seen[s.Session] = true
 		}
 		left[s.Session] = true
-		if !p.cfg.Owner.Owns(s.TS) && !known[s.Session] && !p.queue.has(s.Session) {
+		owned := p.cfg.Owner.Owns(s.TS)
+		if !p.queue.find(s.Session, t) && !owned && !known[s.Session] {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.Process()).Bool("waits", s.Waits).
 				Msg("ghost of a lost reply is released")
-			p.enlist(s.Session, release{late: true, ghost: true, term: t})
+			p.enlist(s.Session, release{late: true, ghost: true, maybe: true, term: t})
 		}
 	}
 	p.checkReleases(resting, left)
@@ -178,12 +179,10 @@ func (p *LockPinger) settle(ctx context.Context) (settled, certain, pinged bool)
 		if err := p.Ping(ctx); err != nil {
 			return err
 		}
-		p.queue.wait(false)
 		t := p.Last()
 		if t.id != now && !now.twins() {
 			return context.Cause(now.used)
 		}
-		p.queue.dropStale()
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
 	return certain && settled, certain, true

@@ -27,7 +27,6 @@ type releaseQueue struct {
 	trying  int        // number of entries with a goroutine
 	idle    *sync.Cond // signals that trying is 0
 	closed  bool
-	ending  bool          // Close has begun, so a try drops no ghost
 	running chan struct{} // one element for each running command
 }
 
@@ -36,7 +35,7 @@ type release struct {
 	term   *Term // term of the session; nil before the first term
 	ghost  bool  // Reap found the session in term, and the process does not own it
 	late   bool
-	maybe  bool // the session may never have been in its lock
+	maybe  bool // the session may have left its lock, or never have been in it
 	trying bool // a goroutine waits for its command or sends it
 	due    bool // false if the goroutine must send no command, because the server is away
 	err    error
@@ -45,10 +44,16 @@ type release struct {
 // errSkipped is the result of a try that sent no command.
 var errSkipped = errors.New("the server is unavailable")
 
-func (q *releaseQueue) has(s catalog.Session) bool {
+// find reports whether a session is in the queue. Reap has found the session in term t. If it is a
+// ghost, it belongs to t from now on.
+func (q *releaseQueue) find(s catalog.Session, t *Term) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.entries[s] != nil
+	r := q.entries[s]
+	if r != nil && r.ghost {
+		r.term = t
+	}
+	return r != nil
 }
 
 // sessions returns all sessions of the queue in order, and the sessions without a try in progress.
@@ -72,16 +77,6 @@ func (q *releaseQueue) wait(last bool) {
 		q.idle.Wait()
 	}
 	q.closed = last
-}
-
-// dropStale drops the ghosts of earlier terms. The reaper finds them again. No release may be in
-// progress.
-func (q *releaseQueue) dropStale() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	maps.DeleteFunc(q.entries, func(_ catalog.Session, r *release) bool {
-		return r.ghost && r.term.Err() != nil
-	})
 }
 
 // ReleaseSoon removes the session of an abandoned call from its lock, in the background. The
@@ -144,14 +139,13 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 }
 
 // release makes one try to remove a session from its lock. It sends no command if another try has
-// just found the server unavailable. It drops a session that this process must not release: the
-// session of a twin, or a ghost after the end of its term. The reaper finds that ghost again. Once
-// Close has begun, the ghost stays in the queue, so that Close reports it.
+// just found the server unavailable, or for a ghost after the end of its term. Reap must first find
+// that ghost in a new term. The session of a twin is dropped from the queue.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
 	p.queue.mu.Lock()
-	due, ghost, ending := r.due, r.ghost, p.queue.ending
+	due, ghost, term := r.due, r.ghost, r.term
 	p.queue.mu.Unlock()
 	if !due {
 		return
@@ -159,13 +153,12 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	err = errors.New("the release panicked")
 	ctx, cancel := context.WithTimeout(p.pinging, p.cfg.Limit)
 	defer cancel()
-	ctx, done, refused := p.Releasing(ctx, r.term)
+	ctx, done, refused := p.Releasing(ctx, term)
 	if refused == nil {
 		defer done()
 	}
-	stale := ghost && r.term.Err() != nil
-	forget = stale && !ending || errors.Is(refused, catalog.ErrTwin)
-	if stale || refused != nil {
+	forget = errors.Is(refused, catalog.ErrTwin)
+	if refused != nil || ghost && term.Err() != nil {
 		err = cmp.Or(refused, errUnproven)
 		return
 	}
@@ -200,8 +193,8 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 }
 
 // checkReleases retries the given releases after a read of the reaper. The argument stored contains
-// the sessions that the read found. If a session may never have been in its lock, and the read did
-// not find it, its release is dropped.
+// the sessions that the read found. If the read did not find a session that may have left its lock,
+// or may never have been in it, the release is dropped.
 func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()
