@@ -111,9 +111,6 @@ type LockPinger struct {
 	server atomic.Pointer[catalog.Server]
 	stats  counters
 
-	mu      sync.Mutex         // guards doubted
-	doubted map[*identity]bool // see Doubt
-
 	chores   chan chore // from the ping loop to the chore loop
 	closed   atomic.Bool
 	stopping context.Context // ends when Close begins
@@ -137,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*LockPinger, error) {
 	cfg = cfg.withDefaults(by)
 	p := &LockPinger{
 		cfg: cfg, clock: by, log: cfg.Logger, hold: cfg.Takeover - cfg.Margin,
-		chores: make(chan chore, 1), doubted: map[*identity]bool{},
+		chores: make(chan chore, 1),
 	}
 	p.queue = releaseQueue{
 		entries: map[catalog.Session]*release{}, running: make(chan struct{}, releaseParallel),
@@ -226,11 +223,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	if p.Last() == nil {
 		return nil
 	}
-	proof := error(nil)
-	settled, certain, pinged := p.settle(ctx)
-	if !pinged && p.Term() == nil && p.Last().id.used.Err() == nil { // there may be a twin
-		proof = p.Ping(ctx)
-	}
+	certain, proof := p.settle(ctx)
 	p.queue.wait(false)   // the releases in progress may fail, too
 	if ctx.Err() == nil { // otherwise no time is left for a try
 		p.releaseAgain()
@@ -241,7 +234,7 @@ func (p *LockPinger) Close(ctx context.Context) error {
 	// Otherwise the document may belong to a twin, or a lock may stay held.
 	remove := t.Err() == nil && err == nil && certain
 	t.end(ErrStopped)
-	if !settled {
+	if !certain {
 		err = errors.Join(err, fmt.Errorf("pinger: a lock whose acquisition was not confirmed may "+
 			"stay held until it is taken over: %w", catalog.ErrUnknownOutcome))
 	}

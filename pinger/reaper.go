@@ -149,43 +149,30 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 
 // Doubt records that a command of term t has an unknown outcome, and that its session may appear in
 // a lock later. Reap releases the session when it appears. After a call of Doubt, Close reaps once
-// more. If the process gives up its id because of a twin, a second process with the same id, the
-// record has no effect.
-func (p *LockPinger) Doubt(t *Term) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.doubted[t.id] = true
-}
+// more, unless the process has given up the id of t.
+func (p *LockPinger) Doubt(t *Term) { t.id.doubted.Store(true) }
 
-// settle reaps once more if Doubt was called for the current process id. The result settled is
-// false if a session with an unknown outcome may stay in its lock until a takeover. The result certain
-// is false if this may be a session of the current process id. The result pinged reports whether
-// settle sent a ping. That ping detects a twin, to which the sessions then belong.
-func (p *LockPinger) settle(ctx context.Context) (settled, certain, pinged bool) {
-	p.mu.Lock()
-	doubted := maps.Clone(p.doubted)
-	p.mu.Unlock()
-	now := p.Last().id
-	settled = true
-	for id := range doubted {
-		if id.used.Err() != nil && !id.twins() {
-			settled = false
-		}
+// settle sends a ping after a call of Doubt, and if the term is over. The ping detects a twin, a
+// second process with the same id, to which the sessions then belong. After a call of Doubt, settle
+// also reaps. The result certain is false if a session with an unknown outcome may stay in its lock
+// until a takeover. The error is that of the ping.
+func (p *LockPinger) settle(ctx context.Context) (certain bool, proof error) {
+	id := p.Last().id
+	doubted := id.doubted.Load()
+	if id.used.Err() != nil || !doubted && p.Term() != nil {
+		return true, nil
 	}
-	if !doubted[now] || now.used.Err() != nil {
-		return settled, true, false
-	}
-	certain = p.guarded("last reap", func() error {
-		if err := p.Ping(ctx); err != nil {
-			return err
+	reaped := p.guarded("last reap", func() error {
+		if proof = p.Ping(ctx); proof != nil || !doubted {
+			return proof
 		}
 		t := p.Last()
-		if t.id != now && !now.twins() {
-			return context.Cause(now.used)
+		if t.id != id {
+			return context.Cause(id.used)
 		}
 		return errors.Join(p.Reap(ctx, t), t.Err())
 	})
-	return certain && settled, certain, true
+	return reaped || !doubted || id.twins(), proof
 }
 
 // silentPings holds the old ping documents that the last pruning read, by process id.

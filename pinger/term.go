@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"mongodlm/catalog"
@@ -30,6 +31,7 @@ type identity struct {
 	process string
 	used    context.Context // ends when the id is given up; its cause is the reason
 	giveUp  context.CancelCauseFunc
+	doubted atomic.Bool // Doubt was called
 }
 
 func newIdentity(process string) *identity {
