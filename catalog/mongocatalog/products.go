@@ -11,48 +11,37 @@ import (
 	"mongodlm/catalog"
 )
 
-// A product is a server with MongoDB's protocol that is not MongoDB. This package recognizes a
-// product by its replies or its host names, unless a tunnel hides both.
-type product struct {
-	name  string
-	hosts []string // suffixes of host names, as in MongoDB's drivers (DRIVERS-2583)
-	why   string   // the reason why the product is not supported
-}
-
-var (
-	amazonDocumentDB = &product{
-		name:  "Amazon DocumentDB",
-		hosts: []string{".docdb.amazonaws.com", ".docdb-elastic.amazonaws.com"},
-		why: "its storage, read concerns and failover are not MongoDB's, and the guarantees that " +
-			"locks rely on were never checked there",
-	}
-	cosmosDB = &product{
-		name: "Azure Cosmos DB for MongoDB", hosts: []string{".cosmos.azure.com", ".documents.azure.com"},
-		why: "two of its regions may acknowledge conflicting writes and undo one of them later, so " +
-			"two processes would hold one lock",
-	}
-	vCore = &product{
-		name:  "DocumentDB on PostgreSQL (Azure Cosmos DB for MongoDB vCore, Azure DocumentDB)",
-		hosts: []string{".mongocluster.cosmos.azure.com"},
-		why: "it answers like a mongos but is not one, and the guarantees of MongoDB that locks rely " +
-			"on were never checked there",
-	}
-	// products lists the known products. A product with a longer host suffix comes first, because
-	// productAt returns the first match.
-	products = []*product{vCore, amazonDocumentDB, cosmosDB}
+// The products that have MongoDB's protocol, but are not MongoDB.
+const (
+	amazonDocumentDB = "Amazon DocumentDB"
+	cosmosDB         = "Azure Cosmos DB for MongoDB"
+	vCore            = "DocumentDB on PostgreSQL (Azure Cosmos DB for MongoDB vCore, Azure DocumentDB)"
 )
 
-func refusal(name, why string) error {
-	return fmt.Errorf("%s is not supported: %s; use MongoDB 4.4 or newer", name, why)
+// productHosts lists the suffixes of the products' host names, as in MongoDB's drivers
+// (DRIVERS-2583). A longer suffix comes first, because productAt returns the first match.
+var productHosts = []struct{ suffix, product string }{
+	{".mongocluster.cosmos.azure.com", vCore},
+	{".docdb.amazonaws.com", amazonDocumentDB},
+	{".docdb-elastic.amazonaws.com", amazonDocumentDB},
+	{".cosmos.azure.com", cosmosDB},
+	{".documents.azure.com", cosmosDB},
 }
 
-// productOf returns the product that sent the replies to buildInfo and hello. For MongoDB and
-// FerretDB it returns nil.
+// refusal returns an error for a product. Two regions of Cosmos DB may even acknowledge conflicting
+// writes, and undo one of them later.
+func refusal(product string) error {
+	return fmt.Errorf("%s is not supported: the guarantees of MongoDB that locks rely on were never "+
+		"checked there; use MongoDB 4.4 or newer", product)
+}
+
+// productOf returns the product that sent the replies to buildInfo and hello, or "". It recognizes a
+// product by its replies or its host names, unless a tunnel hides both.
 //
 // Cosmos DB marks its replies with a field _t. DocumentDB on PostgreSQL, for example in Azure,
 // reports its versions in the field "internal" of hello. Amazon DocumentDB lists its hosts in
 // hello, like every replica set.
-func productOf(info, hello bson.Raw) *product {
+func productOf(info, hello bson.Raw) string {
 	for _, versions := range []string{"documentdb_versions", "cosmos_versions"} {
 		if hello.Lookup("internal", versions).Type != 0 {
 			return vCore
@@ -67,25 +56,21 @@ func productOf(info, hello bson.Raw) *product {
 			hosts = append(hosts, host)
 		}
 	}
-	if p := productAt(hosts); p != nil {
-		return p
-	}
-	if info.Lookup("_t").Type != 0 || hello.Lookup("_t").Type != 0 {
+	product := productAt(hosts)
+	if product == "" && (info.Lookup("_t").Type != 0 || hello.Lookup("_t").Type != 0) {
 		return cosmosDB
 	}
-	return nil
+	return product
 }
 
-// productAt returns the product to which one of the hosts belongs, or nil. A host may have a port.
-func productAt(hosts []string) *product {
-	for _, p := range products {
-		for _, end := range p.hosts {
-			if slices.ContainsFunc(hosts, func(host string) bool { return hostEnds(host, end) }) {
-				return p
-			}
+// productAt returns the product to which one of the hosts belongs, or "". A host may have a port.
+func productAt(hosts []string) string {
+	for _, p := range productHosts {
+		if slices.ContainsFunc(hosts, func(host string) bool { return hostEnds(host, p.suffix) }) {
+			return p.product
 		}
 	}
-	return nil
+	return ""
 }
 
 func hostEnds(host, end string) bool {
@@ -97,8 +82,8 @@ func hostEnds(host, end string) bool {
 
 // supportedHosts returns an error if a host belongs to an unsupported product. It does no I/O.
 func supportedHosts(hosts []string) error {
-	if p := productAt(hosts); p != nil {
-		return refusal(p.name, p.why)
+	if product := productAt(hosts); product != "" {
+		return refusal(product)
 	}
 	return nil
 }
@@ -115,10 +100,8 @@ func hostsOf(uri string) []string {
 // supportedProduct returns an error if the product or the version of a server other than MongoDB is
 // not supported. For MongoDB it returns nil, and [Supported] checks the version.
 func supportedProduct(s catalog.Server) error {
-	for _, p := range products {
-		if s.Product == p.name {
-			return refusal(p.name, p.why)
-		}
+	if s.Product != "" {
+		return refusal(s.Product)
 	}
 	major, _ := version(s.Version)
 	switch {
@@ -130,8 +113,7 @@ func supportedProduct(s catalog.Server) error {
 			"the embedded server of package configserver, which serializes its writes",
 			catalog.Printable(s.Version, 40))
 	}
-	return refusal("FerretDB "+catalog.Printable(s.Version, 40), "its engine is DocumentDB on "+
-		"PostgreSQL, and the guarantees of MongoDB that locks rely on were never checked there")
+	return refusal("FerretDB " + catalog.Printable(s.Version, 40))
 }
 
 // text returns a string field, or "".

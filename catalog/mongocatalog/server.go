@@ -140,8 +140,8 @@ func describe(build, hello bson.Raw, database string) catalog.Server {
 		front, _ := reply.Lookup("mongodlmFront").BooleanOK()
 		s.Front = s.Front || front
 	}
-	if p := productOf(build, hello); p != nil && s.Kind != catalog.FerretDB {
-		s.Product = p.name
+	if s.Kind != catalog.FerretDB {
+		s.Product = productOf(build, hello)
 	}
 	if s.Version == "" {
 		s.Version = wireVersion(hello)
@@ -164,20 +164,15 @@ func describe(build, hello bson.Raw, database string) catalog.Server {
 	return s
 }
 
-// wireVersion returns the MongoDB version that belongs to the wire version in hello. It is used if
-// the client is not allowed to send buildInfo.
+// wireVersion returns the major version of MongoDB that belongs to the wire version in hello. It is
+// used if the client is not allowed to send buildInfo, which is possible from MongoDB 5.0 on. That
+// version has the wire version 13, and each later major version adds 4.
 func wireVersion(hello bson.Raw) string {
 	wire, _ := hello.Lookup("maxWireVersion").AsInt64OK()
-	version := ""
-	for _, v := range []struct {
-		wire    int64
-		version string
-	}{{7, "4.0"}, {8, "4.2"}, {9, "4.4"}, {13, "5.0"}, {17, "6.0"}, {21, "7.0"}, {25, "8.0"}} {
-		if wire >= v.wire {
-			version = v.version
-		}
+	if wire < 13 {
+		return ""
 	}
-	return version
+	return fmt.Sprintf("%d.0", 5+(wire-13)/4)
 }
 
 func kindOf(hello bson.Raw) catalog.Kind {
