@@ -18,7 +18,6 @@ import (
 // little shorter. As a result, about one claim in twenty finds no row, for any number of processes.
 type arrivals struct {
 	clock  clock.Clock
-	poll   time.Duration
 	server func() time.Time // nil: rows have no due times
 	news   chan struct{}    // makes a waiting worker compute the time of its next claim again
 
@@ -38,10 +37,9 @@ type arrivals struct {
 	pause time.Duration // the time from the arrival or the due time of that row to its claim
 	wide  time.Duration // the spread
 
-	looked   time.Duration // when this process last found no row
-	jitter   float64
-	surprise bool    // the row of the last claim was not known
-	polls    float64 // the time between two polls, in units of the field poll
+	looked time.Duration // when this process last found no row
+	jitter float64
+	polls  float64 // the time between two polls, in units of pollEvery
 }
 
 // An arrival is a row that is ready or will be ready.
@@ -52,18 +50,19 @@ type arrival struct {
 }
 
 const (
-	mostKnown   = 1000
+	pollEvery   = time.Second // the time between polls without a stream
+	mostKnown   = 1000        // rows that one read returns; arrivals stores twice as many
 	leastSpread = 4 * time.Millisecond
-	mostSpread  = 20       // in units of the field poll
+	mostSpread  = 20       // in units of pollEvery
 	wider       = 4.       // factor of the spread after a claim that found no row
 	narrower    = 13. / 14 // factor of the spread after a claim that found a row
 	fewPolls    = 10.      // shortest time between polls with a stream, in the same units
 	mostPolls   = 300.     // longest time between polls with a stream, in the same units
 )
 
-func newArrivals(c clock.Clock, poll time.Duration) *arrivals {
-	return &arrivals{clock: c, poll: poll, news: make(chan struct{}, 1), rows: map[string]arrival{},
-		polls: fewPolls, wide: poll / 20, jitter: 1}
+func newArrivals(c clock.Clock) *arrivals {
+	return &arrivals{clock: c, news: make(chan struct{}, 1), rows: map[string]arrival{},
+		polls: fewPolls, wide: pollEvery / 20, jitter: 1}
 }
 
 func (a *arrivals) now() time.Duration { return a.clock.Now().Mono }
@@ -97,7 +96,7 @@ func (a *arrivals) add(key string, due time.Time) {
 	if !due.IsZero() && !a.end.IsZero() && due.After(a.end) {
 		return
 	}
-	if _, is := a.rows[key]; !is && len(a.rows) >= mostKnown {
+	if _, is := a.rows[key]; !is && len(a.rows) >= 2*mostKnown {
 		a.sure, a.planned = false, false
 		return
 	}
@@ -162,23 +161,39 @@ func (a *arrivals) asks() question {
 	return question{streams: a.streams, events: a.events, sent: a.now()}
 }
 
-// answered records the result of a claim. If no row was ready, c is nil. In that case answered
-// forgets the rows that were known and due at the time of the claim. These rows are not ready,
-// belong to another queue, or wait for a key.
-func (a *arrivals) answered(q question, c *claimed) {
+// answered records the result of a claim, and adapts the spread and the time between polls to it.
+// If no row was ready, c is nil. In that case answered forgets the rows that were known and due at
+// the time of the claim. These rows are not ready, belong to another queue, or wait for a key.
+func (a *arrivals) answered(why reason, q question, c *claimed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	known := false
 	if c != nil {
+		var one arrival
 		key := rows.Key(c.row.ID)
-		one, is := a.rows[key]
-		if is && one.event <= q.events {
+		if one, known = a.rows[key]; known && one.event <= q.events {
 			delete(a.rows, key)
 		}
-		a.surprise = !is
-		return
+	} else {
+		a.empty(q)
 	}
+	switch by := narrower; {
+	case why == heard:
+		if c == nil {
+			by = wider
+		}
+		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*pollEvery)
+	case why == polling && c == nil && a.open:
+		a.polls = min(2*a.polls, mostPolls)
+	case why == polling && c != nil && !known: // no event reported that the row is ready or matches Filter
+		a.polls, a.sure = fewPolls, false
+	}
+}
+
+// empty records that no row was ready. The caller holds mu.
+func (a *arrivals) empty(q question) {
 	a.blocked = len(q.Held) > 0
-	full := len(a.rows) >= mostKnown
+	full := len(a.rows) >= 2*mostKnown
 	for key, one := range a.rows {
 		if one.event <= q.events && !one.due.After(q.Due) {
 			delete(a.rows, key)
@@ -203,24 +218,6 @@ const (
 	blind // the process must read due times before it claims
 )
 
-// learned adapts the spread and the time between polls to the result of a claim.
-func (a *arrivals) learned(why reason, found bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch by := narrower; {
-	case why == heard:
-		if !found {
-			by = wider
-		}
-		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*a.poll)
-	case why == polling && found && !a.surprise:
-	case why == polling && found: // no event reported that the row is ready or matches Filter
-		a.polls, a.sure = fewPolls, false
-	case why == polling && a.open:
-		a.polls = min(2*a.polls, mostPolls)
-	}
-}
-
 // turn returns the time of this process's next claim, and the reason for that claim. The caller
 // holds mu.
 func (a *arrivals) turn() (at time.Duration, why reason) {
@@ -228,7 +225,7 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	if a.open {
 		polls = a.polls
 	}
-	at, why = a.looked+time.Duration(a.jitter*polls*float64(a.poll)), polling
+	at, why = a.looked+time.Duration(a.jitter*polls*float64(pollEvery)), polling
 	if a.server != nil && !a.planned && (a.sure || !a.open) && a.reread < at {
 		at, why = a.reread, blind
 	}
@@ -238,8 +235,8 @@ func (a *arrivals) turn() (at time.Duration, why reason) {
 	}
 	if key != a.first {
 		a.first, a.pause = key, upTo(a.clock, a.wide)
-		if a.pause > a.poll { // a row waits for at most twice poll
-			a.pause = a.poll + upTo(a.clock, a.poll)
+		if a.pause > pollEvery { // a row waits for at most twice pollEvery
+			a.pause = pollEvery + upTo(a.clock, pollEvery)
 		}
 	}
 	if ready += a.pause; ready < at {
@@ -291,7 +288,7 @@ func (e *engine) plan() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reread = a.now() + time.Duration(fewPolls)*jittered(a.clock, a.poll)
+	a.reread = a.now() + time.Duration(fewPolls)*jittered(a.clock, pollEvery)
 	if err != nil || a.streams != q.streams {
 		return
 	}

@@ -49,8 +49,7 @@ type Config struct {
 	// OnStuck is called once for a handler that has not returned 30 s after its context ended.
 	OnStuck func(ctx context.Context, row Info)
 
-	growth     time.Duration // the factor of the pause between two retries
-	poll, tend time.Duration
+	growth time.Duration // the factor of the pause between two retries
 }
 
 const defaultField = "claim"
@@ -67,15 +66,11 @@ func (c Config) withDefaults() Config {
 	c.Field = cmp.Or(c.Field, defaultField)
 	c.Workers = cmp.Or(c.Workers, 1)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
-	if c.growth == 0 {
-		c.growth = 2
-		if c.Backoff == 0 {
-			c.growth = 5
-		}
+	if c.growth == 0 && c.Backoff == 0 {
+		c.growth = 5
 	}
+	c.growth = cmp.Or(c.growth, 2)
 	c.Backoff = cmp.Or(c.Backoff, time.Second)
-	c.poll = cmp.Or(c.poll, time.Second)
-	c.tend = cmp.Or(c.tend, 5*time.Second)
 	return c
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/distlock"
 	"mongodlm/internal/clock"
@@ -61,17 +62,20 @@ type engine struct {
 	asking     chan struct{} // one element while the server's clock is read
 	background sync.WaitGroup
 
-	mu      sync.Mutex    // guards the rest
-	begun   bool          // the background goroutines run
-	closing chan struct{} // closed at the end of Close; nil before Close
-	running *run          // nil if neither Run nor Serve runs
-	now     *session      // the current session; nil without a slot
-	open    []*session    // the current session, and earlier sessions with open claims
-	asides  map[string]aside
-	logged  map[string]bool // problems that were logged
-
+	pausing     sync.Mutex    // guards paused and pausedUntil; held during the read
 	paused      bool          // the last known state of the pause switch
 	pausedUntil time.Duration // when the switch is read again
+
+	mu      sync.Mutex                 // guards the rest
+	begun   bool                       // the background goroutines run
+	closing chan struct{}              // closed at the end of Close; nil before Close
+	running *run                       // nil if neither Run nor Serve runs
+	slot    *distlock.TryGuard         // the current slot; nil without a slot
+	claims  map[bson.ObjectID]*claimed // by batch, of the current slot and of lost slots
+	unsure  bool                       // claims of lost replies must be given back first
+	doubt   int                        // rounds of tend that still search for such claims
+	asides  map[string]aside
+	logged  map[string]bool // problems that were logged
 
 	said    time.Time     // the server's time in its last reply; zero: unknown
 	replied time.Duration // the monotonic time of that reply
@@ -84,12 +88,13 @@ func newEngine(ctx context.Context, m *distlock.Manager, store rows.Store, names
 		locks: mc.Database, clock: clock.From(ctx), limit: patience * mc.CommandTimeout,
 		entering: make(chan struct{}, 1), asking: make(chan struct{}, 1),
 		woken: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		asides: map[string]aside{}, logged: map[string]bool{}}
+		claims: map[bson.ObjectID]*claimed{}, asides: map[string]aside{},
+		logged: map[string]bool{}}
 	e.base = rows.Alone(context.WithoutCancel(ctx))
 	e.life, e.end = context.WithCancel(e.base)
 	e.log = mc.Logger.With().Str("queue", cfg.Queue).Logger()
 	e.pace.clock = e.clock
-	e.arrivals = newArrivals(e.clock, cfg.poll)
+	e.arrivals = newArrivals(e.clock)
 	if cfg.Due != "" {
 		e.arrivals.server = func() time.Time { now, _ := e.lastNow(); return now }
 	}
@@ -131,7 +136,7 @@ func (e *engine) listen() {
 			return
 		}
 		e.log.Warn().Err(err).Msg("the change stream of the queue ended")
-		if isDenied(err) || !clock.Sleep(e.clock, jittered(e.clock, e.cfg.tend), e.life.Done()) {
+		if isDenied(err) || !clock.Sleep(e.clock, jittered(e.clock, tendEvery), e.life.Done()) {
 			return
 		}
 	}
@@ -140,35 +145,29 @@ func (e *engine) listen() {
 // isPaused reports whether the queue is paused. It reads the pause switch once a minute, or every
 // five seconds while the queue is paused.
 func (e *engine) isPaused() bool {
+	e.pausing.Lock() // other workers wait for the reply
+	defer e.pausing.Unlock()
 	now := e.clock.Now().Mono
-	e.mu.Lock()
-	was, known := e.paused, now < e.pausedUntil
-	if !known {
-		e.pausedUntil = now + e.limit // so that other workers do not read the switch meanwhile
-	}
-	e.mu.Unlock()
-	if known {
-		return was
+	if now < e.pausedUntil {
+		return e.paused
 	}
 	paused, err := sent(e, func(ctx context.Context) (bool, error) {
 		return e.store.Paused(ctx, e.prefix)
 	})
 	if err != nil {
-		paused = was
+		paused = e.paused
 		if e.logOnce("switch") {
 			e.log.Warn().Err(err).Msg("reading the pause switch failed")
 		}
 	}
-	if paused != was {
+	if paused != e.paused {
 		e.log.Info().Bool("paused", paused).Msg("the queue was paused or resumed")
 	}
-	pause, replied := 12*e.cfg.tend, e.clock.Now().Mono
-	if paused {
-		pause = e.cfg.tend
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.paused = paused
+	pause, replied := 12*tendEvery, e.clock.Now().Mono
+	if paused {
+		pause = tendEvery
+	}
 	e.pausedUntil = replied + jittered(e.clock, max(pause, rare*(replied-now)))
 	return paused
 }
@@ -185,11 +184,11 @@ func (e *engine) logOnce(what string) bool {
 }
 
 type claimed struct {
-	row   rows.Row
-	s     *session
-	since time.Duration // monotonic time of the claim
-	tried atomic.Bool   // an end was sent
-	stuck bool          // the handler did not return, and was reported; only for findStuck
+	row   rows.Row           // zero until the reply to the claim
+	guard *distlock.TryGuard // of the slot
+	since time.Duration      // monotonic time of the claim
+	tried atomic.Bool        // an end was sent
+	stuck bool               // the handler did not return, and was reported; only for findStuck
 
 	mu       sync.Mutex // guards the rest
 	cancel   context.CancelCauseFunc
@@ -268,10 +267,7 @@ func (e *engine) samples(ctx context.Context) []metrics.Sample {
 	if !e.rescues.Load() {
 		return all
 	}
-	now, err := e.readClock(ctx)
-	if err != nil {
-		return all
-	}
+	now, _ := e.lastNow() // the rescue reads the clock
 	d, err := e.store.Count(ctx, mostCounted)
 	if err != nil {
 		return all

@@ -82,31 +82,3 @@ func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
 		}
 	})
 }
-
-// A read of the metrics ends with its context, even if the server does not report its clock.
-func TestSamples_ClockHangs_EndsWithItsContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		p := w.start(Config{})
-		p.run(t, finish)
-		time.Sleep(time.Minute)
-		p.gate.Set(func(ctx context.Context, command string, apply func() error) error {
-			if command == "clock" {
-				<-ctx.Done()
-				return context.Cause(ctx)
-			}
-			return apply()
-		})
-		p.e.mu.Lock()
-		p.e.replied -= 2 * clockAge
-		p.e.mu.Unlock()
-		ctx, cancel := context.WithTimeout(t.Context(), metrics.AskTimeout)
-		defer cancel()
-		begun := time.Now()
-		if n := len(p.e.samples(ctx)); !p.e.rescues.Load() || n != 1 {
-			t.Errorf("%d samples, want only the age of the oldest claim", n)
-		}
-		if took := time.Since(begun); took > metrics.AskTimeout {
-			t.Errorf("it took %v, want at most %v", took, metrics.AskTimeout)
-		}
-	})
-}

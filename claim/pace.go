@@ -75,31 +75,25 @@ func (e *engine) serverNow() (time.Time, error) {
 	if age <= clockAge {
 		return now, nil
 	}
-	now, err := sent(e, e.readClock)
-	if err != nil {
-		err = fmt.Errorf("claim: read the server's clock: %w", err)
-	}
-	return now, err
-}
-
-// readClock reads the server's clock, unless another goroutine has just read it.
-func (e *engine) readClock(ctx context.Context) (time.Time, error) {
-	select {
-	case e.asking <- struct{}{}:
-		defer func() { <-e.asking }()
-	case <-ctx.Done():
-		return time.Time{}, context.Cause(ctx)
-	}
-	if now, age := e.lastNow(); age <= clockAge {
-		return now, nil
-	}
-	now, err := e.store.Now(ctx)
-	if err == nil {
+	return sent(e, func(ctx context.Context) (time.Time, error) {
+		select { // another worker may read the clock now
+		case e.asking <- struct{}{}:
+			defer func() { <-e.asking }()
+		case <-ctx.Done():
+			return time.Time{}, context.Cause(ctx)
+		}
+		if now, age := e.lastNow(); age <= clockAge {
+			return now, nil
+		}
+		now, err := e.store.Now(ctx)
+		if err != nil {
+			return now, fmt.Errorf("claim: read the server's clock: %w", err)
+		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.said, e.replied = now, e.clock.Now().Mono
-	}
-	return now, err
+		return now, nil
+	})
 }
 
 // lastNow estimates the server's time from its last reply, and returns the age of that reply. It

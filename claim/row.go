@@ -49,7 +49,7 @@ func (r *Row[T]) Err() error {
 	if over {
 		return ErrFinished
 	}
-	return cmp.Or(r.c.s.guard.Err(), lost) // without mu: the guard may call the Observer
+	return cmp.Or(r.c.guard.Err(), lost) // without mu: the guard may call the Observer
 }
 
 // DoneWith calls the given function in a transaction that also marks the row done. Its writes and
@@ -225,7 +225,7 @@ func (e *engine) timed(ctx context.Context) (context.Context, context.CancelFunc
 // is lost. If the server refuses the command, record continues in the background.
 func (e *engine) record(o outcome) {
 	c := o.c
-	stop := c.s.guard.Context().Done()
+	stop := c.guard.Context().Done()
 	if o.owed {
 		stop = e.life.Done() // Close tries to give the row back
 	}
@@ -237,7 +237,7 @@ func (e *engine) record(o outcome) {
 		case err == nil:
 			o.recorded = true
 			continue
-		case errors.Is(err, ErrLost) || c.s.guard.Err() != nil:
+		case errors.Is(err, ErrLost) || c.guard.Err() != nil:
 			o.recorded = true
 			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).
 				Msg("a row was lost before its claim ended")

@@ -112,15 +112,12 @@ func (r *run) next() *claimed {
 			}
 		}
 		if e.isPaused() {
-			clock.Sleep(e.clock, jittered(e.clock, e.cfg.tend), r.ctx.Done())
+			clock.Sleep(e.clock, jittered(e.clock, tendEvery), r.ctx.Done())
 			r.pass(false)
 			why = working
 			continue
 		}
-		c, err := e.claim()
-		if err == nil {
-			e.arrivals.learned(why, c != nil)
-		}
+		c, err := e.claim(why)
 		r.pass(c != nil)
 		switch {
 		case c != nil:
@@ -173,12 +170,12 @@ func (r *run) drop() bool {
 func (r *run) workOn(c *claimed) {
 	// The Manager must not release the slot before the end is recorded. Otherwise another process
 	// could repeat the work.
-	defer r.e.m.Internal(leading.Key{}).Use(c.s.guard)()
+	defer r.e.m.Internal(leading.Key{}).Use(c.guard)()
 	r.e.record(r.handled(c))
 }
 
 func (r *run) handled(c *claimed) outcome {
-	e, guard := r.e, c.s.guard
+	e, guard := r.e, c.guard
 	ctx, cancel := context.WithCancelCause(r.hard)
 	defer cancel(nil)
 	defer context.AfterFunc(guard.Context(), func() { cancel(context.Cause(guard.Context())) })()
@@ -327,16 +324,16 @@ func (e *engine) finishClose(running *run) {
 	}
 	e.unobserve()
 	e.background.Wait()
-	for _, s := range e.sessions() {
-		for s.guard.Err() == nil { // another process rescues the rows of a lost slot
-			err := e.tendClaims(s)
+	if guard := e.current(); guard != nil {
+		for guard.Err() == nil { // another process rescues the rows of a lost slot
+			err := e.tendClaims(guard)
 			if err == nil {
 				break
 			}
 			e.log.Warn().Err(err).Msg("giving rows back failed")
-			clock.Sleep(e.clock, max(e.pace.now(), leastPause), s.guard.Context().Done())
+			clock.Sleep(e.clock, max(e.pace.now(), leastPause), guard.Context().Done())
 		}
-		e.release(s)
+		e.release(guard)
 	}
 	limit, done := context.WithTimeout(e.base, closeLimit) // the time limit of hooks
 	defer done()

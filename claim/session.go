@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,66 +12,59 @@ import (
 	"mongodlm/internal/rows"
 )
 
-// A session is the time for which a process holds a slot. Every claim belongs to a session. The
-// mutex of the engine guards all fields except guard.
-type session struct {
-	guard *distlock.TryGuard
-
-	claims map[bson.ObjectID]*claimed // by batch; nil: the claim waits for its reply
-	unsure bool                       // claims of lost replies must be given back first
-	doubt  int                        // rounds of tend that still search for such claims
-}
-
 // doubts is the number of rounds of tend that search for a claim whose reply was lost. The server
 // may carry out such a claim late.
 const doubts = 12
 
 func (e *engine) finished(c *claimed) {
 	e.mu.Lock()
-	delete(c.s.claims, c.row.Mark.Batch)
-	e.leave(c.s)
+	delete(e.claims, c.row.Mark.Batch)
+	e.leave(c.guard)
 	e.mu.Unlock()
 	if e.arrivals.isWaited() {
 		signal(e.woken)
 	}
 }
 
-// leave releases the slot of an earlier session in the background if the session has no claims.
-// During Close it does nothing, because Close releases the slots. The caller holds e.mu.
-func (e *engine) leave(s *session) {
-	if s != e.now && len(s.claims) == 0 && e.closing == nil {
-		e.open = slices.DeleteFunc(e.open, func(one *session) bool { return one == s })
-		e.background.Go(func() { e.release(s) })
+// leave releases a slot in the background unless it is the current slot or has claims. The caller
+// holds e.mu.
+func (e *engine) leave(guard *distlock.TryGuard) {
+	if guard == e.slot {
+		return
 	}
+	for _, c := range e.claims {
+		if c.guard == guard {
+			return
+		}
+	}
+	e.background.Go(func() { e.release(guard) })
 }
 
 // flying returns the claims whose handlers have not begun, or whose ends are not recorded.
 func (e *engine) flying() (all []*claimed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range e.open {
-		for _, c := range s.claims {
-			if c != nil {
-				all = append(all, c)
-			}
+	for _, c := range e.claims {
+		if !c.row.ID.IsZero() {
+			all = append(all, c)
 		}
 	}
 	return all
 }
 
-// session returns the session for new claims. It takes a slot if there is no session.
-func (e *engine) session() (*session, error) {
+// hold returns the guard of the slot for new claims. It takes a slot if the process has none.
+func (e *engine) hold() (*distlock.TryGuard, error) {
 	select {
 	case e.entering <- struct{}{}:
 		defer func() { <-e.entering }()
 	case <-e.life.Done():
 		return nil, ErrClosed
 	}
-	if s := e.current(); s != nil {
-		if s.guard.Err() == nil {
-			return s, nil
+	if guard := e.current(); guard != nil {
+		if guard.Err() == nil {
+			return guard, nil
 		}
-		e.retire(s)
+		e.retire(guard)
 	}
 	if e.life.Err() != nil {
 		return nil, ErrClosed
@@ -81,13 +73,12 @@ func (e *engine) session() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{guard: guard, claims: map[bson.ObjectID]*claimed{},
-		unsure: true} // earlier holders of this slot may have left rows
 	e.log.Info().Str("slot", guard.Name()).Int64("fence", guard.Fence()).Msg("slot taken")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.now, e.open = s, append(e.open, s)
-	return s, nil
+	e.slot, e.doubt = guard, 0
+	e.unsure = true // earlier holders of this slot may have left rows
+	return guard, nil
 }
 
 // enter acquires a slot with a random number, so that processes that start together rarely try the
@@ -120,49 +111,44 @@ func (e *engine) try(name, why string) (*distlock.TryGuard, error) {
 	return guard, err
 }
 
-// If the slot of the current session is lost, retire stops further claims in the session. The
-// session stays open until its last claim has ended.
-func (e *engine) retire(s *session) {
+// If the current slot is lost, retire ends its use for new claims. The slot is released when its
+// last claim has ended.
+func (e *engine) retire(guard *distlock.TryGuard) {
 	e.mu.Lock()
-	current := e.now == s
+	current := e.slot == guard
 	if current {
-		e.now = nil
-		e.leave(s)
+		e.slot = nil
+		e.leave(guard)
 	}
 	e.mu.Unlock()
 	if current {
-		e.log.Warn().Err(s.guard.Err()).Str("slot", s.guard.Name()).Msg("slot lost")
+		e.log.Warn().Err(guard.Err()).Str("slot", guard.Name()).Msg("slot lost")
 	}
 }
 
-func (e *engine) release(s *session) {
-	if err := s.guard.Release(); err != nil && !errors.Is(err, distlock.ErrLockLost) {
-		e.log.Warn().Err(err).Str("slot", s.guard.Name()).Msg("releasing a slot failed")
+func (e *engine) release(guard *distlock.TryGuard) {
+	if err := guard.Release(); err != nil && !errors.Is(err, distlock.ErrLockLost) {
+		e.log.Warn().Err(err).Str("slot", guard.Name()).Msg("releasing a slot failed")
 	}
 }
 
-func (e *engine) current() *session {
+// current returns the guard of the current slot, or nil without a slot.
+func (e *engine) current() *distlock.TryGuard {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.now
+	return e.slot
 }
 
-func (e *engine) sessions() []*session {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.open)
-}
-
-func (e *engine) claim() (*claimed, error) {
-	s, err := e.session()
+func (e *engine) claim(why reason) (*claimed, error) {
+	guard, err := e.hold()
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
-	unsure := s.unsure
+	unsure := e.unsure
 	e.mu.Unlock()
 	if unsure {
-		if err := e.tendClaims(s); err != nil {
+		if err := e.tendClaims(guard); err != nil {
 			return nil, err
 		}
 	}
@@ -174,12 +160,12 @@ func (e *engine) claim() (*claimed, error) {
 			return nil, err
 		}
 		q.Held = append(q.Held, busy...)
-		c, err := e.claimRow(s, q.Ask)
+		c, err := e.claimRow(guard, q.Ask)
 		if err == nil {
-			e.arrivals.answered(q, c)
+			e.arrivals.answered(why, q, c)
 		}
 		if isRefused(err) {
-			if c, err = e.findRefused(s, q.Ask); c == nil && err == nil {
+			if c, err = e.findRefused(guard, q.Ask); c == nil && err == nil {
 				continue
 			}
 		}
@@ -197,31 +183,31 @@ func (e *engine) claim() (*claimed, error) {
 }
 
 // claimRow sends one claim. It returns nil if no row is ready.
-func (e *engine) claimRow(s *session, ask rows.Ask) (*claimed, error) {
-	c := rows.Claim{Locks: e.locks, Slot: s.guard.Name(), SlotFence: s.guard.Fence(),
-		Session: s.guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
+func (e *engine) claimRow(guard *distlock.TryGuard, ask rows.Ask) (*claimed, error) {
+	c := rows.Claim{Locks: e.locks, Slot: guard.Name(), SlotFence: guard.Fence(),
+		Session: guard.Session(), Batch: bson.NewObjectID(), At: e.clock.Now().Wall}
 	e.mu.Lock()
-	s.claims[c.Batch] = nil
+	e.claims[c.Batch] = &claimed{guard: guard}
 	e.mu.Unlock()
 	row, err := sent(e, func(ctx context.Context) (*rows.Row, error) {
 		return e.store.Claim(ctx, c, ask)
 	})
 	if err == nil && row != nil {
 		// If the slot is lost, no handler may begin. Another process rescues the row.
-		err = s.guard.Err()
+		err = guard.Err()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil && !answered(err) {
-		s.unsure, s.doubt = true, doubts
+		e.unsure, e.doubt = true, doubts
 	}
 	if err != nil || row == nil {
-		delete(s.claims, c.Batch)
-		e.leave(s)
+		delete(e.claims, c.Batch)
+		e.leave(guard)
 		return nil, err
 	}
-	one := &claimed{row: *row, s: s, since: e.clock.Now().Mono}
-	s.claims[c.Batch] = one
+	one := &claimed{row: *row, guard: guard, since: e.clock.Now().Mono}
+	e.claims[c.Batch] = one
 	return one, nil
 }
 
@@ -260,7 +246,7 @@ const (
 
 // findRefused finds the row that the server has just refused to change, and sets the row aside. If
 // the server accepts the claim now, findRefused returns the claimed row.
-func (e *engine) findRefused(s *session, ask rows.Ask) (*claimed, error) {
+func (e *engine) findRefused(guard *distlock.TryGuard, ask rows.Ask) (*claimed, error) {
 	id, err := sent(e, func(ctx context.Context) (bson.RawValue, error) {
 		return e.store.First(ctx, ask)
 	})
@@ -268,7 +254,7 @@ func (e *engine) findRefused(s *session, ask rows.Ask) (*claimed, error) {
 		return nil, err
 	}
 	ask.Only = id
-	c, err := e.claimRow(s, ask)
+	c, err := e.claimRow(guard, ask)
 	if !isRefused(err) {
 		return c, err
 	}

@@ -17,6 +17,9 @@ import (
 	"mongodlm/internal/rows"
 )
 
+// tendEvery is the time between two rounds of tend.
+const tendEvery = 5 * time.Second
+
 // seldom is the number of rounds after which even an idle process reads its claims and wakes due
 // retries.
 const seldom = 60
@@ -27,7 +30,7 @@ const seldom = 60
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
-		pause := max(jittered(e.clock, e.cfg.tend), rare*last, e.pace.now())
+		pause := max(jittered(e.clock, tendEvery), rare*last, e.pace.now())
 		if !clock.Sleep(e.clock, pause, e.life.Done()) {
 			return
 		}
@@ -41,17 +44,15 @@ func (e *engine) tend() {
 }
 
 func (e *engine) tendOnce(all bool) (err error) {
-	for _, s := range e.sessions() {
-		if s.guard.Err() != nil {
-			e.retire(s)
-			continue
-		}
-		e.mu.Lock()
-		needed := len(s.claims) > 0 || s.unsure || s.doubt > 0
-		e.mu.Unlock()
-		if needed || all {
-			err = errors.Join(err, e.tendClaims(s))
-		}
+	guard := e.current()
+	e.mu.Lock()
+	needed := all || len(e.claims) > 0 || e.unsure || e.doubt > 0
+	e.mu.Unlock()
+	switch {
+	case guard != nil && guard.Err() != nil:
+		e.retire(guard)
+	case guard != nil && needed:
+		err = e.tendClaims(guard)
 	}
 	if all {
 		err = errors.Join(err, e.wake())
@@ -59,44 +60,41 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under the slot of a session, with one command. Then it
+// tendClaims reads the rows that are claimed under a slot, with one command. Then it
 // does the following, with further commands if necessary:
 //   - It ends claims whose replies were lost, and claims of earlier holders of the slot.
 //   - It ends the contexts of handlers whose rows are lost or cancelled.
-func (e *engine) tendClaims(s *session) (err error) {
+func (e *engine) tendClaims(guard *distlock.TryGuard) (err error) {
 	e.mu.Lock()
-	s.unsure, s.doubt = false, max(s.doubt-1, 0) // set first, because a claim may fail meanwhile
-	before := maps.Clone(s.claims)
+	e.unsure, e.doubt = false, max(e.doubt-1, 0) // set first, because a claim may fail meanwhile
+	before := maps.Clone(e.claims)
 	e.mu.Unlock()
 	defer func() {
 		if err != nil {
 			e.mu.Lock()
-			s.unsure = true
+			e.unsure = true
 			e.mu.Unlock()
 		}
 	}()
-	found, err := e.claimedBy(s.guard)
+	found, err := e.claimedBy(guard)
 	if err != nil {
 		return err
 	}
 	e.mu.Lock()
-	after := maps.Clone(s.claims)
+	after := maps.Clone(e.claims)
 	e.mu.Unlock()
 	var left []rows.Row
 	there := map[string]rows.Row{}
 	for _, row := range found {
 		there[rows.Key(row.ID)] = row
-		own := row.Mark.Session == s.guard.Session()
+		own := row.Mark.Session == guard.Session()
 		_, known := after[row.Mark.Batch]
-		if own && !known || !own && row.Mark.SlotFence < s.guard.Fence() {
+		if own && !known || !own && row.Mark.SlotFence < guard.Fence() {
 			left = append(left, row)
 		}
 	}
-	if len(found) < rows.MostClaimed {
-		err = e.findLost(before, there)
-	}
-	_, bad := e.endLeft(s.guard, left)
-	return errors.Join(err, bad)
+	err = e.findLost(guard, before, there)
+	return errors.Join(err, e.endLeft(guard, left))
 }
 
 func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
@@ -106,9 +104,10 @@ func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
 
 // If a row was cancelled, or this process has lost the row, findLost ends the context of the row's
 // handler.
-func (e *engine) findLost(before map[bson.ObjectID]*claimed, there map[string]rows.Row) error {
+func (e *engine) findLost(guard *distlock.TryGuard, before map[bson.ObjectID]*claimed,
+	there map[string]rows.Row) error {
 	for _, c := range before {
-		if c == nil || !c.isHandled() || c.isCurrent(there[rows.Key(c.row.ID)]) {
+		if c.guard != guard || c.row.ID.IsZero() || !c.isHandled() || c.isCurrent(there[rows.Key(c.row.ID)]) {
 			continue
 		}
 		now, err := e.reread(c.row.ID, false)
@@ -149,18 +148,17 @@ func (e *engine) unlessRefused(what string, err error) error {
 	return nil
 }
 
-// endLeft ends claims of a slot that have no handler, and returns the number of changed rows. The
-// guard holds the slot. If an earlier holder of the slot died, its attempts fail. In two cases no
-// handler began, and endLeft gives the row back: the reply to the claim was lost, or an earlier
-// holder released the slot before the server carried out the claim. Rows that the server refuses to
-// change stay claimed.
-func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) (n int, _ error) {
+// endLeft ends claims of a slot that have no handler. The guard holds the slot. If an earlier holder
+// of the slot died, its attempts fail. In two cases no handler began, and endLeft gives the row
+// back: the reply to the claim was lost, or an earlier holder released the slot before the server
+// carried out the claim. Rows that the server refuses to change stay claimed.
+func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) error {
 	if len(left) == 0 {
-		return 0, nil
+		return nil
 	}
 	server, err := e.serverNow()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	most := int64(math.MaxInt64) // for the rows of another queue, whose limit is unknown here
 	if strings.HasPrefix(guard.Name(), e.prefix+":") {
@@ -187,6 +185,7 @@ func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) (n int, _ er
 			ends = append(ends, end)
 		}
 	}
+	n := 0
 	if len(ends) > 0 {
 		n, err = e.sendEnds(ends...)
 		err = e.unlessRefused("rescue", err)
@@ -200,7 +199,7 @@ func (e *engine) endLeft(guard *distlock.TryGuard, left []rows.Row) (n int, _ er
 		e.log.Info().Str("slot", guard.Name()).Int("rows", n).Str("evidence", guard.TakeoverEvidence()).
 			Msg("rows were rescued")
 	}
-	return n, err
+	return err
 }
 
 // makeDead records that a row is dead, and calls OnDead. If the row's own process has recorded this
@@ -294,7 +293,7 @@ func (e *engine) rescue() {
 // to acquire the slots of all claimed rows. After enough rounds, it takes over the slot of a dead
 // process.
 func (e *engine) rescueEvery() time.Duration {
-	return min(max(e.cfg.tend, e.m.Config().Ping), e.tryEvery())
+	return min(max(tendEvery, e.m.Config().Ping), e.tryEvery())
 }
 
 // tryEvery returns the time between two tries of the rescue lock.
@@ -350,7 +349,7 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 	}
 	own := e.current()
 	for _, slot := range slots {
-		mine := own != nil && slot == rows.Slot{Locks: e.locks, Name: own.guard.Name()}
+		mine := own != nil && slot == rows.Slot{Locks: e.locks, Name: own.Name()}
 		if ctx.Err() != nil || mine || !e.mayTry(slot) {
 			continue
 		}
@@ -389,21 +388,17 @@ func (e *engine) trySlot(slot string) error {
 	return errors.Join(e.rescueSlot(guard), guard.Release())
 }
 
-// rescueSlot ends the claims of a slot's earlier holders.
+// rescueSlot ends the claims of a slot's earlier holders. If there are more than rows.MostClaimed, a
+// later round ends the rest.
 func (e *engine) rescueSlot(guard *distlock.TryGuard) error {
-	for {
-		found, err := e.claimedBy(guard)
-		if err = errors.Join(err, guard.Err()); err != nil {
-			return err
-		}
-		all := len(found) < rows.MostClaimed
-		left := slices.DeleteFunc(found, func(row rows.Row) bool {
-			return row.Mark.SlotFence >= guard.Fence()
-		})
-		if n, err := e.endLeft(guard, left); err != nil || n == 0 || all {
-			return err
-		}
+	found, err := e.claimedBy(guard)
+	if err = errors.Join(err, guard.Err()); err != nil {
+		return err
 	}
+	left := slices.DeleteFunc(found, func(row rows.Row) bool {
+		return row.Mark.SlotFence >= guard.Fence()
+	})
+	return e.endLeft(guard, left)
 }
 
 func (e *engine) purgeDone(ctx context.Context) error {

@@ -24,7 +24,7 @@ func walk(seed uint64) (simulation.Schedule, *play) {
 		refused: map[int]bool{}}
 	t := s.Timing
 	p.cfg = Config{Workers: 1 + r.IntN(3), MaxAttempts: 3 + r.IntN(4), Backoff: time.Second,
-		growth: 1, poll: t.Ping / 2, tend: t.Ping}.withDefaults()
+		growth: 1}.withDefaults()
 	if r.IntN(2) == 0 {
 		p.poison[r.IntN(p.n)] = true
 	}
