@@ -97,7 +97,7 @@ func (c *Catalog) readTimed(ctx context.Context, o operation, committed bool) (
 		}
 		fence, _ := raw.Lookup("fence").AsInt64OK()
 		if fence >= transition.Seeded {
-			now, err = c.clock(ctx)
+			now, err = c.serverClock(ctx)
 		} else { // the fence of a grant depends on the clock
 			s, err = c.Hello(ctx)
 			now = s.Time

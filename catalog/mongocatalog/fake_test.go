@@ -30,6 +30,7 @@ type fakeServer struct {
 	// the reply is the variable hang, the server sends nothing and keeps the connection open.
 	answer func(command bson.Raw) bson.D
 	hello  bson.D // additional fields of the reply to hello
+	build  bson.D // additional fields of the reply to buildInfo
 	// version is the version number in the reply to buildInfo. If it is empty, the reply contains
 	// 7.0.5. A test must set hello and version before a client connects.
 	version string
@@ -156,7 +157,9 @@ func (s *fakeServer) reply(command bson.Raw) bson.D {
 	case "endSessions":
 		return bson.D{{Key: "ok", Value: 1.0}}
 	case "buildInfo":
-		return bson.D{{Key: "ok", Value: 1.0}, {Key: "version", Value: cmp.Or(s.version, "7.0.5")}}
+		return append(bson.D{
+			{Key: "ok", Value: 1.0}, {Key: "version", Value: cmp.Or(s.version, "7.0.5")},
+		}, s.build...)
 	}
 	s.mu.Lock()
 	s.commands = append(s.commands, append(bson.Raw(nil), command...))

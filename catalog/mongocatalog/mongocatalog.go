@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"mongodlm/catalog"
+	"mongodlm/internal/clock"
 )
 
 // Defaults of Options.
@@ -62,6 +63,7 @@ type Catalog struct {
 	timeout  time.Duration
 	pingTime *PingTime
 	viewer   bool
+	clock    clock.Clock
 
 	db    *mongo.Database
 	locks *mongo.Collection
@@ -99,6 +101,7 @@ func New(client *mongo.Client, opts Options) (*Catalog, error) {
 		timeout:  cmp.Or(opts.CommandTimeout, DefaultCommandTimeout),
 		pingTime: opts.PingTime,
 		viewer:   opts.Viewer,
+		clock:    clock.System(),
 		db:       db,
 		locks:    db.Collection(catalog.LocksCollection),
 		pings:    db.Collection(catalog.PingsCollection),

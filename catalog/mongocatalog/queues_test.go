@@ -14,6 +14,7 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/catalog/transition"
 	"mongodlm/internal/test/assert"
 )
 
@@ -108,6 +109,33 @@ func TestCatalog_Enter_BehindAMongos_DocumentGone_FenceOfTheClock(t *testing.T) 
 			t.Errorf("fence %d, when %d; want the time %d", fence, when, from)
 		}
 		assert.Value(c.Ping(t.Context(), catalog.Heartbeat{Process: r.Process}))(t)
+	}
+}
+
+// FerretDB cannot return its clock with a document. Between two replies to hello, Enter computes the
+// server's clock from the clock of this machine.
+func TestCatalog_Enter_OnFerretDB_ClockAdvances(t *testing.T) {
+	t.Parallel()
+	taken := append(held()[:4:4], e("fence", int64(transition.Seeded)), e("rev", int64(1)))
+	s := serve(t, func(command bson.Raw) bson.D {
+		if command.Lookup("find").Type != 0 {
+			return page(taken)
+		}
+		return found(taken)(command)
+	})
+	s.build = bson.D{e("ferretdbVersion", "v1.24.2")}
+	c, r := store(t, s, 0), request()
+	r.TS = id(9)
+	var since []bson.DateTime
+	for range 2 {
+		assert.Value(on(c).Enter(t.Context(), r, catalog.Queue))(t)
+		sent := s.sent()
+		waiter := sent[len(sent)-1].Lookup("update", "$set", "waiters", "0").Document()
+		since = append(since, bson.DateTime(waiter.Lookup("since").DateTime()))
+		time.Sleep(50 * time.Millisecond)
+	}
+	if since[1]-since[0] < 50 {
+		t.Errorf("queued since %d, 50 ms later since %d", since[0], since[1])
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"mongodlm/catalog"
-	"mongodlm/internal/clock"
 )
 
 // systemDatabases lists the databases without change streams. They have transactions only on a
@@ -43,7 +42,7 @@ func (c *Catalog) Hello(ctx context.Context) (catalog.Server, error) {
 	if ms, ok := hello.Lookup("localTime").DateTimeOK(); ok && s.Kind == catalog.Mongos {
 		c.router.set(time.UnixMilli(ms))
 	}
-	c.server.Store(&answeredHello{s, clock.System().Now().Mono})
+	c.server.Store(&answeredHello{s, c.clock.Now().Mono})
 	return s, nil
 }
 
@@ -64,11 +63,11 @@ type answeredHello struct {
 // helloLasts is the time for which one Hello suffices to compute the server's clock.
 const helloLasts = 10 * time.Second
 
-// clock returns the server's clock, computed from the latest Hello. If that Hello is older than
-// helloLasts, clock sends a new Hello.
-func (c *Catalog) clock(ctx context.Context) (time.Time, error) {
+// serverClock returns the server's clock, computed from the latest Hello. If that Hello is older
+// than helloLasts, serverClock sends a new Hello.
+func (c *Catalog) serverClock(ctx context.Context) (time.Time, error) {
 	if s := c.server.Load(); s != nil {
-		if passed := clock.System().Now().Mono - s.received; passed < helloLasts {
+		if passed := c.clock.Now().Mono - s.received; passed < helloLasts {
 			return s.Time.Add(passed), nil
 		}
 	}
