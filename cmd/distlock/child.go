@@ -94,9 +94,6 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 			}
 		case <-renewal.C():
 			g.guardian.sendDeadline(guard.Deadline())
-			if s.in == os.Stdin { // a process of a test has other children
-				reap(g.pgid, g.guardian.cmd.Process.Pid)
-			}
 			renewal.Reset(r.renewal())
 			continue
 		case <-unguarded:

@@ -146,23 +146,6 @@ func TestRun_GuardianKilled_IsReportedAndTheCommandDiesWithRun(t *testing.T) {
 	eventually(t, "the command is dead", func() bool { return dead(pid) || zombie(pid) })
 }
 
-// While its command runs, "distlock run" waits for each adopted process that exits. No adopted
-// process remains as a zombie.
-func TestRun_Orphans_AreWaitedForWhileTheCommandRuns(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only on Linux run adopts orphans")
-	}
-	b := newBase(t)
-	p := process(t, nil, append(b.flags("run", "job", "--ping", "100ms"), "--", "sh", "-c",
-		`for i in 1 2 3; do (true & echo "ready $!"; setsid true & echo "ready $!"); done
-		exec sleep 120`)...)
-	for _, pid := range p.pids(6) {
-		eventually(t, "an orphan is waited for", func() bool { return dead(pid) })
-	}
-	p.signal(syscall.SIGTERM)
-	p.wait().want(t, exitSignal+int(syscall.SIGTERM))
-}
-
 // If the command of "distlock run" stops itself, "distlock run" continues the command. Otherwise
 // the command would keep its lock forever.
 func TestRun_CommandStopsItself_GoesOn(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,24 +25,9 @@ func killWithParent(parent int) {
 }
 
 // adoptOrphans makes this process the parent of the orphans that the command leaves behind, so that
-// it can wait for them. In a container, the init process might not wait for orphans, and they would
-// stay zombies.
+// it can wait for those in the group of the command. In a container, the init process might not wait
+// for orphans, and they would stay zombies in the group.
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
-
-// reap waits for the adopted processes that have exited. Other code waits for the processes with
-// the given ids, which are not adopted. If reap finds one of the given processes, it returns, and
-// the next call of reap waits for the rest.
-func reap(others ...int) {
-	for {
-		var info unix.Siginfo // package unix does not name the field with the process id
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		pid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0)))))
-		if err != nil || pid == 0 || slices.Contains(others, pid) {
-			return
-		}
-		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-	}
-}
 
 // hasRunning reports whether a process of the group runs, according to /proc. A zombie does not
 // run, even if its parent has not waited for it.

@@ -9,9 +9,6 @@ func killWithParent(int) {}
 // adoptOrphans does nothing. On this system the init process waits for orphans.
 func adoptOrphans() {}
 
-// reap does nothing, because this process adopts no processes.
-func reap(...int) {}
-
 // hasRunning returns false, because it cannot distinguish a running process from a zombie on this
 // system.
 func hasRunning(int) bool { return false }
