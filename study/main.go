@@ -92,7 +92,8 @@ func parse(args []string, errOut io.Writer) (*call, error) {
 	c := &call{cases: Cases(), generations: Generations()}
 	f := flag.NewFlagSet("study", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.Func("generation", "play only the generation `NAME`: 1.8, 2.0, 2.6, 3.2 or ours", func(name string) error {
+	f.Func("generation", "play only the generation `NAME`: 1.8, 2.0, 2.6, 3.2 or "+
+		"ours", func(name string) error {
 		g, err := FindGeneration(name)
 		c.generations = []Generation{g}
 		return err
