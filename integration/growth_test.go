@@ -27,8 +27,10 @@ var freeNames = flag.Int("freenames", 2000,
 
 // A tape counts the commands of a client, and records those that read documents.
 type tape struct {
+	namesOnly bool // records no commands, for measurements
+
 	mu       sync.Mutex // guards the fields below
-	sent     []string   // the names of all commands
+	sent     []string   // the names and collections of all commands
 	commands []bson.D
 }
 
@@ -41,8 +43,9 @@ func (p *tape) monitor() *event.CommandMonitor {
 	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.sent = append(p.sent, e.CommandName)
-		if !slices.Contains(reads, e.CommandName) {
+		collection, _ := e.Command.Lookup(e.CommandName).StringValueOK()
+		p.sent = append(p.sent, strings.TrimSpace(e.CommandName+" "+collection))
+		if p.namesOnly || !slices.Contains(reads, e.CommandName) {
 			return
 		}
 		elements, _ := e.Command.Elements() // valid, because the driver made the command
@@ -67,7 +70,7 @@ func (p *tape) take() []bson.D {
 	return commands
 }
 
-// names returns the names of all commands since the previous call of take or names.
+// names returns the names and collections of all commands since the previous call of take or names.
 func (p *tape) names() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

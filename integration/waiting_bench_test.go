@@ -81,7 +81,7 @@ func quantile(took []time.Duration, percent int) time.Duration {
 }
 
 // contenders starts processes with the default configuration. Each process has a separate client.
-func (w *world) contenders(b *testing.B, processes int, sent *counter) (all []*distlock.Manager) {
+func (w *world) contenders(b *testing.B, processes int, sent *tape) (all []*distlock.Manager) {
 	b.Helper()
 	for range processes {
 		client := w.client(b, sent)
@@ -101,7 +101,7 @@ type grab struct {
 // timeHandOvers measures the time from the call of Release to the return of the next Lock, with the
 // given number of waiters.
 func (w *world) timeHandOvers(b *testing.B, waiters int) {
-	var sent counter
+	sent := tape{namesOnly: true}
 	all := w.contenders(b, min(waiters+1, 17, max(2, 17-waiters/8)), &sent) // 2, 15 or 9 processes
 	name := w.name(fmt.Sprintf("hand-over-%d", waiters))
 	ctx, cancel := context.WithCancel(b.Context())
@@ -135,7 +135,7 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 	warm := 2 * (waiters + 1)
 	for round := range warm + rounds {
 		if round == warm {
-			sent.reset()
+			sent.take()
 			took = nil
 		}
 		eventually(b, time.Minute, "a waiter is queued", func() bool {
@@ -151,26 +151,26 @@ func (w *world) timeHandOvers(b *testing.B, waiters int) {
 		select {
 		case next = <-grabs:
 		case <-time.After(time.Minute):
-			b.Fatalf("the lock was not handed over: %v", sent.all())
+			b.Fatalf("the lock was not handed over: %v", sent.names())
 		}
 		took = append(took, next.at.Sub(begun))
 		assert.NoErr(b, <-released)
 		enter(holder.by)
 		holder = next
 	}
-	counts := sent.all()
+	commands := sent.names()
 	write := (before + w.leastWrite(b)) / 2
 	cancel()
 	calls.Wait()
 	assert.NoErr(b, holder.guard.Release())
-	w.row(b, write, took, counts, rounds)
+	w.row(b, write, took, commands, rounds)
 }
 
 // timeContention lets sixteen processes compete for a lock for ten seconds. Each process repeatedly
 // acquires the lock and releases it immediately. It measures the time from the call of Release to
 // the return of the next Lock.
 func (w *world) timeContention(b *testing.B) {
-	var sent counter
+	sent := tape{namesOnly: true}
 	all := w.contenders(b, 16, &sent)
 	name := w.name("contention")
 	before := w.leastWrite(b)
@@ -180,7 +180,7 @@ func (w *world) timeContention(b *testing.B) {
 		released time.Time
 		running  sync.WaitGroup
 	)
-	sent.reset()
+	sent.take()
 	for end := time.Now().Add(10 * time.Second); len(all) > 0; all = all[1:] {
 		m := all[0]
 		running.Go(func() {
@@ -201,18 +201,22 @@ func (w *world) timeContention(b *testing.B) {
 		})
 	}
 	running.Wait()
-	counts := sent.all()
-	w.row(b, (before+w.leastWrite(b))/2, took, counts, len(took))
+	commands := sent.names()
+	w.row(b, (before+w.leastWrite(b))/2, took, commands, len(took))
 }
 
 // row reports the times of hand-overs in least writes, and the commands of each hand-over.
 func (w *world) row(
-	b *testing.B, write time.Duration, took []time.Duration, counts map[string]int, rounds int,
+	b *testing.B, write time.Duration, took []time.Duration, commands []string, rounds int,
 ) {
-	commands := 0
+	counts := map[string]int{} // by name and collection
+	for _, command := range commands {
+		counts[command]++
+	}
+	others := 0 // neither a getMore nor a ping
 	for command, n := range counts {
 		if command != "getMore" && !strings.HasSuffix(command, catalog.PingsCollection) {
-			commands += n
+			others += n
 		}
 	}
 	for _, percent := range []int{50, 90, 99} {
@@ -220,7 +224,7 @@ func (w *world) row(
 		b.ReportMetric(inWrites, fmt.Sprintf("writes-p%d", percent))
 	}
 	b.ReportMetric(float64(write)/float64(time.Millisecond), "write-ms")
-	b.ReportMetric(float64(commands)/float64(rounds), "commands")
+	b.ReportMetric(float64(others)/float64(rounds), "commands")
 	// A change stream sends a getMore each second, even without events.
 	b.ReportMetric(float64(counts["getMore"])/float64(rounds), "getMores")
 	b.Logf("%d hand-overs: %v", rounds, counts)
