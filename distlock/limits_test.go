@@ -302,3 +302,17 @@ func TestClose_ContextHasEnded_StillGivesBack(t *testing.T) {
 		})
 	}
 }
+
+// Close returns although its context never ends and the store ignores every context.
+func TestClose_StoreHangs_Returns(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		p := w.start(nil)
+		p.Store.Set(deaf)
+		begun := time.Now()
+		wantErr(t, p.Close(context.Background()), catalog.ErrUnknownOutcome)
+		if took := time.Since(begun); took > 3*commandTimeout { // two tries to remove the ping
+			t.Errorf("Close took %v", took)
+		}
+		time.Sleep(time.Minute) // until the store returns
+	})
+}

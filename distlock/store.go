@@ -171,7 +171,7 @@ func prompt(
 			n.Add(1)
 		}
 		switch {
-		case ctx == nil || ctx.Done() == nil || asPromptAsTheStore(ctx, c):
+		case ctx == nil || asPromptAsTheStore(ctx, c):
 			return do(ctx)
 		case c.Op == catalog.OpList || c.Op == catalog.OpListWaited: // each row is a part of the listing
 			return inTime(ctx, ctx, false, do, func() {})
