@@ -255,7 +255,7 @@ func (b *bench) oddDocument(name string, doc bson.D, bad string, lives []string)
 		if (problem == nil) != (bad == "") || problem != nil && problem.Field != bad {
 			b.Fatalf("read as %+v, want malformed %q", problem, bad)
 		}
-		for _, step := range strings.Fields(steps) {
+		for step := range strings.FieldsSeq(steps) {
 			before := raw
 			if raw = b.step(name, before, step+":any", false); bad != "" && !slices.Equal(before, raw) {
 				b.Errorf("step %s has changed the malformed document: %v", step, raw)
