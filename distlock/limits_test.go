@@ -2,6 +2,7 @@ package distlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -142,7 +143,9 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 				name := fmt.Sprintf("%s/%s after %d commands", a.name, store, answered)
 				t.Run("WaitAtMost/"+name, func(t *testing.T) {
 					ask(t, a, answered, hang.hook, hang.grace, func(p *proc, own *distlock.TryGuard) error {
-						return a.call(context.Background(), p, own, options{distlock.WaitAtMost(time.Second)})
+						err := a.call(context.Background(), p, own, options{distlock.WaitAtMost(time.Second)})
+						checkPromised(t, err)
+						return err
 					})
 				})
 			}
@@ -150,8 +153,21 @@ func TestCalls_ServerHangs_ReturnInTime(t *testing.T) {
 	}
 }
 
+// checkPromised checks that WaitAtMost ended a call with ErrHeld, ErrPermitMismatch, ErrUnavailable
+// or ErrOutcomeUnknown, or that the call succeeded.
+func checkPromised(t *testing.T, err error) {
+	t.Helper()
+	promised := err == nil || errors.Is(err, distlock.ErrHeld) ||
+		errors.Is(err, distlock.ErrPermitMismatch) || errors.Is(err, distlock.ErrUnavailable) ||
+		errors.Is(err, distlock.ErrOutcomeUnknown)
+	text := fmt.Sprint(err)
+	if !promised || strings.Contains(text, "not sent") || strings.Count(text, "distlock:") > 1 {
+		t.Errorf("WaitAtMost ended with %v", err)
+	}
+}
+
 // The server answers the first commands of a call and then hangs. The reply to the last answered
-// command is lost. A minute later the server recovers.
+// command is lost; a read fails. A minute later the server recovers.
 func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Duration,
 	call func(*proc, *distlock.TryGuard) error) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -170,6 +186,9 @@ func ask(t *testing.T, a asking, answered int, hang fault.Hook, grace time.Durat
 				return apply()
 			case at == answered:
 				_ = apply()
+				if !call.Op.Writes() {
+					return fault.Refused(call.Op)
+				}
 				return fault.Lost(call.Op)
 			}
 			return hang(ctx, call, apply)
