@@ -91,16 +91,12 @@ package distlock
 //
 // The life of one Lock through the files:
 //
-// lock.go checks the arguments and makes a call. It adds the call to the queue of callers of an
-// agent, and waits for an answer. agent.go keeps up to two entries for the callers of a name.
-// entry.go begins a session, and enters it by one transition of the lock document
-// (catalog/transition). owned.go records the session before any command is sent. The server's
-// answer is the lock, a place in the queue, or a refusal. After a refusal, acquire.go reads the
-// lock and evicts dead processes.
-//
-// A queued session sends no command. Package internal/queue receives the grants for the whole
-// process. It also evicts dead processes that are ahead of the session. A session that holds the
-// lock serves the first matching call, which makes a guard (acquire.go, guard.go). release.go
-// applies one more transition, which grants the lock to the next waiter. The same transition can
-// queue a further session of this process (entry.go). Package pinger keeps all guards trusted, and
-// events.go notifies the observer.
+// lock.go checks the arguments and queues a call at the agent of its lock. agent.go keeps up to two
+// entries for these calls. entry.go begins a session, owned.go records it, and a transition of the
+// lock document (catalog/transition) enters it. The server grants the lock, queues the session, or
+// refuses it. After a refusal, acquire.go reads the lock and evicts dead processes. A queued session
+// sends no command: package internal/queue receives its grant, and evicts dead processes ahead of
+// it. A session that holds the lock serves the first matching call, which makes a guard
+// (acquire.go, guard.go). release.go applies one more transition, which grants the lock to the next
+// waiter, and may queue a further session of this process (entry.go). Package pinger keeps all
+// guards trusted, and events.go notifies the observer.
