@@ -70,21 +70,23 @@ func TestClose_ReleasesAll_RemovesThePing(t *testing.T) { // K1
 	})
 }
 
-// One release fails while Close runs. Close tries it once more, and leaves nothing in the lock.
-func TestClose_OneReleaseFails_IsTriedAgain(t *testing.T) {
+// One release fails while Close runs. Close tries it once more, and leaves nothing in the lock. Calls
+// that wait return ErrClosed.
+func TestClose_OneReleaseFails_IsTriedAgain(t *testing.T) { // K3
 	for _, what := range []string{"held", "queued", "being acquired"} {
 		runInBubble(t, what, func(t *testing.T, w *world) {
 			p, other := w.start(nil), w.start(nil)
 			var g *distlock.TryGuard
+			var call <-chan turn
 			switch what {
 			case "held":
 				p.MustTry("a")
 			case "queued":
 				g = other.MustTry("a")
-				p.queue("a")
+				call = p.queue("a")
 			case "being acquired":
 				p.Store.Set(fault.Slow(time.Second, time.Second, fault.Enter))
-				p.queue("a")
+				call = p.queue("a")
 			}
 			slow, sent := fault.Slow(time.Second, time.Second, fault.Enter), 0
 			p.Store.Set(func(ctx context.Context, c fault.Call, apply func() error) error {
@@ -98,6 +100,9 @@ func TestClose_OneReleaseFails_IsTriedAgain(t *testing.T) {
 				return apply()
 			})
 			assert.NoErr(t, p.Close(t.Context()))
+			if call != nil {
+				wantErr(t, (<-call).err, distlock.ErrClosed)
+			}
 			if g != nil {
 				assert.Equal(t, len(w.Lock("a").Waiters), 0, "%d entries stay queued, want %d")
 				w.release(g)
@@ -155,18 +160,23 @@ func TestClose_LockStaysHeld_PingStays(t *testing.T) {
 	}
 }
 
-// If Close runs while an acquisition waits for its reply, the acquisition returns ErrClosed, and
-// Close releases the lock.
-func TestClose_DuringAcquire_GivesBack(t *testing.T) { // K3
+// Close removes the ping document even if a ping is on its way to the server.
+func TestClose_PingUnderWay_LeavesNoPing(t *testing.T) { // K1
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
-		p.Store.Set(fault.Slow(0, time.Second, fault.Acquire))
-		result := make(chan error, 1)
-		go func() { _, err := p.Try("a"); result <- err }()
-		synctest.Wait()
+		sent := make(chan struct{}, 1)
+		p.Store.Set(fault.On(fault.Ping, func(apply func() error) error {
+			sent <- struct{}{}
+			time.Sleep(time.Second)
+			return apply()
+		}))
+		<-sent
+		id := p.Process()
 		assert.NoErr(t, p.Close(t.Context()))
-		w.wantFree("a")
-		wantErr(t, <-result, distlock.ErrClosed)
+		time.Sleep(time.Minute)
+		if ping := w.Mem.Document(catalog.PingsCollection, id); ping != nil {
+			t.Errorf("the ping document is %s", ping)
+		}
 	})
 }
 

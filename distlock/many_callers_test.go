@@ -171,64 +171,49 @@ func TestLock_ShortDeadlines_OtherReasons_MakeProgress(t *testing.T) {
 	})
 }
 
-// A call gives up, and two other calls of its process with one reason wait on. The process keeps its
-// places in the queue: both calls are served before later processes, and no grant is wasted.
+// One or two calls give up, and two other calls of their process wait on. The process keeps its
+// places in the queue, and no grant is wasted: both calls are served before later processes, the
+// second while the first one holds the lock.
 func TestLock_CallGivesUp_OthersKeepThePlaces(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		holder, p, late := w.start(nil), w.start(nil), w.start(nil)
-		g := holder.MustTry("a")
-		ctx, giveUp := context.WithCancel(t.Context())
-		gone := p.queueCtx(ctx, "a", distlock.Why("gone"))
-		first := p.queue("a", distlock.Why("x"))
-		second := p.queue("a", distlock.Why("x"))
-		giveUp()
-		<-gone
-		time.Sleep(time.Minute)
-		last := late.queue("a")
-		w.release(g)
-		for _, done := range []<-chan turn{first, second, last} {
-			g := w.wantTurn(done)
-			synctest.Wait()
-			w.release(g)
-		}
-		if n := p.Store.Count(fault.Release); n > 3 {
-			t.Errorf("%d releases of p, want those of its two guards, and of at most one entry", n)
-		}
-		w.wantFree("a")
-	})
-}
-
-// Two calls give up, and two other calls of their process, each with a reason of its own, wait on.
-// The process keeps both places in the queue while the first of these calls holds the lock.
-func TestLock_TwoCallsGiveUp_OthersKeepThePlaces(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		holder, p, late := w.start(nil), w.start(nil), w.start(nil)
-		g := holder.MustTry("a")
-		ctx, giveUp := context.WithCancel(t.Context())
-		gone := []<-chan turn{
-			p.queueCtx(ctx, "a", distlock.Why("gone 1")), p.queueCtx(ctx, "a", distlock.Why("gone 2")),
-		}
-		first, second := p.queue("a", distlock.Why("first")), p.queue("a", distlock.Why("second"))
-		giveUp()
-		for _, done := range gone {
-			<-done
-		}
-		time.Sleep(time.Minute)
-		last := late.queue("a")
-		w.release(g)
-		for i, done := range []<-chan turn{first, second, last} {
-			time.Sleep(time.Second)
-			select {
-			case turn := <-done:
-				assert.Must(t, turn.err)
-				time.Sleep(time.Second)
-				w.release(turn.guard)
-			default:
-				t.Fatalf("call %d has been overtaken", i+1)
+	for name, c := range map[string]struct{ gone, stay []string }{
+		"one, the others with one reason":    {[]string{"gone"}, []string{"x", "x"}},
+		"two, each with a reason of its own": {[]string{"gone 1", "gone 2"}, []string{"x", "y"}},
+	} {
+		runInBubble(t, name, func(t *testing.T, w *world) {
+			holder, p, late := w.start(nil), w.start(nil), w.start(nil)
+			g := holder.MustTry("a")
+			ctx, giveUp := context.WithCancel(t.Context())
+			var gone, stay []<-chan turn
+			for _, why := range c.gone {
+				gone = append(gone, p.queueCtx(ctx, "a", distlock.Why(why)))
 			}
-		}
-		w.wantFree("a")
-	})
+			for _, why := range c.stay {
+				stay = append(stay, p.queue("a", distlock.Why(why)))
+			}
+			giveUp()
+			for _, done := range gone {
+				<-done
+			}
+			time.Sleep(time.Minute)
+			stay = append(stay, late.queue("a"))
+			w.release(g)
+			for i, done := range stay {
+				time.Sleep(time.Second)
+				select {
+				case turn := <-done:
+					assert.Must(t, turn.err)
+					time.Sleep(time.Second)
+					w.release(turn.guard)
+				default:
+					t.Fatalf("call %d has been overtaken", i+1)
+				}
+			}
+			if n := p.Store.Count(fault.Release); n > 2+len(c.gone) {
+				t.Errorf("%d releases of p, want those of its guards, and of the entries given up", n)
+			}
+			w.wantFree("a")
+		})
+	}
 }
 
 // A call waits with the entry of a call that gave up. Later calls with the reason of that call do

@@ -243,7 +243,7 @@ var all = []Mistake{
 		Package: "distlock", Test: "TestClose_TermEndsDuringTheReleaseOfAGhost_IsReported"},
 	{Name: "an entry that waits for a similar call loses its place", File: "distlock/agent.go",
 		Old: "(!room || kept)", New: "(!room || kept && false)",
-		Test: "TestLock_TwoCallsGiveUp_OthersKeepThePlaces", Rule: "has been overtaken"},
+		Test: "TestLock_CallGivesUp_OthersKeepThePlaces", Rule: "has been overtaken"},
 	{Name: "an entry is kept for a call that it does not serve", File: "distlock/agent.go",
 		Old: "&& !slices.ContainsFunc(a.calls, prefers)", New: "&& prefers != nil",
 		Test: "TestLock_OtherReason_IsNotStarved", Rule: "was overtaken by"},
