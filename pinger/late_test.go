@@ -183,6 +183,37 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
+// A release of a ghost outlives its term, is applied, and loses its reply while Close waits for it.
+// Close returns no error, since the lock is free.
+func TestClose_LostReleaseOfAGhostOutlivesItsTerm_NothingIsLeft(t *testing.T) {
+	change := func(c *pinger.Config) { c.Limit = time.Hour }
+	inBubble(t, change, func(t *testing.T, b *bundle) {
+		b.start(t)
+		first := b.p.Last()
+		b.p.Doubt(first)
+		b.plantLock(t, "ghost", "process-1", 1, 1)
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			switch {
+			case call.Op == fault.Release && b.store.Count(fault.Release) == 1:
+				err := errors.Join(apply(), fault.Lost(call.Op))
+				time.Sleep(hold + time.Minute)
+				return err
+			case call.Op == fault.Ping && b.store.Count(fault.Release) == 1 && first.Err() == nil:
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		for first.Err() == nil {
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, b.store.Running(), 1, "%d commands in progress, want %d")
+		b.close(t)
+		if b.mem.Document(catalog.PingsCollection, "process-1") != nil {
+			t.Error("the ping document remains")
+		}
+	})
+}
+
 // If the release of an abandoned session outlives a term, Reap finds the session in the next term,
 // and the pinger releases it. The pinger keeps no reference to the term that is over.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {

@@ -166,6 +166,7 @@ func (p *LockPinger) settle(ctx context.Context) (certain bool, proof error) {
 		if proof = p.Ping(ctx); proof != nil || !doubted {
 			return proof
 		}
+		p.queue.wait(false) // Reap drops no release that is in progress
 		t := p.Last()
 		if t.id != id {
 			return context.Cause(id.used)
