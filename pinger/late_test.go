@@ -214,6 +214,41 @@ func TestClose_LostReleaseOfAGhostOutlivesItsTerm_NothingIsLeft(t *testing.T) {
 	})
 }
 
+// Reap finds no session of an earlier process id. So it reports none of them as released. A session
+// whose acquisition was not answered is released later. A ghost of the earlier id may belong to a
+// twin that still runs, so it is dropped.
+func TestReap_SessionsOfAnEarlierID_AreNotReportedAsReleased(t *testing.T) {
+	for _, ghost := range []bool{false, true} {
+		t.Run(fmt.Sprint("ghost ", ghost), func(t *testing.T) {
+			whileItPings(t, func(t *testing.T, b *bundle) {
+				s := b.plantLock(t, "a", "process-1", 1, 1)
+				b.store.Set(fault.Refusing(fault.Release))
+				if !ghost {
+					b.owner.mu.Lock()
+					b.owner.attempts = map[bson.ObjectID]bool{s.TS: true} // so Reap does not release s
+					b.owner.mu.Unlock()
+					b.p.ReleaseDoubtful(s, b.p.Last())
+				}
+				time.Sleep(2 * interval)
+				synctest.Wait()
+				assert.Equal(t, b.p.Stats().Left, 1, "%d in the queue, want %d")
+				b.mem.Remove(catalog.PingsCollection, "process-1")
+				time.Sleep(3 * interval)
+				synctest.Wait()
+				assert.Equal(t, b.p.Process(), "process-2", "it pings as %s, want %s")
+				assert.Equal(t, b.p.Stats().Late, int64(0), "%d late releases, want %d")
+				b.store.Set(nil)
+				time.Sleep(2 * interval)
+				synctest.Wait()
+				l, _ := catalog.ParseLock(b.mem.Document(catalog.LocksCollection, "a"))
+				if l.Held != ghost || b.p.Stats().Left != 0 {
+					t.Errorf("held %v, %d in the queue", l.Held, b.p.Stats().Left)
+				}
+			})
+		})
+	}
+}
+
 // If the release of an abandoned session outlives a term, Reap finds the session in the next term,
 // and the pinger releases it. The pinger keeps no reference to the term that is over.
 func TestRelease_GhostOfATermThatIsOver_KeepsNothing(t *testing.T) {

@@ -138,7 +138,7 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 			p.enlist(s.Session, release{late: true, ghost: true, maybe: true, term: t})
 		}
 	}
-	p.checkReleases(resting, left)
+	p.checkReleases(resting, left, t)
 	gone := slices.DeleteFunc(before, func(s catalog.Session) bool { return seen[s] })
 	slices.SortFunc(gone, catalog.Session.Compare)
 	for _, s := range gone {

@@ -140,7 +140,8 @@ func (p *LockPinger) retry(sessions ...catalog.Session) {
 
 // release makes one try to remove a session from its lock. It sends no command if another try has
 // just found the server unavailable, or for a ghost after the end of its term. Reap must first find
-// that ghost in a new term. The session of a twin is dropped from the queue.
+// that ghost in a new term. The session of a twin is dropped from the queue, as is a ghost of an id
+// that was given up, because a twin may still run.
 func (p *LockPinger) release(s catalog.Session, r *release) {
 	err, forget := errSkipped, false
 	defer func() { p.tried(s, r, err, forget) }()
@@ -157,7 +158,7 @@ func (p *LockPinger) release(s catalog.Session, r *release) {
 	if refused == nil {
 		defer done()
 	}
-	forget = errors.Is(refused, catalog.ErrTwin)
+	forget = errors.Is(refused, catalog.ErrTwin) || ghost && term.id.used.Err() != nil
 	if refused != nil || ghost && term.Err() != nil {
 		err = cmp.Or(refused, errUnproven)
 		return
@@ -192,14 +193,17 @@ func (p *LockPinger) tried(s catalog.Session, r *release, err error, forget bool
 	}
 }
 
-// checkReleases retries the given releases after a read of the reaper. The argument stored contains
-// the sessions that the read found. If the read did not find a session that may have left its lock,
-// or may never have been in it, the release is dropped.
-func (p *LockPinger) checkReleases(sessions []catalog.Session, stored map[catalog.Session]bool) {
+// checkReleases retries the given releases after a read of the reaper in term t. The argument stored
+// contains the sessions that the read found, all of the process id of t. If the read did not find a
+// session of this id that may have left its lock, or may never have been in it, the release is
+// dropped.
+func (p *LockPinger) checkReleases(
+	sessions []catalog.Session, stored map[catalog.Session]bool, t *Term,
+) {
 	for _, s := range sessions {
 		p.queue.mu.Lock()
 		r := p.queue.entries[s]
-		gone := r != nil && !r.trying && r.maybe && !stored[s]
+		gone := r != nil && !r.trying && r.maybe && !stored[s] && (r.term == nil || r.term.id == t.id)
 		if gone {
 			delete(p.queue.entries, s)
 		}
