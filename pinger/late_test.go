@@ -183,6 +183,26 @@ func TestClose_Doubt_BelongsToTheIDThatRaisedIt(t *testing.T) {
 	}
 }
 
+// If the process has given up its last id, and no ping of the next id was acknowledged, Close still
+// reports a doubt of the last id. Nothing else reports the lock.
+func TestClose_Doubt_NoPingOfTheNextID_IsReported(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, b *bundle) {
+		b.start(t)
+		b.p.Doubt(b.p.Last())
+		b.store.Set(func(_ context.Context, call fault.Call, apply func() error) error {
+			if call.Op == fault.Ping && call.Subject != "process-1" {
+				return fault.Refused(call.Op)
+			}
+			return apply()
+		})
+		b.mem.Remove(catalog.PingsCollection, "process-1")
+		time.Sleep(2 * interval)
+		synctest.Wait()
+		assert.Equal(t, b.p.Stats().ProcessIDs, int64(1), "%d ids given up, want %d")
+		assert.Is(t, b.p.Close(t.Context()), catalog.ErrUnknownOutcome)
+	})
+}
+
 // A release of a ghost outlives its term, is applied, and loses its reply while Close waits for it.
 // Close returns no error, since the lock is free.
 func TestClose_LostReleaseOfAGhostOutlivesItsTerm_NothingIsLeft(t *testing.T) {

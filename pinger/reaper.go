@@ -159,7 +159,10 @@ func (p *LockPinger) Doubt(t *Term) { t.id.doubted.Store(true) }
 func (p *LockPinger) settle(ctx context.Context) (certain bool, proof error) {
 	id := p.Last().id
 	doubted := id.doubted.Load()
-	if id.used.Err() != nil || !doubted && p.Term() != nil {
+	switch {
+	case id.used.Err() != nil: // no ping of the next id was acknowledged
+		return !doubted || id.twins(), nil
+	case !doubted && p.Term() != nil:
 		return true, nil
 	}
 	reaped := p.guarded("last reap", func() error {
