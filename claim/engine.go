@@ -20,7 +20,7 @@ import (
 
 const (
 	// prefix is the first part of all lock names of this package.
-	prefix = "claim:"
+	prefix = rows.SlotPrefix
 	// patience is the time limit of a command on rows, in units of CommandTimeout. The limit is long,
 	// because a claim that the server carries out after the limit costs two more commands.
 	patience = 6

@@ -361,18 +361,16 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 // mayTry reports whether this process can detect that the holder of a slot is dead. The slot must
 // be the lock of a queue, in the lock database of this process.
 func (e *engine) mayTry(slot rows.Slot) bool {
-	problem := ""
-	switch {
-	case slot.Locks != "" && slot.Locks != e.locks:
-		problem = "their locks are in another database: all processes of a queue need one Config.Database"
-	case !strings.HasPrefix(slot.Name, prefix):
-		problem = "their slot is not a lock of a queue"
-	default:
+	if !strings.HasPrefix(slot.Name, prefix) { // its rows are odd
+		return false
+	}
+	if slot.Locks == "" || slot.Locks == e.locks {
 		return true
 	}
 	if e.logOnce("slot " + slot.Locks + " " + slot.Name) {
 		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).
-			Str("problem", problem).Msg("claimed rows are left alone")
+			Str("problem", "their locks are in another database: all processes of a queue need one "+
+				"Config.Database").Msg("claimed rows are left alone")
 	}
 	return false
 }

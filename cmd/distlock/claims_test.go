@@ -64,8 +64,8 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 func TestClaims_RepairAndPause(t *testing.T) {
 	b := newBase(t)
 	b.insert("jobs", bsontest.D("_id", 1, "claim", bsontest.D("state", "claimed")))
-	b.insert("jobs", bsontest.D("_id", 2, "claim", bsontest.D("state", "claimed", "slot", "s", "session",
-		bson.NewObjectID(), "batch", bson.NewObjectID())))
+	b.insert("jobs", bsontest.D("_id", 2, "claim", bsontest.D("state", "claimed", "slot", "claim:s",
+		"session", bson.NewObjectID(), "batch", bson.NewObjectID())))
 	b.cli("claims", "jobs").want(t, 0, "1 rows can never be claimed", "claim.slot")
 	b.cli("claims", "jobs", "--repair").want(t, 0, "1 claimed rows", "ready again")
 	b.cli("claims", "jobs").want(t, 0, "1 ready, 1 claimed")

@@ -285,8 +285,8 @@ func (p part) problem(in bson.Raw, state State) string {
 		}
 	case v.Type != p.kind:
 		return fmt.Sprintf("is a %s, not a %s", v.Type, p.kind)
-	case v.Type == bson.TypeString && p.of != "" && v.StringValue() == "":
-		return "is empty"
+	case p.name == "slot" && !strings.HasPrefix(v.StringValue(), SlotPrefix):
+		return fmt.Sprintf("is %s, not the name of a slot", v)
 	}
 	return ""
 }
@@ -313,8 +313,8 @@ func (m *Mongo) wrong(p part) bson.A {
 			when(there(not(d("$gte", 0)))), when(d("$gt", int64(mostCount))))
 	case p.of == "":
 		return append(list, when(there(not(d("$type", p.kind)))))
-	case p.kind == bson.TypeString:
-		list = append(list, append(slices.Clip(is), e(name, "")))
+	case p.name == "slot": // a regular expression ignores the collation of the collection
+		return append(list, when(not(d("$regex", "^"+SlotPrefix))))
 	}
 	return append(list, when(not(d("$type", p.kind))))
 }
@@ -368,7 +368,8 @@ func (m *Mongo) Odd(ctx context.Context) ([]Malformed, error) {
 	}
 	docs, err := m.aggregate(ctx,
 		d("$match", m.mine(m.isReady())), d("$limit", oddAmong),
-		d("$match", d("$or", m.oddReady())), d("$limit", oddAtOnce), d("$project", shown))
+		d("$match", bson.D{e("$or", m.oddReady()), e("$nor", m.oddState())}), // not listed above
+		d("$limit", oddAtOnce), d("$project", shown))
 	for _, doc := range docs {
 		bad = append(bad, m.problem(doc))
 	}

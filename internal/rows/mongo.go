@@ -316,7 +316,7 @@ func (m *Mongo) ending(end Ending) bson.D {
 }
 
 func (m *Mongo) Claimed(ctx context.Context, slot Slot) ([]Row, error) {
-	locks := bson.A{slot.Locks, nil}
+	locks := bson.A{slot.Locks, "", nil}
 	is := bson.D{m.is(Claimed), m.e("slot", slot.Name), m.e("locks", in(locks))}
 	found, _, err := m.find(ctx, is, options.Find().SetLimit(MostClaimed).
 		SetBatchSize(MostClaimed+1).SetProjection(m.mark()))
@@ -336,9 +336,10 @@ func (m *Mongo) Read(ctx context.Context, id bson.RawValue, document bool) (*Row
 }
 
 func (m *Mongo) Wake(ctx context.Context, now time.Time) (int, error) {
-	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now))}
+	sound := e("$nor", bson.A{d(m.at("state"), d("$type", "array"))})
+	due := bson.D{m.is(Retrying), m.e("notBefore", d("$lte", now)), sound}
 	ready := m.unset("state", "notBefore")
-	byHand := change{filter: bson.D{m.is(Ready)}, update: bson.D{m.unset("state")}}
+	byHand := change{filter: bson.D{m.is(Ready), sound}, update: bson.D{m.unset("state")}}
 	n, err := m.carryOut(ctx, "update", change{filter: due, update: bson.D{ready}}, byHand)
 	if !errors.Is(err, ErrRefused) {
 		return n, err

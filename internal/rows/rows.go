@@ -25,6 +25,9 @@ const (
 	Done     State = "done"
 )
 
+// SlotPrefix is the first part of the names of all slots.
+const SlotPrefix = "claim:"
+
 // DiedText is the error of an attempt whose process died. Cancelled is the error of a cancelled
 // row.
 const (

@@ -24,7 +24,7 @@ func TestParse_HostileClaims_AreOdd(t *testing.T) {
 	decimal, err := bson.ParseDecimal128("1")
 	assert.Must(t, err)
 	sound := func(part string, value any) bson.D {
-		mark := bson.D{{Key: "state", Value: "claimed"}, {Key: "slot", Value: "s"},
+		mark := bson.D{{Key: "state", Value: "claimed"}, {Key: "slot", Value: "claim:s"},
 			{Key: "slotFence", Value: int64(1)}, {Key: "session", Value: bson.NewObjectID()},
 			{Key: "batch", Value: bson.NewObjectID()}, {Key: "fence", Value: int64(1)},
 			{Key: "attempts", Value: int64(1)}}
@@ -37,7 +37,7 @@ func TestParse_HostileClaims_AreOdd(t *testing.T) {
 		return append(mark, bson.E{Key: part, Value: value})
 	}
 	for part, values := range map[string][]any{
-		"none": nil, "state": {list, decimal, 1}, "slot": {list, decimal, "", nil}, "locks": {list, 5},
+		"none": nil, "state": {list, decimal, 1}, "slot": {list, decimal, "", "nope", nil}, "locks": {list, 5},
 		"session": {list, decimal, nil}, "batch": {list, decimal, nil}, "fence": {list, decimal, -1, "x"},
 		"attempts": {list, decimal, -5, nil, math.NaN()}, "slotFence": {list, decimal, 1e300, math.MaxInt64},
 	} {

@@ -78,11 +78,11 @@ func (s *suite) add(n int) {
 }
 
 func newClaim(slot string, fence int64) rows.Claim {
-	return rows.Claim{Locks: "locks", Slot: slot, SlotFence: fence, Session: bson.NewObjectID(),
-		Batch: bson.NewObjectID(), At: noon}
+	return rows.Claim{Locks: "locks", Slot: rows.SlotPrefix + slot, SlotFence: fence,
+		Session: bson.NewObjectID(), Batch: bson.NewObjectID(), At: noon}
 }
 
-func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: name} }
+func slot(name string) rows.Slot { return rows.Slot{Locks: "locks", Name: rows.SlotPrefix + name} }
 
 // one claims a row in a new batch. It returns nil if no row is ready.
 func (s *suite) one(c rows.Claim, ask rows.Ask) *rows.Row {
@@ -134,7 +134,7 @@ func claimRows(s *suite) {
 		row := s.one(c, rows.Ask{})
 		m := row.Mark
 		if number(row.ID) != int64(want) || m.State != rows.Claimed || m.Fence != 1 || m.Attempts != 1 ||
-			m.Slot != "a" || m.Locks != "locks" || m.SlotFence != 7 || m.Session != c.Session ||
+			m.Slot != c.Slot || m.Locks != "locks" || m.SlotFence != 7 || m.Session != c.Session ||
 			row.Doc.Lookup("keep").Type == 0 {
 			s.t.Errorf("claimed %v as %+v", row.Doc, m)
 		}
@@ -201,19 +201,21 @@ func endStates(s *suite) {
 }
 
 // Claimed returns only the rows of the given slot. Slots with the same name but different lock
-// databases are different slots.
+// databases are different slots. A row without the database belongs to both.
 func claimedRows(s *suite) {
-	s.add(4)
+	s.add(5)
 	s.take(newClaim("a", 1), 2)
 	s.take(newClaim("b", 1), 1)
 	c := newClaim("a", 1)
 	c.Locks = "other"
 	s.take(c, 1)
-	for one, want := range map[rows.Slot]int{slot("a"): 2, slot("b"): 1, slot("c"): 0,
-		{Locks: "other", Name: "a"}: 1} {
+	c.Locks = "" // unknown
+	s.take(c, 1)
+	for one, want := range map[rows.Slot]int{slot("a"): 3, slot("b"): 1, slot("c"): 0,
+		{Locks: "other", Name: c.Slot}: 2} {
 		assert.Equal(s.t, len(check(s.Claimed(s.ctx, one))(s)), want, "%d rows of a slot, want %d")
 	}
-	assert.Equal(s.t, len(check(s.Slots(s.ctx))(s)), 3, "%d slots, want %d")
+	assert.Equal(s.t, len(check(s.Slots(s.ctx))(s)), 4, "%d slots, want %d")
 }
 
 // A retrying row becomes ready after its pause and keeps its error.
