@@ -97,8 +97,7 @@ func (a *arrivals) add(key string, due time.Time) {
 		return
 	}
 	if _, is := a.rows[key]; !is && len(a.rows) >= 2*mostKnown {
-		a.sure, a.planned = false, false
-		return
+		a.restart(a.open)
 	}
 	a.rows[key] = arrival{a.now(), due, a.events}
 	signal(a.news)
@@ -110,10 +109,11 @@ func (a *arrivals) ended() {
 	a.restart(false)
 }
 
-// restart forgets all rows, because a stream has begun or ended. The caller holds mu.
+// restart forgets all rows, because a stream has begun or ended, or the rows are too many. The
+// caller holds mu.
 func (a *arrivals) restart(open bool) {
 	a.open, a.streams = open, a.streams+1
-	a.sure, a.planned, a.end, a.reread = false, false, time.Time{}, 0
+	a.sure, a.planned, a.end, a.reread, a.polls = false, false, time.Time{}, 0, fewPolls
 	clear(a.rows)
 	signal(a.news)
 }

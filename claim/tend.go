@@ -361,18 +361,13 @@ func (e *engine) rescueOnce(ctx context.Context, slots []rows.Slot) error {
 // mayTry reports whether this process can detect that the holder of a slot is dead. The slot must
 // be the lock of a queue, in the lock database of this process.
 func (e *engine) mayTry(slot rows.Slot) bool {
-	if !strings.HasPrefix(slot.Name, prefix) { // its rows are odd
-		return false
-	}
-	if slot.Locks == "" || slot.Locks == e.locks {
-		return true
-	}
-	if e.logOnce("slot " + slot.Locks + " " + slot.Name) {
+	other := slot.Locks != "" && slot.Locks != e.locks
+	if other && e.logOnce("slot "+slot.Locks+" "+slot.Name) {
 		e.log.Warn().Str("slot", slot.Name).Str("locks", slot.Locks).Str("own", e.locks).
 			Str("problem", "their locks are in another database: all processes of a queue need one "+
 				"Config.Database").Msg("claimed rows are left alone")
 	}
-	return false
+	return !other && strings.HasPrefix(slot.Name, prefix) // else the row is odd
 }
 
 func (e *engine) trySlot(slot string) error {

@@ -420,7 +420,7 @@ var all = []Mistake{
 		Old: "!t.rec.asked() && !begun {", New: "(!t.rec.asked() || begun) {",
 		Test: "TestRunNow_ReplyToTheBeginningLost_StillRuns"},
 	{Name: "dead slots of a renamed queue are ignored", File: "claim/tend.go",
-		Old: "!strings.HasPrefix(slot.Name, prefix)", New: "!strings.HasPrefix(slot.Name, " +
+		Old: "strings.HasPrefix(slot.Name, prefix)", New: "strings.HasPrefix(slot.Name, " +
 			"e.prefix+\":\")", Test: "TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued",
 		Rule: "Claimed:1"},
 	{Name: "rows of slots in another lock database are rescued", File: "claim/tend.go",

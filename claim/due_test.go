@@ -1,0 +1,35 @@
+package claim
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"mongodlm/internal/rows"
+	"mongodlm/internal/test/assert"
+	"mongodlm/internal/test/memrows"
+)
+
+// If more rows are added than a process can know, the rows that are due first begin in time.
+func TestDue_ManyLaterRows_EarlierRowIsInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows = memrows.New(rows.Options{Due: "execute_at"})
+		p := w.start(Config{Due: "execute_at"})
+		begun := make(chan time.Duration, 1)
+		p.run(t, func(_ context.Context, row *Row[item]) error {
+			begun <- time.Since(row.Doc.Due)
+			return nil
+		})
+		time.Sleep(time.Hour) // polls are far apart now
+		later, soon := time.Now().Add(10*time.Hour), time.Now().Add(30*time.Minute+7*time.Second)
+		docs := make([]any, 2*mostKnown)
+		for i := range docs {
+			docs[i] = item{ID: i, Due: later}
+		}
+		docs = append(docs, item{ID: len(docs), Due: soon})
+		assert.Must(t, w.rows.Insert(t.Context(), docs))
+		if late := <-begun; late > 5*time.Second {
+			t.Errorf("the row begins %v after its due time", late)
+		}
+	})
+}
