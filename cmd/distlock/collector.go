@@ -34,7 +34,7 @@ var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "
 var eventKinds = []string{words.Broken, words.Dropped}
 
 var (
-	storeUp = prom.NewDesc("distlock_store_up", "1 if the locks could be read.",
+	storeUp = prom.NewDesc("distlock_store_up", "1 if the locks could be read and the database ever had a lock.",
 		nil, nil)
 	storeHeld = prom.NewDesc("distlock_store_held_locks",
 		"Locks that are held, by the state of the holder's process.", []string{"holder"}, nil)
@@ -81,11 +81,16 @@ func (o *storeCollector) read() []prom.Metric {
 	ctx, cancel := context.WithTimeout(o.ctx, collectLimit)
 	defer cancel()
 	up, held := 1.0, map[string]int64{}
-	if each(o.st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+	var malformed problemList
+	used := false
+	err := each(o.st.Locks(ctx), &malformed, func(lock distlock.LockInfo) {
+		used = true
 		if lock.Held {
 			held[stateOf(lock)]++
 		}
-	}) != nil {
+	})
+	never := err == nil && !used && len(malformed) == 0 && o.st.neverUsed(ctx)
+	if err != nil || never {
 		up, held = 0, nil // unknown values are omitted
 	}
 	all := []prom.Metric{prom.MustNewConstMetric(storeUp, prom.GaugeValue, up)}
@@ -97,7 +102,7 @@ func (o *storeCollector) read() []prom.Metric {
 			gauge(storeHeld, held[state], state)
 		}
 	}
-	if now, err := o.st.now(ctx); err == nil {
+	if now, err := o.st.now(ctx); err == nil && !never {
 		for _, kind := range eventKinds {
 			if n, err := o.events(ctx, cmp.Or(now, o.clock.Now().Wall), kind); err == nil {
 				gauge(storeEvents, n, kind)

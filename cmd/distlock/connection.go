@@ -231,16 +231,22 @@ func (l *logging) open() (zerolog.Logger, func(), error) {
 // collection of locks, emptyText sets s.never and returns another text, because the operator may
 // have named the wrong database. If the user may not list collections, s.never stays false.
 func (s *store) emptyText(ctx context.Context, text string) string {
-	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
-	defer cancel()
-	names, err := s.primary(s.database).
-		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
-	if err != nil || len(names) > 0 {
+	if !s.neverUsed(ctx) {
 		return text
 	}
 	s.never = true
 	return fmt.Sprintf("database %q has no collection %s: nothing was ever locked there; is "+
 		"--database right?", s.database, catalog.LocksCollection)
+}
+
+// neverUsed reports whether the database has no collection of locks. It returns false if the user
+// may not list collections.
+func (s *store) neverUsed(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, mongocatalog.DefaultCommandTimeout)
+	defer cancel()
+	names, err := s.primary(s.database).
+		ListCollectionNames(ctx, bson.D{{Key: "name", Value: catalog.LocksCollection}})
+	return err == nil && len(names) == 0
 }
 
 // noLocks describes a database without locks.

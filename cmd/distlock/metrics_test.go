@@ -123,7 +123,8 @@ func gathered(t *testing.T, o *storeCollector) map[string]float64 {
 }
 
 // The metrics count the locks of dead processes, and the events of the last hour, even after the
-// processes have ended. If the server does not answer, the metrics contain no counts.
+// processes have ended. If the server does not answer, or the database never had a lock, the
+// metrics contain no counts.
 func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 	b := newBase(t)
 	pingFields := func(extra ...bson.E) []bson.E {
@@ -167,9 +168,13 @@ func TestStoreCollector_DeadHolders_AreCounted(t *testing.T) {
 		t.Errorf("it asks at each scrape: %v", got)
 	}
 	cancel()
-	if got := gathered(t, newStoreCollector(ctx, st)); !maps.Equal(got,
-		map[string]float64{"distlock_store_up": 0}) {
-		t.Errorf("without a server it shows %v", got)
+	other := assert.Value((&connection{uri: b.uri, database: "nosuch"}).open(t.Context(), 0, logging{}))(t)
+	defer other.close()
+	for what, o := range map[string]*storeCollector{"without a server": newStoreCollector(ctx, st),
+		"without locks": newStoreCollector(t.Context(), other)} {
+		if got := gathered(t, o); !maps.Equal(got, map[string]float64{"distlock_store_up": 0}) {
+			t.Errorf("%s it shows %v", what, got)
+		}
 	}
 }
 
