@@ -199,13 +199,18 @@ func TestPage_Pings_AreClassified(t *testing.T) {
 	})
 }
 
-// An election is a lock with candidates, even if its holder is foreign.
+// An election is a lock with candidates, even if its holder is foreign. Elections in trouble come
+// first, then those with more candidates.
 func TestPage_Elections_CandidatesSuffice(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		w.foreign("crown", bson.NewObjectID())
 		w.wait(t.Context(), w.process(), "crown", distlock.Label("election"), distlock.Why("10.0.0.1:80"))
+		w.hold(w.process(), "a", distlock.Label("election"))
+		w.hold(w.process(), "b", distlock.Label("election"))
+		w.wait(t.Context(), w.process(), "b", distlock.Label("election"))
 		time.Sleep(2 * time.Second)
 		want(t, w.get("/elections"), "crown", "10.0.0.1:80")
+		ordered(t, w.get("/elections"), "crown", "b", "a")
 	})
 }
 

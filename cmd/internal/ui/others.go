@@ -127,12 +127,17 @@ const (
 
 var errNoClient = errors.New("this store is not MongoDB")
 
-// Elections are locks with candidates.
+// Elections are locks with candidates. Those in trouble come first, then those with more candidates.
 func (s *Server) showElections(_ *http.Request, now *listing) any {
-	return slices.DeleteFunc(slices.Clone(now.locks), func(k *lock) bool {
+	found := slices.DeleteFunc(slices.Clone(now.locks), func(k *lock) bool {
 		return !slices.ContainsFunc(slices.Concat(k.Holders, k.Queue),
 			func(i distlock.LockInfo) bool { return words.Role(i) == "election" })
 	})
+	slices.SortStableFunc(found, func(a, b *lock) int {
+		return cmp.Or(words.Trouble(b.Holders, b.Queue)-words.Trouble(a.Holders, a.Queue),
+			len(b.Queue)-len(a.Queue))
+	})
+	return found
 }
 
 // A queueRow describes a queue of package claim. The page discovers a queue by the locks of its

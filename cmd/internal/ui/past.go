@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
 	"mongodlm/distlock/history"
 )
 
@@ -87,6 +88,7 @@ type holding struct {
 	fence              int64
 	from, to           time.Time // to is zero while the lock is held
 	begun, ended       string    // the event kinds of its beginning and end; empty when unknown
+	trouble, waiters   int       // of a present holder; see [words.Trouble]
 }
 
 func (h *holding) over() bool { return !h.to.IsZero() }
@@ -140,6 +142,7 @@ func holdings(p past, present []*lock) []*holding {
 			if i.Held && !i.Since.IsZero() {
 				h := get(k.Name, i.Session, i.Process, i.Fence)
 				h.from, h.to, h.why, h.ended = i.Since, time.Time{}, i.Why, ""
+				h.trouble, h.waiters = words.Trouble([]distlock.LockInfo{i}, k.Queue), len(k.Queue)
 			}
 		}
 	}

@@ -25,6 +25,14 @@ type process struct {
 	Clock             string // the offset of the process's clock from the server's clock
 }
 
+// awaited returns the number of waiters for the locks that the process holds.
+func (p *process) awaited() (n int) {
+	for _, i := range p.Holds {
+		n += i.Waiters
+	}
+	return n
+}
+
 // rank orders the processes: dead holders, dead waiters, live processes, and then other dead
 // processes. A process is dead if it is silent, was declared dead, or has no readable ping.
 func (p *process) rank() int {
@@ -89,7 +97,8 @@ func (s *Server) showProcesses(r *http.Request, now *listing) any {
 	}
 	l.Rows = slices.DeleteFunc(l.Rows, func(p *process) bool { return !contains(p.Process, l.Query) })
 	slices.SortStableFunc(l.Rows, func(a, b *process) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.PingAge, a.PingAge))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), b.awaited()-a.awaited(),
+			cmp.Compare(b.PingAge, a.PingAge))
 	})
 	l.Total = len(l.Rows)
 	if len(l.Rows) > maxProcesses {

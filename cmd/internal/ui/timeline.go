@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -40,6 +41,7 @@ type bar struct {
 	Begun       string // taken over, or empty
 	Ended       string // the kind of an abnormal end, or empty
 	Open        bool
+	Dead        bool    // the present holder is dead or silent
 	Start, Stop float64 // positions of the marks
 }
 
@@ -49,6 +51,8 @@ type band struct {
 	Href   string
 	Bars   []bar
 	latest time.Time
+
+	trouble, waiters int // the maximum of the holdings
 }
 
 type tick struct {
@@ -108,8 +112,8 @@ func newTimeline(r *http.Request, now time.Time, read reading[past], present []*
 	return t
 }
 
-// draw adds the bands with the holdings in the window. If there are too many bands, those with the
-// latest holdings stay.
+// draw adds the bands with the holdings in the window. If there are too many bands, those in trouble
+// stay, and then those with the latest holdings.
 func (t *timeline) draw(all []*holding, w window, byProcess bool) {
 	found := map[string]*band{}
 	for _, h := range all {
@@ -136,12 +140,17 @@ func (t *timeline) draw(all []*holding, w window, byProcess bool) {
 		if end.After(b.latest) {
 			b.latest = end
 		}
+		b.trouble, b.waiters = max(b.trouble, h.trouble), max(b.waiters, h.waiters)
 		b.Bars = append(b.Bars, h.bar(w, end))
 	}
-	slices.SortStableFunc(t.Bands, func(a, b *band) int { return b.latest.Compare(a.latest) })
+	slices.SortStableFunc(t.Bands, func(a, b *band) int {
+		return cmp.Or(b.trouble-a.trouble, b.latest.Compare(a.latest))
+	})
 	t.More = max(0, len(t.Bands)-maxBands)
 	t.Bands = t.Bands[:len(t.Bands)-t.More]
-	slices.SortStableFunc(t.Bands, func(a, b *band) int { return strings.Compare(a.Label, b.Label) })
+	slices.SortStableFunc(t.Bands, func(a, b *band) int {
+		return cmp.Or(b.trouble-a.trouble, b.waiters-a.waiters, strings.Compare(a.Label, b.Label))
+	})
 	for _, b := range t.Bands {
 		b.Bars = b.Bars[max(0, len(b.Bars)-maxBars):]
 	}
@@ -149,7 +158,7 @@ func (t *timeline) draw(all []*holding, w window, byProcess bool) {
 
 func (h *holding) bar(w window, end time.Time) bar {
 	x, stop := w.x(h.from), w.x(end)
-	b := bar{X: max(0, x), Process: h.process, Open: !h.over(), Start: x, Stop: stop}
+	b := bar{X: max(0, x), Process: h.process, Open: !h.over(), Dead: h.trouble == 2, Start: x, Stop: stop}
 	b.W = max(0.15, stop-b.X)
 	b.Named = b.W >= roomForName
 	if h.begun == words.TakenOver && x >= 0 {

@@ -52,6 +52,18 @@ func (w *world) troubled() {
 	lock("z-dead", "host:2:1:dead", waiters(1))
 }
 
+// ordered fails the test unless the page has links to these locks in this order.
+func ordered(t *testing.T, page string, names ...string) {
+	t.Helper()
+	var at []int
+	for _, name := range names {
+		at = append(at, strings.Index(page, "/lock?name="+name+"\""))
+	}
+	if at[0] < 0 || !slices.IsSorted(at) {
+		t.Errorf("%q are at %d:\n%.4000s", names, at, page)
+	}
+}
+
 // Locks in trouble come first, and figures with links count them. The page of a lock shows the time
 // of the takeover and the next holder.
 func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
@@ -65,13 +77,7 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 		assert.Must(t, w.mem.Put(catalog.PingsCollection, ping("host:2:1:dead", time.Minute)))
 		time.Sleep(2 * time.Second)
 		page := main(w.get("/"))
-		var at []int
-		for _, name := range []string{"z-dead", "c-line", "b-line", "a-fine-00"} {
-			at = append(at, strings.Index(page, "name="+name))
-		}
-		if at[0] < 0 || !slices.IsSorted(at) {
-			t.Errorf("the dead, the longer queue, the long one and the others are at %d:\n%.4000s", at, page)
-		}
+		ordered(t, page, "z-dead", "c-line", "b-line", "a-fine-00")
 		for show, text := range map[string]string{"held": "Held</span><strong>63",
 			"waited": "Waited for</span><strong>33", "silent": "Dead or silent</span><strong>1",
 			"long": "Long queues</span><strong>2", "all": "All names</span><strong>63"} {
@@ -83,6 +89,9 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 		if strings.Contains(byName, "name=z-dead") {
 			t.Errorf("by name the last of 63 is on the first page of 50:\n%.4000s", byName)
 		}
+		timeline := main(w.get("/timeline"))
+		want(t, timeline, " open dead", "3 more are omitted")
+		ordered(t, timeline, "z-dead", "c-line", "b-line", "a-fine-01", "a-fine-02")
 		processes := main(w.get("/processes"))
 		if dead, alive := strings.Index(processes, "host:2"), strings.Index(processes,
 			"host:1"); dead < 0 || alive < dead {
@@ -94,7 +103,8 @@ func TestPage_Trouble_ComesFirstAndIsCounted(t *testing.T) {
 }
 
 // The page of a malformed lock shows the problem. A lock whose holder has no ping or a malformed
-// ping is in trouble, and the page shows the remedy. The page counts all waiters.
+// ping is in trouble, and the page shows the remedy. The page counts all waiters, and begins with the
+// locks that have more of them.
 func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		put := func(collection, id string, more ...bson.E) {
@@ -104,12 +114,14 @@ func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 		for range 60 {
 			queue = append(queue, bsontest.D("ts", bson.NewObjectID(), "process", "host:6:1:f"))
 		}
-		put(catalog.PingsCollection, "host:5:1:bad", bson.E{Key: "ping", Value: "yesterday"})
+		put(catalog.PingsCollection, "host:bad:1:x", bson.E{Key: "ping", Value: "yesterday"})
 		put(catalog.LocksCollection, "odd", bson.E{Key: "state", Value: "held"})
-		for name, holder := range map[string]string{"bad": "host:5:1:bad", "gone": "host:4:1:gone"} {
+		for _, name := range []string{"gone", "bad"} {
+			holder := "host:" + name + ":1:x"
 			put(catalog.LocksCollection, name, bson.E{Key: "state", Value: int32(1)},
 				bson.E{Key: "ts", Value: bson.NewObjectID()}, bson.E{Key: "process", Value: holder},
-				bson.E{Key: "who", Value: holder + ":election:ab"}, bson.E{Key: "waiters", Value: queue})
+				bson.E{Key: "who", Value: holder + ":election:ab"},
+				bson.E{Key: "waiters", Value: queue})
 			queue = nil
 		}
 		lack(t, w.get("/lock?name=odd"), "There is no such lock")
@@ -119,6 +131,8 @@ func TestPage_NoPingOrMalformed_IsTrouble(t *testing.T) {
 		want(t, w.get("/"), `href="#malformed" class="bad"><span>Malformed</span><strong>2<`)
 		want(t, w.get("/processes"), "Dead with locks</span><strong>2", ">60<", "waits in 60 places")
 		lack(t, w.get("/processes"), ">leader<")
+		ordered(t, w.get("/processes"), "gone", "bad")
+		ordered(t, w.get("/elections"), "gone", "bad")
 	})
 }
 
