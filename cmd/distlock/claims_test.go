@@ -22,13 +22,14 @@ func TestClaims_DeadRows_ShownRetriedDiscarded(t *testing.T) {
 			bsontest.D("attempt", int64(1), "at", at, "process", "host:1:2:ab", "error", "busy"),
 			bsontest.D("attempt", int64(2), "at", at, "error", "died")})
 	oid := bson.NewObjectID()
-	ids := []any{"mail 1", 7, oid, "7", "all", bsontest.D("a", int32(1)), 1.5, true, "true", nil, "null"}
+	mail := "mail 1" + strings.Repeat(" of a long batch", 20)
+	ids := []any{mail, 7, oid, "7", "all", bsontest.D("a", int32(1)), 1.5, true, "true", nil, "null"}
 	for _, id := range ids {
 		b.insert("jobs", bsontest.D("_id", id, "claim", dead))
 	}
 	b.insert("jobs", bsontest.D("_id", "done", "claim", bsontest.D("state", "done")))
 	b.cli("claims", "jobs").want(t, 0, "11 dead, 1 done")
-	r := b.cli("claims", "jobs", "--dead").want(t, 0, `"mail 1"`, oid.Hex(), "2026-05-06T07:08:09Z",
+	r := b.cli("claims", "jobs", "--dead").want(t, 0, `"`+mail+`"`, oid.Hex(), "2026-05-06T07:08:09Z",
 		"attempts 2", "busy", "host:1", "died")
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("a terminal could obey %q", r.out)

@@ -198,8 +198,8 @@ func (l *listing) add(h distlock.LockInfo) {
 // the summary, so that they stay on the screen.
 func (l listing) print(w io.Writer, how layout) {
 	t := table{empty: l.empty, columns: []column{
-		{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE"},
-		{title: "HOLDER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
+		{title: "NAME", minWidth: 8}, {title: "HELD FOR"}, {title: "PING"}, {title: "FENCE", spare: true},
+		{title: "HOLDER", minWidth: 8, process: true}, {title: "MODE", blank: "exclusive", minWidth: 11},
 		{title: "QUEUE", blank: "0"},
 		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "SINCE", wide: true},
 	}}
@@ -287,7 +287,7 @@ func (l *listing) addWaiter(w distlock.LockInfo) {
 func (q queue) table(how layout) table {
 	t := table{columns: []column{
 		{title: "LOCK", minWidth: 8}, {title: "PLACE"}, {title: "WAITED"}, {title: "PING"},
-		{title: "WAITER", minWidth: 8}, {title: "MODE", blank: "exclusive", minWidth: 11},
+		{title: "WAITER", minWidth: 8, process: true}, {title: "MODE", blank: "exclusive", minWidth: 11},
 		{title: "MARKS", blank: "-", minWidth: 9}, {title: "WHY", minWidth: 4}, {title: "CALLER", wide: true},
 	}}
 	for _, r := range q.Waiters {

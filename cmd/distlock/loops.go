@@ -155,7 +155,8 @@ func (q loopList) print(w io.Writer, how layout) {
 	t := table{empty: q.empty, columns: []column{
 		{title: "NAME", minWidth: 8}, {title: "KIND"}, {title: "LAST"}, {title: "BEGUN"}, {title: "NEXT"},
 		{title: "PAUSE", blank: "-"}, {title: "FAILED", blank: "0"}, {title: "MISSED", blank: "0"},
-		{title: "PROCESS", minWidth: 8}, {title: "ERROR", wide: true}, {title: "ROUNDS", wide: true},
+		{title: "PROCESS", minWidth: 8, process: true}, {title: "ERROR", wide: true},
+		{title: "ROUNDS", wide: true},
 	}}
 	for _, r := range q.Loops {
 		t.rows = append(t.rows, []string{
@@ -228,7 +229,8 @@ func (d roundList) print(w io.Writer, how layout) {
 	t := table{empty: fmt.Sprintf("no round of %s is recorded", named(d.Name)), columns: []column{
 		{title: "BEGUN"}, {title: "TOOK"}, {title: "STATE"}, {title: "SLOT", blank: "-"},
 		{title: "ATTEMPT", blank: "0"},
-		{title: "PROCESS", minWidth: 8}, {title: "ERROR", blank: "-", minWidth: 6}, {title: "FENCE", wide: true},
+		{title: "PROCESS", minWidth: 8, process: true}, {title: "ERROR", blank: "-", minWidth: 6},
+		{title: "FENCE", wide: true},
 	}}
 	for _, r := range d.Runs {
 		took := "-"

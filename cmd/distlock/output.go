@@ -204,13 +204,17 @@ func (l layout) text(s string, limit int) string {
 }
 
 // A column is one column of a table. If a table is too wide, columns without information are
-// dropped first. Then cells are cut, and then the last columns are dropped. The cells of the first
-// column name the rows, so they are cut in the middle and remain different.
+// dropped first. Then cells are cut, and then columns are dropped: spare columns, then the others
+// from the last to the first, and then the processes. The cells of the first column and of processes
+// name things, so they are cut in the middle and remain different. No column is dropped that
+// distinguishes two rows.
 type column struct {
 	title    string
 	blank    string // the text of a cell without information
 	minWidth int    // minimum width for cut cells; 0 means that cells are not cut
 	wide     bool   // shown only without a bound
+	spare    bool
+	process  bool
 }
 
 type table struct {
@@ -231,21 +235,36 @@ func (t table) print(w io.Writer, l layout) {
 		titles[i] = c.title
 	}
 	for _, row := range append([][]string{titles}, t.rows...) {
-		var q strings.Builder
-		for i, text := range row {
-			if i == 0 {
-				text = cutTo(text, widths[i], words.Middle)
-			}
-			if widths[i] > 0 {
-				text = cutTo(text, widths[i], cutEnd)
-				q.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
-			}
-		}
-		fmt.Fprintln(w, strings.TrimRight(q.String(), " "))
+		fmt.Fprintln(w, t.line(row, widths))
 	}
 	if cut {
 		fmt.Fprintln(w, cutTo("(shortened; --wide shows all)", int(l), cutEnd))
 	}
+}
+
+// line formats a row with columns of the given widths.
+func (t table) line(row []string, widths []int) string {
+	var q strings.Builder
+	for i, text := range row {
+		if widths[i] == 0 {
+			continue
+		}
+		if i == 0 || t.columns[i].process {
+			text = cutTo(text, widths[i], words.Middle)
+		}
+		text = cutTo(text, widths[i], cutEnd)
+		q.WriteString(text + strings.Repeat(" ", widths[i]-cells(text)+gap))
+	}
+	return strings.TrimRight(q.String(), " ")
+}
+
+// different returns the number of different rows in columns of the given widths.
+func (t table) different(widths []int) int {
+	lines := map[string]bool{}
+	for _, row := range t.rows {
+		lines[t.line(row, widths)] = true
+	}
+	return len(lines)
 }
 
 const gap = 2
@@ -272,41 +291,62 @@ func (t table) fit(limit int) (widths []int, cut bool) {
 	if limit == 0 || total(whole) <= limit {
 		return whole, false
 	}
-	first := t.columns[0].minWidth // raised until different cells stay different
-	for all := t.distinct(whole[0]); first > 0 && t.distinct(first) < all; {
-		first++
-	}
-	for n := len(whole); n > 0; n-- { // try without the last columns, too
+	least := t.leastWidths(whole)
+	for _, i := range t.dropOrder() {
 		widths = slices.Clone(whole)
-		clear(widths[n:])
-		if t.shrink(widths, limit, first) {
-			break
+		if shrink(widths, least, limit) {
+			return widths, true
+		}
+		without := slices.Clone(whole)
+		if without[i] = 0; t.different(without) == t.different(whole) {
+			whole = without
 		}
 	}
-	return widths, true
+	shrink(whole, least, limit)
+	return whole, true
 }
 
-// distinct returns the number of different cells in the first column, after they are cut to the
-// given width.
-func (t table) distinct(width int) int {
-	cut := map[string]bool{}
-	for _, row := range t.rows {
-		cut[cutTo(row[0], width, words.Middle)] = true
+// leastWidths returns the minimum width of each column. A name is cut only so far that different
+// names stay different.
+func (t table) leastWidths(whole []int) []int {
+	least := slices.Clone(whole)
+	for i, c := range t.columns {
+		if c.minWidth == 0 {
+			continue
+		}
+		least[i] = c.minWidth
+		if i > 0 && !c.process {
+			continue
+		}
+		only := make([]int, len(whole))
+		only[i] = whole[i]
+		all := t.different(only)
+		for only[i] = c.minWidth; t.different(only) < all; {
+			only[i]++
+		}
+		least[i] = only[i]
 	}
-	return len(cut)
+	return least
 }
 
-// shrink narrows the widest columns until the row fits, and reports whether the row fits. The last
-// argument is the minimum width of the first column.
-func (t table) shrink(widths []int, limit, first int) bool {
+// dropOrder returns the columns in the order in which they are dropped. It omits the first column.
+func (t table) dropOrder() (order []int) {
+	for i := len(t.columns) - 1; i > 0; i-- {
+		order = append(order, i)
+	}
+	rank := func(i int) int {
+		return slices.Index([]bool{t.columns[i].spare, !t.columns[i].process, true}, true)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return rank(a) - rank(b) })
+	return order
+}
+
+// shrink narrows the widest columns until a row fits, and reports whether the row fits.
+func shrink(widths, least []int, limit int) bool {
 	for total(widths) > limit {
 		widest := -1
-		for i, c := range t.columns {
-			least := c.minWidth
-			if i == 0 {
-				least = first
-			}
-			if least > 0 && widths[i] > least && (widest < 0 || widths[i] > widths[widest]) {
+		for i, w := range widths {
+			if w > least[i] && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}

@@ -15,8 +15,8 @@ import (
 	"mongodlm/internal/test/bsontest"
 )
 
-// No line of a table is wider than its terminal. A narrow table still shows the fence, because
-// "distlock break" requires it.
+// No line of a table is wider than its terminal. A narrow table shows the processes and the marks
+// rather than the fence, which "distlock locks NAME" shows.
 func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 	b := newBase(t)
 	fillQueues(b)
@@ -28,8 +28,10 @@ func TestTable_Terminal_FitsItsWidth(t *testing.T) {
 		var out strings.Builder
 		found.print(&out, layout(width))
 		checkWidth(t, out.String(), width)
-		if !strings.Contains(out.String(), "1795228717123") {
-			t.Errorf("no fence in a terminal of %d:\n%s", width, out.String())
+		for text, least := range map[string]int{"1795228717123": 132, "QUEUE  MARKS": 80, "bad:5": 40} {
+			if shown := strings.Contains(out.String(), text); shown != (width >= least) {
+				t.Errorf("%s in a terminal of %d: %v\n%s", text, width, shown, out.String())
+			}
 		}
 		if width == 80 {
 			golden(t, "narrow.golden", out.String())
@@ -64,21 +66,29 @@ func TestTable_IdleColumns_GoFirst(t *testing.T) {
 	}
 }
 
-// In a narrow terminal, names that differ only at the start, in the middle or at the end remain
-// different.
+// In a narrow terminal, names and processes that differ only at the start, in the middle or at the
+// end remain different.
 func TestTable_NarrowTerminal_NoTwoRowsAreAlike(t *testing.T) {
 	t.Parallel()
 	for name, format := range map[string]string{
-		"end":    "payments-worker-deployment-7d9f8b6c5d-%03d",
-		"middle": "tenant-%03d-nightly-export-of-everything",
-		"start":  "%03d-a-name-with-a-very-long-common-rest-of-it",
+		"process, end":    "payments-worker-deployment-7d9f8b6c5d-%03d",
+		"process, middle": "tenant-%03d-nightly-export-of-everything:1",
+		"end":             "payments-worker-deployment-7d9f8b6c5d-%03d",
+		"middle":          "tenant-%03d-nightly-export-of-everything",
+		"start":           "%03d-a-name-with-a-very-long-common-rest-of-it",
 	} {
 		tab := table{columns: []column{
-			{title: "NAME", minWidth: 8}, {title: "MODE", minWidth: 9}, {title: "FENCE"}, {title: "WHY", minWidth: 4},
+			{title: "NAME", minWidth: 8}, {title: "MODE", minWidth: 9}, {title: "FENCE", spare: true},
+			{title: "HOLDER", minWidth: 8, process: true}, {title: "WHY", minWidth: 4},
 		}}
 		for i := range 300 {
 			tab.rows = append(tab.rows,
-				[]string{fmt.Sprintf(format, i), "exclusive", "1795228717123", "nightly export"})
+				[]string{fmt.Sprintf(format, i), "exclusive", "1795228717123", "host:1", "nightly export"})
+		}
+		if strings.HasPrefix(name, "process") {
+			for _, row := range tab.rows {
+				row[0], row[3] = "pool", row[0]
+			}
 		}
 		for _, width := range []int{200, 80, 60, 44} {
 			var out strings.Builder
