@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -109,6 +110,48 @@ func TestJSON_Fields(t *testing.T) {
 			t.Errorf("docs/operations.md lists the field %s, which no output has", name[1])
 		}
 	}
+}
+
+// The help of each command documents each field of its JSON output.
+func TestJSON_Help_DocumentsEachField(t *testing.T) {
+	t.Parallel()
+	for command, outputs := range map[string][]any{
+		"locks": {listing{}, details{}}, "ps": {processList{}}, "history": {eventList{}},
+		"loops":  {loopList{}, roundList{}, forgetResult{}},
+		"claims": {queueList{}, backlog{}, deadList{}, changeResult{}}, "doctor": {report{}},
+	} {
+		help := string(assert.Value(helpFiles.ReadFile("help/" + command + ".txt"))(t))
+		_, help, _ = strings.Cut(help, "\nJSON fields")
+		for _, output := range outputs {
+			for _, field := range fieldsOf(reflect.TypeOf(output)) {
+				known := command == "locks" && strings.Contains(" events limited event name previous mode leads why "+
+					"cause evidence waitedMS heldMS ", " "+field+" ") // see history
+				if !known && !regexp.MustCompile(`\b`+field+`\b`).MatchString(help) {
+					t.Errorf("distlock %s -h does not document %s", command, field)
+				}
+			}
+		}
+	}
+}
+
+// fieldsOf returns the names of the JSON fields of a type and of its parts.
+func fieldsOf(of reflect.Type) (all []string) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return fieldsOf(of.Elem())
+	case reflect.Struct:
+		for i := range of.NumField() {
+			f := of.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" {
+				all = append(all, name)
+			}
+			if name != "" || f.Anonymous {
+				all = append(all, fieldsOf(f.Type)...)
+			}
+		}
+	}
+	return all
 }
 
 // No list in the output is null, even for a malformed lock.
