@@ -38,18 +38,19 @@ func (c *cell[T]) get(ctx context.Context, s *Server,
 		c.running = make(chan struct{})
 		s.reads.Go(func() { c.refresh(s, read) })
 	}
-	latest, running := c.latest, c.running
+	running := c.running
 	s.mu.Unlock()
-	if running == nil {
-		return latest
-	}
-	select {
-	case <-running:
-	case <-ctx.Done():
+	if running != nil {
+		select {
+		case <-running:
+		case <-ctx.Done():
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.latest
+	latest := c.latest
+	latest.shown = s.clock.Now().Wall
+	return latest
 }
 
 func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
@@ -66,7 +67,7 @@ func (c *cell[T]) refresh(s *Server, read func(context.Context) (T, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := c.latest
-	c.latest = reading[T]{value: value, at: ended.Wall, tried: ended.Wall, problem: problem,
+	c.latest = reading[T]{value: value, at: ended.Wall, problem: problem,
 		since: ended.Wall, seq: last.seq + 1, took: took,
 		due: ended.Mono + max(c.keep, (busyShare-1)*took)}
 	if problem != "" {
@@ -95,7 +96,7 @@ func recovered[T any](ctx context.Context, read func(context.Context) (T, error)
 type reading[T any] struct {
 	value   T
 	at      time.Time // by this machine's clock; zero before the first success
-	tried   time.Time // the latest attempt, successful or not
+	shown   time.Time // when get returned the reading to a page
 	problem string    // the error of the latest attempt; empty after a success
 	since   time.Time // the first of the latest consecutive failures
 	seq     int       // rises with every attempt
@@ -119,7 +120,7 @@ func contentOf[T any](r reading[T], show func(T) any) content {
 	}
 	if c.Known && r.problem != "" {
 		c.AsOf = "as of " + r.at.UTC().Format("15:04:05") + " UTC, " +
-			words.Age(r.tried.Sub(r.at)) + " ago"
+			words.Age(r.shown.Sub(r.at)) + " ago"
 	}
 	return c
 }

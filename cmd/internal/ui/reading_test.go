@@ -76,6 +76,9 @@ func TestPage_ServerAway_OldFiguresAreShownAsOld(t *testing.T) {
 			return fmt.Errorf("dial mongodb://u:%s@h<b>: %w", secret, fault.Refused(call.Op))
 		})
 		time.Sleep(30 * time.Second)
+		w.get("/")
+		time.Sleep(500 * time.Millisecond)
+		want(t, w.get("/"), "as of "+read+" UTC, 31s ago")
 		each(func(page string) {
 			want(t, page, "have failed since", "xxx@h&lt;b&gt;", "as of "+read+" UTC, ", `<div class="old">`)
 			lack(t, page, secret)
