@@ -8,6 +8,7 @@ import (
 	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 	"github.com/spf13/pflag"
 
 	"mongodlm/cmd/internal/scrape"
@@ -144,9 +145,13 @@ func (p *page) run(ctx context.Context, s stdio) error {
 	for _, caution := range p.access.Cautions(p.allowBreak) {
 		s.say("%s", caution)
 	}
+	log := st.log
+	if p.logging.path == "" { // changes and wrong tokens must not pass unseen
+		log = zerolog.New(s.errOut).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+	}
 	return ui.Run(ctx, p.access, ui.Config{
 		Inspector: st.Inspector, Past: st.read, Client: st.client, Hosts: p.hosts(), Database: p.database,
-		Interval: p.interval, AllowBreak: p.allowBreak, Logger: st.log,
+		Interval: p.interval, AllowBreak: p.allowBreak, Logger: log,
 		InspectorOf: func(who string) *distlock.Inspector {
 			if one, err := st.inspector(ctx, who+"@"+hostname()); err == nil {
 				return one

@@ -52,7 +52,8 @@ func TestUI_BreakByAToken_HistoryNamesTheOwner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	assert.Must(t, os.WriteFile(file, []byte("alice: "+b.token+"\n"), 0o600))
 	t.Run("page", func(t *testing.T) { // ends the page, so that its history is written
-		ask := (&base{t, b.uri, b.name, b.db, b.token}).opened("--allow-break", "--token-file", file)
+		browser := &base{t, b.uri, b.name, b.db, b.token}
+		ask := browser.opened("--allow-break", "--token-file", file)
 		at := "/break?name=job&fence=41&session=" + b.lock("job").TS.Hex()
 		_, page := ask(http.MethodGet, at, nil, "none")
 		ticket := ticketIn.FindStringSubmatch(page)
@@ -60,6 +61,8 @@ func TestUI_BreakByAToken_HistoryNamesTheOwner(t *testing.T) {
 			t.Fatalf("no form:\n%s", page)
 		}
 		ask(http.MethodPost, at, url.Values{"ticket": ticket[1:], "why": {"it hangs"}}, "same-origin")
+		browser.token = "wrong"
+		ask(http.MethodGet, "/", nil, "none")
 	})
 	b.cli("history", "job").want(t, 0, "broken", " alice@", "it hangs")
 }
@@ -78,7 +81,11 @@ func (b *base) opened(
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		cancel()
-		await(t, ended).want(t, 0)
+		said := ""
+		if b.token == "wrong" { // logged on the standard error, because there is no --log
+			said = `"message":"wrong token"`
+		}
+		await(t, ended).want(t, 0, said)
 	})
 	awaitText(t, out.String, "/\n")
 	return func(method, path string, form url.Values, site string) (int, string) {
