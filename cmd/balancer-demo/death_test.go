@@ -27,9 +27,9 @@ func TestDemo_BalancerDiesByItself_IsAFailure(t *testing.T) {
 	out := assert.Value(cmd.StdoutPipe())(t)
 	assert.Must(t, cmd.Start())
 	var pids []int
-	text := ""
+	var text strings.Builder
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		text += lines.Text() + "\n"
+		text.WriteString(lines.Text() + "\n")
 		found := started.FindStringSubmatch(lines.Text())
 		if found == nil {
 			continue
@@ -44,8 +44,8 @@ func TestDemo_BalancerDiesByItself_IsAFailure(t *testing.T) {
 		}
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(text, "exited unexpectedly") {
-		t.Errorf("exit code %d\n%s%s", code, text, errOut.String())
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(text.String(), "exited unexpectedly") {
+		t.Errorf("exit code %d\n%s%s", code, text.String(), errOut.String())
 	}
 	for _, pid := range pids {
 		if syscall.Kill(pid, 0) == nil {

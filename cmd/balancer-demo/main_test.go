@@ -107,13 +107,14 @@ func TestRun_FewRounds_NothingViolated(t *testing.T) {
 // work.
 func smallCluster(t *testing.T) string {
 	t.Helper()
-	text := `{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}`
+	var text strings.Builder
+	text.WriteString(`{"_id":"a","host":"h"}{"_id":"b","host":"h"}{"_id":"db.x","key":{"x":1}}`)
 	for i := range 24 {
-		text += fmt.Sprintf(`{"_id":"c%d","ns":"db.x","min":{"x":%d},"max":{"x":%d},"shard":"a",`+
-			`"lastmod":{"$timestamp":{"t":1,"i":%d}}}`, i, i, i+1, i)
+		text.WriteString(fmt.Sprintf(`{"_id":"c%d","ns":"db.x","min":{"x":%d},"max":{"x":%d},"shard":"a",`+
+			`"lastmod":{"$timestamp":{"t":1,"i":%d}}}`, i, i, i+1, i))
 	}
 	path := filepath.Join(t.TempDir(), "small.json")
-	assert.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	assert.Must(t, os.WriteFile(path, []byte(text.String()), 0o600))
 	return path
 }
 

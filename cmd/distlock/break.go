@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -128,11 +129,12 @@ func afterBreak(now []distlock.LockInfo) string {
 	case !now[0].Held:
 		return "The lock is free now. "
 	}
-	what := "The lock was granted to the next waiter:"
+	var what strings.Builder
+	what.WriteString("The lock was granted to the next waiter:")
 	for _, n := range now {
-		what += fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence)
+		what.WriteString(fmt.Sprintf("\n  %s, fence %d", shown(n.Process, 200), n.Fence))
 	}
-	return what + "\n"
+	return what.String() + "\n"
 }
 
 // explainFailure returns the error for a failed break. If the lock has changed, explainFailure

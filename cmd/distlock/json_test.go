@@ -140,8 +140,7 @@ func fieldsOf(of reflect.Type) (all []string) {
 	case reflect.Pointer, reflect.Slice:
 		return fieldsOf(of.Elem())
 	case reflect.Struct:
-		for i := range of.NumField() {
-			f := of.Field(i)
+		for f := range of.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name != "" {
 				all = append(all, name)

@@ -181,19 +181,19 @@ func TestUI_DeadRows_MoreThanAPage_AreTurned(t *testing.T) {
 	}
 	at := "/dead?queue=" + url.QueryEscape(b.dead(ids...))
 	ask := b.opened()
-	var pages string
+	var pages strings.Builder
 	for _, of := range []string{"1 to 100 of 120", "101 to 120 of 120"} {
 		_, page := ask("GET", at, nil, "none")
 		if !strings.Contains(page, of) {
 			t.Errorf("%s lacks %q:\n%.3000s", at, of, page)
 		}
-		pages += page
+		pages.WriteString(page)
 		if next := regexp.MustCompile(`href="([^"]+)" data-hotkey="\]"`).FindStringSubmatch(page); next != nil {
 			at = html.UnescapeString(next[1])
 		}
 	}
 	for _, id := range ids {
-		if n := strings.Count(pages, fmt.Sprintf("&#34;%s&#34;</bdi>", id)); n != 1 {
+		if n := strings.Count(pages.String(), fmt.Sprintf("&#34;%s&#34;</bdi>", id)); n != 1 {
 			t.Errorf("%s is shown %d times", id, n)
 		}
 	}
