@@ -187,8 +187,11 @@ func (r *runner) outcome(m *distlock.Manager, guard *distlock.TryGuard, code int
 		_ = bounded(lostCloseLimit, m.Close) // the lock is already lost
 		return exit{exitLost, err}
 	}
+	stop := reportSlow(s, "the command has ended with %d; waiting for %s to reply to the release "+
+		"of lock %s", code, r.hosts(), named(r.name))
 	released := guard.Release()
 	closed := bounded(closeLimit, m.Close)
+	stop()
 	mayBeHeld := released != nil && closed != nil // Close has tried once more to release
 	switch {
 	case errors.Is(released, distlock.ErrLockLost):
@@ -298,11 +301,11 @@ func (r *runner) heldError(h *distlock.HeldError) error {
 
 // Limits of the messages of "distlock run". While it waits for the lock, it prints the reason of
 // the wait after reportAfter, and a changed reason at most once per reportEvery. The read of the
-// reason may take readLimit.
+// reason may take slowAfter. The command also reports a release that takes longer than slowAfter.
 const (
 	reportAfter = time.Second
 	reportEvery = 10 * time.Second
-	readLimit   = 5 * time.Second
+	slowAfter   = 5 * time.Second
 )
 
 // reportWait prints the reason of the wait until the returned function is called. It prints only if
@@ -316,7 +319,7 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	running.Go(func() {
 		said := ""
 		for pause := reportAfter; clock.Sleep(clock.System(), pause, ctx.Done()); pause = reportEvery {
-			readCtx, end := context.WithTimeout(ctx, readLimit)
+			readCtx, end := context.WithTimeout(ctx, slowAfter)
 			text, err := r.waitState(readCtx, m)
 			end()
 			about := text
@@ -333,6 +336,16 @@ func (r *runner) reportWait(ctx context.Context, m *distlock.Manager, s stdio) (
 	return func() {
 		cancel()
 		running.Wait()
+	}
+}
+
+// reportSlow prints a message if the returned function is not called within slowAfter.
+func reportSlow(s stdio, format string, args ...any) (done func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), slowAfter)
+	stop := context.AfterFunc(ctx, func() { s.say(format, args...) })
+	return func() {
+		stop()
+		cancel()
 	}
 }
 
