@@ -405,17 +405,24 @@ func cutEnd(text string, limit int) string {
 }
 
 // wrap writes a sentence in lines that fit the layout. It indents the second and later lines. It
-// splits a word that is longer than a line.
+// splits a word that is longer than a line, but no command that creates an index.
 func wrap(w io.Writer, l layout, text, indent string) {
 	limit := int(l)
 	indent = indent[:min(len(indent), limit/2)]
 	for limit > 0 && cells(text) > limit {
-		end, used := 0, 0
+		end, used, depth := 0, 0, 0
+		command := strings.Contains(text, "createIndex(")
 		for i, r := range text {
-			if r == ' ' && strings.TrimSpace(text[:i]) != "" {
+			switch r {
+			case '{', '(':
+				depth++
+			case '}', ')':
+				depth--
+			}
+			if r == ' ' && (depth == 0 || !command) && strings.TrimSpace(text[:i]) != "" {
 				end = i + 1
 			}
-			if used += runeCells(r); used > limit && i > len(indent) {
+			if used += runeCells(r); used > limit && i > len(indent) && (end > 0 || !command) {
 				end = cmp.Or(end, i)
 				break
 			}

@@ -202,3 +202,14 @@ func TestLayout_Process_LongHostsRemainDifferent(t *testing.T) {
 		}
 	}
 }
+
+// A command for the shell is on one line, however narrow the terminal is.
+func TestWrap_Command_IsWhole(t *testing.T) {
+	t.Parallel()
+	const command = `db.getSiblingDB("a").locks.createIndex({"sharers.process": 1}, {"name": "x"})`
+	var out strings.Builder
+	wrap(&out, 40, "  - there is no index on this field, create it with "+command+" now", "    ")
+	if !strings.Contains(out.String(), command) || strings.Count(out.String(), "\n") != 4 {
+		t.Error(out.String())
+	}
+}
