@@ -8,8 +8,8 @@
 //
 // Work is done at least once, not exactly once: a process may die after the work and before it
 // records the end. If the work must take effect only once, do it in [Row.DoneWith], or let the
-// resource refuse a smaller [Row.Fence]. A handler must not replace its document, because a second
-// handler could then work on the row at the same time. It must not change the key of its row.
+// resource refuse a smaller [Row.Fence]. A handler must not change the row's key, or replace its
+// document: a second handler could begin.
 //
 // # Guarantees
 //
