@@ -10,7 +10,6 @@ import (
 	"mongodlm/internal/clock"
 	"mongodlm/internal/rows"
 	"mongodlm/internal/test/assert"
-	"mongodlm/internal/test/fault"
 	"mongodlm/internal/test/locktest"
 	"mongodlm/internal/test/memrows"
 )
@@ -177,32 +176,6 @@ func TestClose_OfTheManager_HandlerRuns_IsWaitedFor(t *testing.T) {
 		if took := time.Since(began); took < 25*time.Second {
 			t.Errorf("Close returned after %v, before the handler", took)
 		}
-		w.want(Counts{Done: 1})
-	})
-}
-
-// If a handler passes its context or a derived one to Close of the Manager, Close does not wait for
-// the handler, and releases its slot.
-func TestClose_OfTheManager_ByAHandler_ReleasesTheSlot(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.add(0, 1)
-		p := w.start(Config{})
-		p.m.Store.Set(func(ctx context.Context, call fault.Call, apply func() error) error {
-			if time.Sleep(10 * time.Millisecond); ctx.Err() != nil {
-				return fault.Refused(call.Op)
-			}
-			return apply()
-		})
-		wantErr(t, p.Run(t.Context(), func(ctx context.Context, row *Row[item]) error {
-			ctx, cancel := context.WithTimeout(ctx, time.Hour)
-			defer cancel()
-			began, slot := time.Now(), row.c.guard.Name()
-			assert.NoErr(t, p.m.Close(ctx))
-			if took := time.Since(began); took > time.Second || w.Lock(slot).Held {
-				t.Errorf("Close returned after %v, the slot is held: %v", took, w.Lock(slot).Held)
-			}
-			return nil
-		}), distlock.ErrClosed)
 		w.want(Counts{Done: 1})
 	})
 }

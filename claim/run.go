@@ -182,7 +182,7 @@ func (r *run) handled(c *claimed) outcome {
 	if r.ctx.Err() != nil || guard.Err() != nil {
 		return givenBack(c)
 	}
-	handling, end := e.timed(e.m.Internal(leading.Key{}).Under(ctx, guard))
+	handling, end := e.timed(ctx)
 	defer end()
 	c.mu.Lock()
 	c.cancel = cancel

@@ -332,7 +332,7 @@ func (c *call) newGuard(ctx context.Context, s *session) (*TryGuard, error) {
 		transacting: make(chan struct{}, 1),
 	}
 	above, _ := c.o.parent.Value(lineageKey{}).(*lineage)
-	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h: h, above: above})
+	under := context.WithValue(c.o.parent, lineageKey{}, &lineage{h, above})
 	h.ctx, h.cancel = context.WithCancelCause(under)
 	h.reporting.Add(1) // a loss is reported after the acquisition
 	defer h.reporting.Done()

@@ -68,7 +68,6 @@ type lineageKey struct{}
 type lineage struct {
 	h     *holding
 	above *lineage
-	under context.Context // of internals.Under; nil: the guard's context
 }
 
 // A guardContext is the context that [TryGuard.Context] and [Guards.Context] return. It refers to
@@ -339,18 +338,6 @@ func owned(ctx context.Context, name string) (own []*holding) {
 		}
 	}
 	return own
-}
-
-// awaitEnd waits until ctx ends if it is a context of internals.Under. Such a context ends a moment
-// after the guard.
-func (m *Manager) awaitEnd(ctx context.Context) {
-	under, _ := ctx.Value(lineageKey{}).(*lineage)
-	for ; under != nil; under = under.above {
-		if under.h.m == m && under.under != nil {
-			<-under.under.Done()
-			_ = context.Cause(under.under) // returns when the derived contexts have ended
-		}
-	}
 }
 
 // heldByCaller returns a *DeadlockError if a call would wait for a lock that its own caller holds.

@@ -42,13 +42,6 @@ func (in internals) Database() *mongo.Database {
 // guard's Err, and must not start the function after an error. No I/O.
 func (in internals) Use(g *TryGuard) (done func()) { return g.h.use() }
 
-// Under adds the guard to the lineage of ctx. The caller must end ctx when the guard's context ends.
-// Manager.Close with the result then releases the lock, even while the guard is in use. No I/O.
-func (in internals) Under(ctx context.Context, g *TryGuard) context.Context {
-	above, _ := ctx.Value(lineageKey{}).(*lineage)
-	return context.WithValue(ctx, lineageKey{}, &lineage{g.h, above, ctx})
-}
-
 // Watch yields the holder of a lock, or nil for a free lock, and then every change until ctx ends.
 // If a lock has several holders, Watch yields the first. A request to release the lock
 // (LockInfo.YieldBy) is also a change.

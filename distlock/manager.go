@@ -241,7 +241,6 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) close(ctx context.Context) error {
 	holds := m.owned.endAll(ErrClosed)
-	m.awaitEnd(ctx)
 	ctx, done := m.givingBack(ctx) // ctx may be the context of a guard, which has ended now
 	defer done()
 	used, free := inUse(ctx, holds)
