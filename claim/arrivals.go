@@ -185,7 +185,7 @@ func (a *arrivals) answered(why reason, q question, c *claimed) {
 		a.wide = min(max(time.Duration(float64(a.wide)*by), leastSpread), mostSpread*pollEvery)
 	case why == polling && c == nil && a.open:
 		a.polls = min(2*a.polls, mostPolls)
-	case why == polling && c != nil && !known: // no event reported that the row is ready or matches Filter
+	case why == polling && c != nil && !known: // no event reported the row
 		a.polls, a.sure = fewPolls, false
 	}
 }

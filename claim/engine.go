@@ -62,10 +62,6 @@ type engine struct {
 	asking     chan struct{} // one element while the server's clock is read
 	background sync.WaitGroup
 
-	pausing     sync.Mutex    // guards paused and pausedUntil; held during the read
-	paused      bool          // the last known state of the pause switch
-	pausedUntil time.Duration // when the switch is read again
-
 	mu      sync.Mutex                 // guards the rest
 	begun   bool                       // the background goroutines run
 	closing chan struct{}              // closed at the end of Close; nil before Close
@@ -76,6 +72,9 @@ type engine struct {
 	doubt   int                        // rounds of tend that still search for such claims
 	asides  map[string]aside
 	logged  map[string]bool // problems that were logged
+
+	paused      bool          // the last known state of the pause switch
+	pausedUntil time.Duration // when the switch is read again
 
 	said    time.Time     // the server's time in its last reply; zero: unknown
 	replied time.Duration // the monotonic time of that reply
@@ -145,29 +144,35 @@ func (e *engine) listen() {
 // isPaused reports whether the queue is paused. It reads the pause switch once a minute, or every
 // five seconds while the queue is paused.
 func (e *engine) isPaused() bool {
-	e.pausing.Lock() // other workers wait for the reply
-	defer e.pausing.Unlock()
 	now := e.clock.Now().Mono
-	if now < e.pausedUntil {
-		return e.paused
+	e.mu.Lock()
+	was, known := e.paused, now < e.pausedUntil
+	if !known {
+		e.pausedUntil = now + e.limit // so that other workers do not read the switch meanwhile
+	}
+	e.mu.Unlock()
+	if known {
+		return was
 	}
 	paused, err := sent(e, func(ctx context.Context) (bool, error) {
 		return e.store.Paused(ctx, e.prefix)
 	})
 	if err != nil {
-		paused = e.paused
+		paused = was
 		if e.logOnce("switch") {
 			e.log.Warn().Err(err).Msg("reading the pause switch failed")
 		}
 	}
-	if paused != e.paused {
+	if paused != was {
 		e.log.Info().Bool("paused", paused).Msg("the queue was paused or resumed")
 	}
-	e.paused = paused
 	pause, replied := 12*tendEvery, e.clock.Now().Mono
 	if paused {
 		pause = tendEvery
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.paused = paused
 	e.pausedUntil = replied + jittered(e.clock, max(pause, rare*(replied-now)))
 	return paused
 }

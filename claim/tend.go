@@ -60,8 +60,8 @@ func (e *engine) tendOnce(all bool) (err error) {
 	return err
 }
 
-// tendClaims reads the rows that are claimed under a slot, with one command. Then it
-// does the following, with further commands if necessary:
+// tendClaims reads the rows that are claimed under a slot, with one command. Then it does the
+// following, with further commands if necessary:
 //   - It ends claims whose replies were lost, and claims of earlier holders of the slot.
 //   - It ends the contexts of handlers whose rows are lost or cancelled.
 func (e *engine) tendClaims(guard *distlock.TryGuard) (err error) {
@@ -107,7 +107,8 @@ func (e *engine) claimedBy(guard *distlock.TryGuard) ([]rows.Row, error) {
 func (e *engine) findLost(guard *distlock.TryGuard, before map[bson.ObjectID]*claimed,
 	there map[string]rows.Row) error {
 	for _, c := range before {
-		if c.guard != guard || c.row.ID.IsZero() || !c.isHandled() || c.isCurrent(there[rows.Key(c.row.ID)]) {
+		if c.guard != guard || c.row.ID.IsZero() || !c.isHandled() ||
+			c.isCurrent(there[rows.Key(c.row.ID)]) {
 			continue
 		}
 		now, err := e.reread(c.row.ID, false)

@@ -213,7 +213,8 @@ func (m *Manager) Err() error {
 // Close ends the function's context, and releases the lock when the function has returned. It waits
 // until ctx ends, or for one CommandTimeout if ctx has no deadline. So give ctx a deadline that
 // outlasts the functions. If a function calls Close with its own context or a derived one, Close
-// does not wait for that function, and releases its lock immediately.
+// does not wait for it, and releases its lock immediately. A handler of a queue must not call
+// Close.
 //
 // Release all other guards before Close, because only their callers know whether the work under
 // them has ended.

@@ -129,8 +129,8 @@ func (p *LockPinger) Reap(ctx context.Context, t *Term) error {
 			seen[s.Session] = true
 		}
 		left[s.Session] = true
-		owned := p.cfg.Owner.Owns(s.TS)
-		if !p.queue.find(s.Session, t) && !owned && !known[s.Session] {
+		owned := p.cfg.Owner.Owns(s.TS) // first: an owner queues a session before it drops it
+		if !p.queue.update(s.Session, t) && !owned && !known[s.Session] {
 			p.stats.ghosts.Add(1)
 			p.log.Warn().Str("lock", catalog.Printable(s.Name, 200)).Stringer("ts", s.TS).
 				Str("process", t.Process()).Bool("waits", s.Waits).

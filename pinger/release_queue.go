@@ -44,9 +44,9 @@ type release struct {
 // errSkipped is the result of a try that sent no command.
 var errSkipped = errors.New("the server is unavailable")
 
-// find reports whether a session is in the queue. Reap has found the session in term t. If it is a
-// ghost, it belongs to t from now on.
-func (q *releaseQueue) find(s catalog.Session, t *Term) bool {
+// update reports whether a session that Reap has found in term t is in the queue. If the session is
+// a ghost, update sets its term to t.
+func (q *releaseQueue) update(s catalog.Session, t *Term) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.entries[s]

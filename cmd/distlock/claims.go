@@ -182,8 +182,8 @@ func (m deadList) print(w io.Writer, how layout) {
 		return
 	}
 	for _, r := range m.Dead {
-		wrap(w, how, fmt.Sprintf("%s  dead since %s, attempts %d: %s", shown(r.ID, len(r.ID)), stamp(r.DeadAt),
-			r.Attempts, catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300)), "  ")
+		wrap(w, how, fmt.Sprintf("%s  dead since %s, attempts %d: %s", shown(r.ID, len(r.ID)),
+			stamp(r.DeadAt), r.Attempts, catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300)), "  ")
 		for _, f := range r.Errors {
 			wrap(w, how, fmt.Sprintf("  %d  %s  %s  %s", f.Attempt, stamp(f.At),
 				cmp.Or(how.process(f.Process), "-"), catalog.Printable(f.Error, 300)), "     ")

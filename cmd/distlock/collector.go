@@ -34,8 +34,8 @@ var holderStates = []string{"alive", "late", "silent", "condemned", "no_ping", "
 var eventKinds = []string{words.Broken, words.Dropped}
 
 var (
-	storeUp = prom.NewDesc("distlock_store_up", "1 if the locks could be read and the database ever had a lock.",
-		nil, nil)
+	storeUp = prom.NewDesc("distlock_store_up",
+		"1 if the locks could be read and the database ever had a lock.", nil, nil)
 	storeHeld = prom.NewDesc("distlock_store_held_locks",
 		"Locks that are held, by the state of the holder's process.", []string{"holder"}, nil)
 	storeEvents = prom.NewDesc("distlock_store_events", "Entries of the history in the last hour, "+

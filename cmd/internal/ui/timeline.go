@@ -158,7 +158,9 @@ func (t *timeline) draw(all []*holding, w window, byProcess bool) {
 
 func (h *holding) bar(w window, end time.Time) bar {
 	x, stop := w.x(h.from), w.x(end)
-	b := bar{X: max(0, x), Process: h.process, Open: !h.over(), Dead: h.trouble == 2, Start: x, Stop: stop}
+	b := bar{
+		X: max(0, x), Process: h.process, Open: !h.over(), Dead: h.trouble == 2, Start: x, Stop: stop,
+	}
 	b.W = max(0.15, stop-b.X)
 	b.Named = b.W >= roomForName
 	if h.begun == words.TakenOver && x >= 0 {
