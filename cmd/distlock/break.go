@@ -162,9 +162,6 @@ func describe(w io.Writer, holders, waiters []distlock.LockInfo) {
 	}
 	fmt.Fprintf(w, "%d queued for it, the next one:\n", len(waiters))
 	describeOne(w, how, waiters[0])
-	if gone := words.NextIsGone(waiters); gone != "" {
-		fmt.Fprintln(w, gone)
-	}
 }
 
 func describeHolders(w io.Writer, how layout, holders []distlock.LockInfo) {

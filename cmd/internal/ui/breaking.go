@@ -32,7 +32,6 @@ type breakPage struct {
 	Name    string
 	Target  distlock.LockInfo
 	Next    *distlock.LockInfo
-	Gone    string // the warning about a dead next waiter
 	Why     string
 	Ticket  string
 	Problem string // the reason why the break failed or cannot be done
@@ -74,7 +73,7 @@ func (s *Server) breakPageOf(ctx context.Context, of distlock.LockInfo) breakPag
 		p.Problem = lockChanged
 		return p
 	}
-	p.Target, p.Gone, p.Ticket = holders[at], words.NextIsGone(queue), s.ticket(breakHref(of))
+	p.Target, p.Ticket = holders[at], s.ticket(breakHref(of))
 	if len(queue) > 0 {
 		p.Next = &queue[0]
 	}

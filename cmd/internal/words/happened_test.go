@@ -71,17 +71,3 @@ func TestMarks_TroubleFirst(t *testing.T) {
 		assert.Equal(t, strings.Join(words.Marks(i), ", "), want, "got %q, want %q")
 	}
 }
-
-// If the next waiter is dead, the warning before a break names the first live waiter.
-func TestNextIsGone_NamesTheNextLiveWaiter(t *testing.T) {
-	t.Parallel()
-	dead := distlock.LockInfo{Process: "d:1:1:a", Condemned: true}
-	alive := distlock.LockInfo{Process: "a:2:1:b"}
-	const text = "The next waiter seems to be dead: a break skips it, and "
-	for want, line := range map[string][]distlock.LockInfo{"": {alive, dead},
-		text + "no other waiter is queued.":    {dead, dead},
-		text + "the first live waiter is a:2.": {dead, alive}} {
-		assert.Equal(t, words.NextIsGone(line), want, "got %q, want %q")
-	}
-	assert.Equal(t, words.NextIsGone(nil), "", "got %q, want %q")
-}

@@ -174,20 +174,6 @@ func Pinging(ping catalog.Ping, now time.Time) distlock.LockInfo {
 	return i
 }
 
-// NextIsGone returns a warning if the next waiter of a lock seems to be dead, and otherwise "". The
-// warning names the first live waiter. It is for the operator before a break of the lock.
-func NextIsGone(queue []distlock.LockInfo) string {
-	at := slices.IndexFunc(queue, func(i distlock.LockInfo) bool { return !i.Gone() })
-	left := "no other waiter is queued."
-	switch {
-	case len(queue) == 0 || at == 0:
-		return ""
-	case at > 0:
-		left = "the first live waiter is " + Shown(Short(queue[at].Process), 200) + "."
-	}
-	return "The next waiter seems to be dead: a break skips it, and " + left
-}
-
 // Suspect reports whether a holder needs attention. A holder needs attention if it is silent, was
 // declared dead, has no readable ping, or has an expired lease.
 func Suspect(i distlock.LockInfo) bool {
