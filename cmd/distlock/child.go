@@ -34,24 +34,13 @@ func runSupported() error { return nil }
 // a function that ends the delivery. It also catches SIGTSTP, because a stopped "distlock run"
 // would not renew its lock. It catches SIGPIPE, because "distlock run" must continue if the reader
 // of its messages exits.
-func catchSignals(s stdio) (<-chan os.Signal, func()) {
-	caught, stops := make(chan os.Signal, 8), make(chan os.Signal, 1)
+func catchSignals() (<-chan os.Signal, func()) {
+	caught, dropped := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
-	notify(stops, syscall.SIGTSTP, syscall.SIGPIPE)
-	done := make(chan struct{})
-	go func() { // ends with the returned function, which waits for it
-		defer close(done)
-		for signalled := range stops {
-			if signalled == syscall.SIGTSTP {
-				s.say("not stopped: the lock, or the place in the queue, would be lost")
-			}
-		}
-	}()
+	notify(dropped, syscall.SIGTSTP, syscall.SIGPIPE)
 	return caught, func() {
 		signal.Stop(caught)
-		signal.Stop(stops)
-		close(stops)
-		<-done
+		signal.Stop(dropped)
 	}
 }
 

@@ -149,7 +149,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		return r.refused(ctx, err)
 	}
 	defer st.close() // runs after the Manager is closed
-	signals, stop := catchSignals(s)
+	signals, stop := catchSignals()
 	defer stop()
 	collector, err := prometheus.New(prometheus.Options{Names: []string{r.name}})
 	if err != nil {

@@ -19,7 +19,7 @@ func runSupported() error {
 // exist on this system.
 func internalCommand([]string) (int, bool) { return 0, false }
 
-func catchSignals(stdio) (<-chan os.Signal, func()) { return nil, func() {} }
+func catchSignals() (<-chan os.Signal, func()) { return nil, func() {} }
 
 func (r *runner) runCommand(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (
 	int, error,
