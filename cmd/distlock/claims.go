@@ -38,7 +38,7 @@ const allRows = "all"
 
 func (v *claims) flags(f *pflag.FlagSet) {
 	v.lister.flags(f)
-	f.StringVar(&v.field, "field", "claim",
+	f.StringVar(&v.field, "field", words.DefaultField,
 		"the `name` of the field with the claim of a row of COLLECTION")
 	f.StringVar(&v.due, "due", "", "the `name` of the field with the due time of a row "+
 		"(Config.Due); default: the field that\nthe processes of the queue have recorded")
@@ -293,7 +293,13 @@ type backlog struct {
 	// or the name is wrong. Otherwise NoField is empty.
 	NoField string `json:"noField,omitempty"`
 
-	key string // the field with the key of a row's chain
+	field string // the field with the claim of a row
+	key   string // the field with the key of a row's chain
+}
+
+// config returns the recorded part of the queue's Config.
+func (q backlog) config() claim.Config {
+	return claim.Config{Field: q.field, Due: q.Due, Key: q.key}
 }
 
 func (q backlog) name() string { return q.Database + "." + q.Collection }
@@ -355,16 +361,17 @@ func (v *claims) count(ctx context.Context, st *store) (q backlog, err error) {
 	if err != nil {
 		return q, err
 	}
-	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due}
+	q = backlog{Database: rows.Database().Name(), Collection: rows.Name(), Due: v.due, field: v.field}
 	err = each(st.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
-		if namespace, _, _ := words.Queue(lock.Name); namespace == q.name() {
+		namespace, queue, _ := words.Queue(lock.Name)
+		if namespace == q.name() && words.Field(queue) == q.field {
 			q.record(lock)
 		}
 	})
 	if err != nil {
 		return q, err
 	}
-	admin, err := claim.NewAdmin(rows, claim.Config{Field: v.field, Due: q.Due, Key: q.key})
+	admin, err := claim.NewAdmin(rows, q.config())
 	if err != nil {
 		return q, err
 	}
@@ -403,87 +410,5 @@ func (q backlog) print(w io.Writer, _ layout) {
 	}
 	for _, one := range q.Odd {
 		fmt.Fprintln(w, catalog.Printable(one, 400))
-	}
-}
-
-const maxQueues = 100
-
-type queueList struct {
-	Database string    `json:"database"`
-	Queues   []backlog `json:"queues"`
-	More     bool      `json:"more"` // more queues exist than were counted
-
-	empty string // printed instead of an empty table
-}
-
-// queues returns the queues that have a lock document, with the fields that their workers recorded.
-func (s *store) queues(ctx context.Context) ([]backlog, error) {
-	var all []backlog
-	at := map[string]int{} // by namespace
-	err := each(s.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
-		namespace, _, is := words.Queue(lock.Name)
-		if !is {
-			return
-		}
-		i, known := at[namespace]
-		if !known {
-			i, at[namespace] = len(all), len(all)
-			database, collection, _ := strings.Cut(namespace, ".")
-			all = append(all, backlog{Database: database, Collection: collection})
-		}
-		all[i].record(lock)
-	})
-	return all, err
-}
-
-// record sets the fields Due and Key from the reason of a worker's lock, if they are not set.
-func (b *backlog) record(lock distlock.LockInfo) {
-	as := claim.ConfigOf(lock.Why)
-	b.Due, b.key = cmp.Or(b.Due, as.Due), cmp.Or(b.key, as.Key)
-}
-
-// countQueues counts the rows of at most maxQueues queues.
-func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) {
-	l := queueList{Database: v.database, Queues: []backlog{}}
-	known, err := st.queues(ctx)
-	if err != nil {
-		return l, err
-	}
-	l.More = len(known) > maxQueues
-	l.Queues = append(l.Queues, known[:min(len(known), maxQueues)]...)
-	for i := range l.Queues {
-		q := &l.Queues[i]
-		var n claim.Counts
-		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
-			claim.Config{Due: q.Due})
-		if err == nil {
-			n, err = admin.Count(ctx)
-		}
-		if err != nil {
-			return l, fmt.Errorf("count the rows of %s: %w", named(q.name()), err)
-		}
-		q.set(n)
-	}
-	slices.SortStableFunc(l.Queues, func(a, b backlog) int {
-		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
-	})
-	if len(l.Queues) == 0 {
-		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever acquired a lock in database "+
-			"%q; name a COLLECTION to count its rows", l.Database))
-	}
-	return l, nil
-}
-
-func (l queueList) print(w io.Writer, how layout) {
-	t := table{empty: l.empty, columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
-		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
-	for _, q := range l.Queues {
-		t.rows = append(t.rows,
-			[]string{label(q.name()), fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
-				fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
-	}
-	t.print(w, how)
-	if l.More {
-		fmt.Fprintf(w, "more queues exist; only the first %d are counted\n", maxQueues)
 	}
 }

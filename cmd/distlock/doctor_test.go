@@ -227,6 +227,12 @@ func TestDoctor_QueueWithoutIndexes_NamesTheCommands(t *testing.T) {
 		!strings.Contains(got[0], "mine.state") {
 		t.Errorf("another field: got %q", got)
 	}
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "claim:"+b.name+".jobs:queue/mine:3", "state", int32(0),
+		"why", `claims rows, due by "at"`))
+	if got = missing(t, b); len(got) != 2 || !strings.Contains(got[0], "mine.state") ||
+		!strings.HasSuffix(got[1], `createIndex({"mine.state":1,"at":1})`) {
+		t.Errorf("the recorded field and due time: got %q", got)
+	}
 }
 
 // prepare creates the indexes of locks and pings, as a Manager does.

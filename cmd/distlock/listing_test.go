@@ -103,8 +103,8 @@ func TestLocks_HistoryUnreadable_IsSaid(t *testing.T) {
 	}
 }
 
-// "distlock claims" counts the rows of each queue by its recorded due time, with the queues with
-// dead rows first. A queue whose collection does not exist yet has no rows.
+// "distlock claims" counts the rows of each queue by its recorded fields, with the queues with dead
+// rows first. A queue whose collection does not exist yet has no rows.
 func TestClaims_Queues_DueAndOrder(t *testing.T) {
 	b := newBase(t)
 	at := func(in time.Duration) bson.D {
@@ -120,13 +120,19 @@ func TestClaims_Queues_DueAndOrder(t *testing.T) {
 	b.insert("b-retrying", bsontest.D("claim", bsontest.D("state", "retrying",
 		"attempts", int64(1), "notBefore", at(time.Hour)[0].Value)))
 	b.insert("c-dead", bsontest.D("claim", bsontest.D("state", "dead")))
+	b.heldBy("claim:"+b.name+".e-field:queue/mine:1", otherProcess, 1)
+	b.insert("e-field", bsontest.D("mine", bsontest.D("state", "done")))
+	b.insert(catalog.LocksCollection, bsontest.D("_id", "claim:"+b.name+".f-chains:queue:1", "state", int32(0),
+		"why", `claims rows, in chains by "to"`))
+	b.insert("f-chains", bsontest.D("to", bson.A{"never claimed"}))
 	got := decoded[queueList](t, b.cli("claims", "--json").want(t, 0))
 	var all []string
 	for _, q := range got.Queues {
 		all = append(all, fmt.Sprintf("%s %d %d %d %d", q.Collection, q.Ready, q.Later, q.Retrying, q.Dead))
 	}
-	assert.Slices(t, all, []string{"c-dead 0 0 0 1", "b-retrying 0 0 1 0", "a-later 1 1 0 0", "d-none 0 0 0 0"},
-		"the queues are %q, want %q")
+	assert.Slices(t, all, []string{"c-dead 0 0 0 1", "b-retrying 0 0 1 0", "a-later 1 1 0 0", "d-none 0 0 0 0",
+		"e-field 0 0 0 0", "f-chains 0 0 0 0"}, "the queues are %q, want %q")
+	b.cli("claims").want(t, 0, b.name+".e-field --field mine")
 	b.cli("claims", "d-none").want(t, 0, "0 ready, 0 claimed")
 }
 

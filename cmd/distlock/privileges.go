@@ -69,7 +69,7 @@ func (x *examination) queueIndexes(ctx context.Context) error {
 		names, err := x.st.primary(q.Database).ListCollectionNames(ctx,
 			bson.D{{Key: "name", Value: q.Collection}})
 		if err == nil && len(names) > 0 { // otherwise the rows of the queue are on another server
-			err = x.indexesOf(ctx, q.Database, q.Collection, claim.Config{})
+			err = x.indexesOf(ctx, q.Database, q.Collection, q.config())
 		}
 		errs = append(errs, err)
 	}

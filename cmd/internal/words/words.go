@@ -215,6 +215,19 @@ func Queue(lock string) (namespace, queue string, is bool) {
 	return "", "", false
 }
 
+// DefaultField is the field with the claim of a row, if the name of the queue has no field.
+const DefaultField = "claim"
+
+// Field returns the field with the claim of a row. The given name is a name that [Queue] returns.
+func Field(queue string) string {
+	name, _ := strconv.QuotedPrefix(queue) // empty if the name has no quotes
+	_, field, _ := strings.Cut(queue[len(name):], "/")
+	if text, err := strconv.Unquote(field); err == nil {
+		return text
+	}
+	return cmp.Or(field, DefaultField)
+}
+
 // Long reports whether a queue has at least [LongQueue] waiters. It does not count waiters for
 // which [StandsBy] is true.
 func Long(queue []distlock.LockInfo) bool {

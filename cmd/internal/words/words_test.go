@@ -7,7 +7,7 @@ import (
 )
 
 // Collections and queues may have colons and quotes in their names. The names of their locks still
-// name the collection and the queue, because a queue with a colon is quoted.
+// name the collection, the queue and its field, because a queue with a colon or a slash is quoted.
 func TestQueue_AnyName_IsParsed(t *testing.T) {
 	t.Parallel()
 	for lock, want := range map[string][2]string{
@@ -31,6 +31,12 @@ func TestQueue_AnyName_IsParsed(t *testing.T) {
 		got := [2]string{namespace, queue}
 		if got != want || is != (want != [2]string{}) {
 			t.Errorf("%q is parsed as %q, %v, want %q", lock, got, is, want)
+		}
+	}
+	for queue, want := range map[string]string{"queue": "claim", "queue/f": "f", `"a:b"`: "claim",
+		`"a/b"`: "claim", `"a/b"/c`: "c", `c/"a:b/d"`: "a:b/d", `say"hi/f`: "f"} {
+		if got := words.Field(queue); got != want {
+			t.Errorf("the field of %s is %q, want %q", queue, got, want)
 		}
 	}
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"mongodlm/claim"
+	"mongodlm/cmd/internal/words"
+	"mongodlm/distlock"
+)
+
+const maxQueues = 100
+
+type queueList struct {
+	Database string    `json:"database"`
+	Queues   []backlog `json:"queues"`
+	More     bool      `json:"more"` // more queues exist than were counted
+
+	empty string // printed instead of an empty table
+}
+
+// queues returns the queues that have a lock document, with the fields that their workers recorded.
+// Queues with the same rows and the same field are one element.
+func (s *store) queues(ctx context.Context) ([]backlog, error) {
+	var all []backlog
+	at := map[[2]string]int{} // by namespace and field
+	err := each(s.Locks(ctx), new(problemList), func(lock distlock.LockInfo) {
+		namespace, queue, is := words.Queue(lock.Name)
+		if !is {
+			return
+		}
+		key := [2]string{namespace, words.Field(queue)}
+		i, known := at[key]
+		if !known {
+			i, at[key] = len(all), len(all)
+			database, collection, _ := strings.Cut(namespace, ".")
+			all = append(all, backlog{Database: database, Collection: collection, field: key[1]})
+		}
+		all[i].record(lock)
+	})
+	return all, err
+}
+
+// record sets the fields Due and Key from the reason of a worker's lock, if they are not set.
+func (b *backlog) record(lock distlock.LockInfo) {
+	as := claim.ConfigOf(lock.Why)
+	b.Due, b.key = cmp.Or(b.Due, as.Due), cmp.Or(b.key, as.Key)
+}
+
+// countQueues counts the rows of at most maxQueues queues.
+func (v *claims) countQueues(ctx context.Context, st *store) (queueList, error) {
+	l := queueList{Database: v.database, Queues: []backlog{}}
+	known, err := st.queues(ctx)
+	if err != nil {
+		return l, err
+	}
+	l.More = len(known) > maxQueues
+	l.Queues = append(l.Queues, known[:min(len(known), maxQueues)]...)
+	for i := range l.Queues {
+		q := &l.Queues[i]
+		var n claim.Counts
+		admin, err := claim.NewAdmin(st.client.Database(q.Database).Collection(q.Collection),
+			q.config())
+		if err == nil {
+			n, err = admin.Count(ctx)
+		}
+		if err != nil {
+			return l, fmt.Errorf("count the rows of %s: %w", named(q.name()), err)
+		}
+		q.set(n)
+	}
+	slices.SortStableFunc(l.Queues, func(a, b backlog) int {
+		return cmp.Or(cmp.Compare(b.Dead, a.Dead), cmp.Compare(b.Retrying, a.Retrying))
+	})
+	if len(l.Queues) == 0 {
+		l.empty = st.emptyText(ctx, fmt.Sprintf("no worker of a queue ever acquired a lock in database "+
+			"%q; name a COLLECTION to count its rows", l.Database))
+	}
+	return l, nil
+}
+
+func (l queueList) print(w io.Writer, how layout) {
+	t := table{empty: l.empty, columns: []column{{title: "QUEUE", minWidth: 8}, {title: "READY"}, {title: "LATER",
+		blank: "0"}, {title: "CLAIMED"}, {title: "RETRYING"}, {title: "DEAD"}, {title: "DONE"}}}
+	for _, q := range l.Queues {
+		name := label(q.name())
+		if q.field != words.DefaultField {
+			name += " --field " + label(q.field)
+		}
+		t.rows = append(t.rows,
+			[]string{name, fmt.Sprint(q.Ready), fmt.Sprint(q.Later),
+				fmt.Sprint(q.Claimed), fmt.Sprint(q.Retrying), fmt.Sprint(q.Dead), fmt.Sprint(q.Done)})
+	}
+	t.print(w, how)
+	if l.More {
+		fmt.Fprintf(w, "more queues exist; only the first %d are counted\n", maxQueues)
+	}
+}
