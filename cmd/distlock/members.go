@@ -15,10 +15,12 @@ import (
 
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
+	"mongodlm/cmd/internal/ui"
 	"mongodlm/cmd/internal/words"
 	"mongodlm/internal/clock"
 )
 
+// A member is a [ui.Member] in the report.
 type member struct {
 	Host  string `json:"host"`
 	State string `json:"state"` // primary, secondary, arbiter or other; empty without an answer
@@ -27,6 +29,14 @@ type member struct {
 	AheadMS     *int64 `json:"aheadMS"`
 	RoundTripMS *int64 `json:"roundTripMS"`
 	Problem     string `json:"problem"` // the error of the commands to the member
+}
+
+func memberOf(m ui.Member) member {
+	if m.Problem != "" {
+		return member{Host: m.Host, Problem: m.Problem}
+	}
+	return member{Host: m.Host, State: m.Kind, AheadMS: new(m.Ahead.Milliseconds()),
+		RoundTripMS: milliseconds(m.RoundTrip)}
 }
 
 func (m member) String() string {
@@ -44,8 +54,12 @@ func (x *examination) members(ctx context.Context) (err error) {
 	if x.Kind != string(catalog.ReplicaSet) {
 		return nil
 	}
-	if x.Members, err = x.readMembers(ctx, x.st); err != nil || len(x.Members) == 0 {
+	all, err := x.readMembers(ctx, x.st)
+	if err != nil || len(all) == 0 {
 		return err
+	}
+	for _, m := range all {
+		x.Members = append(x.Members, memberOf(m))
 	}
 	x.warnOfMembers()
 	return x.writeConcern(ctx)
@@ -53,18 +67,18 @@ func (x *examination) members(ctx context.Context) (err error) {
 
 // readMembers reads the clock of each member of a replica set. For other deployments the result is
 // empty.
-func (c *connection) readMembers(ctx context.Context, st *store) ([]member, error) {
+func (c *connection) readMembers(ctx context.Context, st *store) ([]ui.Member, error) {
 	var hello struct{ Hosts, Passives, Arbiters []string }
 	err := st.primary("admin").RunCommand(ctx, bson.D{{Key: "isMaster", Value: 1}}).Decode(&hello)
 	if err != nil {
 		return nil, fmt.Errorf("read the members of the replica set: %w", err)
 	}
 	hosts := slices.Concat(hello.Hosts, hello.Passives, hello.Arbiters)
-	all := make([]member, len(hosts))
+	all := make([]ui.Member, len(hosts))
 	var wg sync.WaitGroup
 	for i, host := range hosts {
 		wg.Go(func() {
-			all[i] = member{Host: host}
+			all[i] = ui.Member{Host: host}
 			if err := c.readMember(ctx, &all[i]); err != nil {
 				all[i].Problem = catalog.RedactUserInfo(err.Error())
 			}
@@ -74,7 +88,7 @@ func (c *connection) readMembers(ctx context.Context, st *store) ([]member, erro
 	return all, nil
 }
 
-func (c *connection) readMember(ctx context.Context, m *member) error {
+func (c *connection) readMember(ctx context.Context, m *ui.Member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberLimit)
 	defer cancel()
 	opts := options.Client().ApplyURI(c.uri).SetHosts([]string{m.Host}).SetDirect(true).
@@ -98,16 +112,15 @@ func (c *connection) readMember(ctx context.Context, m *member) error {
 	if !ok {
 		return errors.New("it does not report its clock")
 	}
-	m.State = "other"
+	m.Kind = "other"
 	for field, state := range map[string]string{
 		"ismaster": "primary", "secondary": "secondary", "arbiterOnly": "arbiter",
 	} {
 		if is, _ := hello.Lookup(field).BooleanOK(); is {
-			m.State = state
+			m.Kind = state
 		}
 	}
-	m.AheadMS = new(at.Sub(sent.Wall.Add(trip / 2)).Milliseconds())
-	m.RoundTripMS = milliseconds(trip)
+	m.Ahead, m.RoundTrip = at.Sub(sent.Wall.Add(trip/2)), trip
 	return nil
 }
 

@@ -158,20 +158,10 @@ func (p *page) run(ctx context.Context, s stdio) error {
 			}
 			return st.Inspector // the only error is the end of ctx
 		},
-		Members: func(ctx context.Context) ([]ui.Member, error) { return p.members(ctx, st) },
+		Members: func(ctx context.Context) ([]ui.Member, error) { return p.readMembers(ctx, st) },
 		Void:    func(ctx context.Context) (string, error) { return st.noLocks(ctx), nil },
 	}, func(url string) {
 		fmt.Fprintln(s.out, url)
 		fmt.Fprintln(s.errOut, "open the address in a browser; interrupt the command to end it")
 	})
-}
-
-func (p *page) members(ctx context.Context, st *store) ([]ui.Member, error) {
-	all, err := p.readMembers(ctx, st)
-	shown := make([]ui.Member, len(all))
-	for i, m := range all {
-		shown[i] = ui.Member{Host: m.Host, Kind: m.State, Ahead: duration(m.AheadMS),
-			RoundTrip: duration(m.RoundTripMS), Problem: m.Problem}
-	}
-	return shown, err
 }

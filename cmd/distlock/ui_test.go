@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"mongodlm/cmd/internal/ui"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/bsontest"
 )
@@ -244,4 +246,15 @@ func TestUI_DeadRows_WithoutWhatItNeeds_Refused(t *testing.T) {
 		}
 	}
 	b.cli("claims", "jobs").want(t, 0, "0 ready", "2 dead")
+}
+
+// The page shows fractions of a millisecond, so a member's times are not rounded to milliseconds.
+func TestReadMember_TimesAreNotRounded(t *testing.T) {
+	t.Parallel()
+	c := connection{uri: uri}
+	m := ui.Member{Host: c.hosts()}
+	assert.Must(t, c.readMember(t.Context(), &m))
+	if m.RoundTrip <= 0 || m.RoundTrip%time.Millisecond == 0 || m.Kind == "" {
+		t.Errorf("the member is %+v", m)
+	}
 }
