@@ -61,7 +61,7 @@ type group struct {
 // runCommand runs the command until the command exits or the lock is lost. Then runCommand ends the
 // process group and returns the exit code of the command. If the lock was lost, the error wraps a
 // *distlock.LostError.
-func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path string, s stdio,
+func (r *runner) runCommand(guard *distlock.TryGuard, path string, s stdio,
 	signals <-chan os.Signal) (code int, err error) {
 	runtime.LockOSThread() // the command dies with the thread that started it
 	defer runtime.UnlockOSThread()
@@ -73,7 +73,7 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 	lost := guard.Context()
 	renewal := clock.System().NewTimer(r.renewal())
 	defer renewal.Stop()
-	for cancelled, unguarded := ctx.Done(), g.guardian.ended; ; {
+	for unguarded := g.guardian.ended; ; {
 		select {
 		case <-g.ended:
 		case <-lost.Done():
@@ -94,12 +94,6 @@ func (r *runner) runCommand(ctx context.Context, guard *distlock.TryGuard, path 
 			continue
 		case caught := <-signals:
 			g.forward(caught.(syscall.Signal))
-			continue
-		case <-cancelled:
-			cancelled = nil
-			if by := (interrupted{}); !errors.As(context.Cause(ctx), &by) {
-				g.forward(syscall.SIGTERM) // signals come from the channel instead
-			}
 			continue
 		}
 		g.end(lost, r.grace, guard)

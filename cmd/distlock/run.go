@@ -175,7 +175,7 @@ func (r *runner) run(ctx context.Context, s stdio) error {
 		}
 		return r.refused(ctx, err)
 	}
-	code, err := r.runCommand(ctx, guard, path, s, signals)
+	code, err := r.runCommand(guard, path, s, signals)
 	return r.outcome(manager, guard, code, err, s)
 }
 

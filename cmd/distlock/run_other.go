@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 
@@ -21,8 +20,6 @@ func internalCommand([]string) (int, bool) { return 0, false }
 
 func catchSignals() (<-chan os.Signal, func()) { return nil, func() {} }
 
-func (r *runner) runCommand(context.Context, *distlock.TryGuard, string, stdio, <-chan os.Signal) (
-	int, error,
-) {
+func (r *runner) runCommand(*distlock.TryGuard, string, stdio, <-chan os.Signal) (int, error) {
 	return 0, runSupported()
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -86,12 +85,10 @@ func (b *base) refused(wait time.Duration, flags string) (r result) {
 
 func TestRun_LockHeld_Exits75AndNamesTheHolder(t *testing.T) {
 	b := newBase(t)
-	ctx, interrupt := context.WithCancel(t.Context())
-	out, ended := start(ctx, t, b.runArgs("--why nightly", "polite")...)
+	out, ended := start(t.Context(), t, b.runArgs("--why nightly", "polite")...)
 	ready(t, out)
 	b.refused(100*time.Millisecond, "").want(t, exitHeld, b.lock("job").Process, "nightly")
-	interrupt() // ends run without a signal, so its command gets SIGTERM
-	await(t, ended).want(t, 7, "got terminated")
+	b.signalled(out, ended)
 	if b.lock("job").Held {
 		t.Error("the lock is still held")
 	}
