@@ -9,7 +9,7 @@
 //	distlock break NAME --fence N    free a lock by force, if it is unchanged
 //	distlock ui                      all of that as a live page in a browser
 //	distlock run NAME -- COMMAND     run a command while holding a lock
-//	distlock completion SHELL        completion of words and names in bash, zsh or fish
+//	distlock completion SHELL        completion of commands and flags in bash, zsh or fish
 //	distlock serve --dir FOLDER      run a config server, where there is no MongoDB
 //	distlock version                 the version of this build
 //
