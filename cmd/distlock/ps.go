@@ -125,13 +125,12 @@ func addProcess(all map[string]*processRow, one distlock.LockInfo) {
 // omits the marks that belong to a single lock, such as "leader".
 func processOf(all map[string]*processRow, one distlock.LockInfo) *processRow {
 	if all[one.Process] == nil {
+		one.Who, one.Lease = "", 0
 		all[one.Process] = &processRow{
 			Process: one.Process, PingAgeMS: milliseconds(one.PingAge),
 			TakeoverMS: milliseconds(cmp.Or(one.Takeover, -1)),
 			EveryMS:    milliseconds(cmp.Or(one.PingEvery, -1)), Holds: []string{}, Waits: []string{},
-			Marks: slices.DeleteFunc(marks(one), func(m string) bool {
-				return m == "leader" || m == "candidate" || strings.HasPrefix(m, "lease")
-			}),
+			Marks: marks(one),
 		}
 	}
 	return all[one.Process]
