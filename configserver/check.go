@@ -41,10 +41,10 @@ type CheckOptions struct {
 // A Tally counts the rounds of one race by the number of winners. A contender wins if the server's
 // reply reports success.
 type Tally struct {
-	Rounds  int
-	One     int // exactly one winner, with its write in the document
-	Several int // two or more: mutual exclusion is broken
-	None    int // no winner, or the only winner's write is not in the document
+	Rounds  int `json:"rounds"`
+	One     int `json:"oneWinner"`      // exactly one winner, with its write in the document
+	Several int `json:"severalWinners"` // two or more: mutual exclusion is broken
+	None    int `json:"noWinner"`       // no winner, or the only winner's write is not in the document
 }
 
 // A Report is the result of a check.

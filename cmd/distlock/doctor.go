@@ -205,7 +205,7 @@ func (x *examination) race(ctx context.Context) error {
 	if err != nil { // the report is complete, but the scratch collection remains
 		x.warn("%s", catalog.RedactUserInfo(err.Error()))
 	}
-	x.Race = &race{found.Contenders, tally(found.Acquire), tally(found.CompareAndSet)}
+	x.Race = &race{found.Contenders, found.Acquire, found.CompareAndSet}
 	x.Fit = found.Atomic
 	if !found.Atomic {
 		x.Refused = append(x.Refused, "conditional updates are NOT atomic: two processes could "+
@@ -300,17 +300,9 @@ type clocks struct {
 }
 
 type race struct {
-	Contenders    int   `json:"contenders"`
-	Acquire       tally `json:"acquire"`
-	CompareAndSet tally `json:"compareAndSet"`
-}
-
-// tally is [configserver.Tally] with names for JSON.
-type tally struct {
-	Rounds  int `json:"rounds"`
-	One     int `json:"oneWinner"`
-	Several int `json:"severalWinners"`
-	None    int `json:"noWinner"`
+	Contenders    int                `json:"contenders"`
+	Acquire       configserver.Tally `json:"acquire"`
+	CompareAndSet configserver.Tally `json:"compareAndSet"`
 }
 
 func (r *report) warn(format string, args ...any) {
@@ -362,8 +354,8 @@ func (r report) print(w io.Writer, how layout) {
 	}
 	if r.Race != nil {
 		field("contenders", "%d", r.Race.Contenders)
-		field("acquire", "%v", configserver.Tally(r.Race.Acquire))
-		field("compare-and-set", "%v", configserver.Tally(r.Race.CompareAndSet))
+		field("acquire", "%v", r.Race.Acquire)
+		field("compare-and-set", "%v", r.Race.CompareAndSet)
 	} else {
 		field("races", "not run")
 	}
