@@ -26,9 +26,9 @@ const (
 // MongoDB's lock manager ignores the takeover times that this package writes.
 const configServerTakeover = 15 * time.Minute
 
-// Config is the configuration of a Manager. Only the connection must be set. For any other field,
-// the zero value selects the default, which is the value of mongos where possible. If fields
-// contradict each other, New returns an error.
+// Config is the configuration of a Manager. Only a connection is required: URI, ClientOptions,
+// Client or Catalog. The zero value of any other field selects the default, where possible that of
+// mongos.
 type Config struct {
 	// Set URI, ClientOptions, Client or Catalog. If Catalog is set, the other three must not be set.
 	// URI and ClientOptions must not be set together.
@@ -36,31 +36,28 @@ type Config struct {
 	URI           string                 // its concerns, read preference and retries are ignored
 	ClientOptions *options.ClientOptions // for a client for locks, and one with 2 connections for pings
 	Client        *mongo.Client          // the application's, to acquire and release; not closed
-	// PingClient is the client of the heartbeat if Client is set. If PingClient is nil, New makes that
-	// client from URI or ClientOptions. If neither is set, the heartbeat shares Client. An application
-	// that uses up the connection pool of Client can then lose its locks.
+	// PingClient serves the heartbeat beside Client. Nil selects a client made from URI or
+	// ClientOptions, else Client. If the application then uses up Client's connections, it can lose
+	// its locks.
 	PingClient *mongo.Client
 	Catalog    catalog.Catalog // another store, such as memcatalog in a unit test
 
 	Database string // of locks and lockpings; default "config", which only clusters should use
 
 	Ping time.Duration // time between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is the time for which a holder must be silent before its locks may be taken. If the
-	// holder and the contender have different values, the longer one counts. Default 15 min; at most 7
-	// days, or 15 min in the database named config of a config server.
+	// Takeover is the silence after which a holder's locks may be taken: the longer of the holder's
+	// and the contender's. Default 15 min; at most 7 days, or 15 min in config on a config server.
 	Takeover time.Duration
 	Margin   time.Duration // guards are lost this long before Takeover is over; default Takeover/4
 
-	// Poll is the pause of a waiting call after its first failed command. Further failures lengthen
-	// the pause, up to PollMax. Without change streams, a process polls for its grants at intervals of
-	// Poll/100 to PollMax. Defaults 500 ms and 5 s, or Takeover/30 if that is less.
+	// Poll is the pause of a waiting call after its first failed command. Further pauses grow to
+	// PollMax. Without change streams, a process polls for its grants every Poll/100 to PollMax.
+	// Defaults 500 ms and 5 s, or Takeover/30 if that is less.
 	Poll, PollMax  time.Duration
 	CommandTimeout time.Duration // limit of one command; default 5 s
-	// PruneLocks makes the Manager delete the documents of unused locks, up to 10,000 an hour. A lock
-	// is unused if it is free and was not acquired for 4 days, or for Takeover if that is longer. Set
-	// PruneLocks if names are generated, such as one for each order. Fences still rise, unless the
-	// server's clock is set back by 4 days or more. The connection's user needs the privilege to
-	// remove.
+	// PruneLocks deletes documents of locks that are free and were not acquired for 4 days, or for
+	// Takeover if that is longer, up to 10,000 an hour. It is for generated names, and needs the
+	// privilege to remove. Fences still rise, unless the server's clock is set back by 4 days.
 	PruneLocks bool
 
 	Tuning
@@ -72,9 +69,8 @@ type Config struct {
 
 // Tuning holds the settings for tests and for unusual deployments.
 type Tuning struct {
-	// MaxClockSkew is the largest tolerated difference between the server's and the contender's clock.
-	// With takeover.Witnesses it is at most Margin. Default Takeover/30 (mongos), or Margin if that is
-	// less.
+	// MaxClockSkew is the tolerated difference of the server's and the contender's clock, with
+	// takeover.Witnesses at most Margin. Default Takeover/30, at most Margin.
 	MaxClockSkew    time.Duration
 	MaxWatchGap     time.Duration // a longer gap between reads restarts a watch; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly

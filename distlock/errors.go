@@ -17,14 +17,11 @@ var (
 	ErrDeadlock       = errors.New("distlock: deadlock")     // matched by *DeadlockError
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // matched by *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // matched by *MalformedError
-	// ErrUnavailable means that no document was changed. Either no server was reached, or the server
-	// refuses commands or writes for now. For example, there is no primary, the server is overloaded
-	// (error codes 462 and 463), there are too many open transactions (MongoDB 9.0), or an operator
-	// has blocked writes (error code 371). Try again later, and less often.
+	// ErrUnavailable means that no document was changed: no server was reached, or the server refuses
+	// commands or writes for now (no primary, overload, blocked writes). Try again later.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrOutcomeUnknown means that the server may or may not have carried out the command, for example
-	// when its disk is full (error code 14031). If the command acquired a lock, the lock is released
-	// in the background within a ping interval and one CommandTimeout.
+	// ErrOutcomeUnknown means that the server may or may not have carried out the command. A lock
+	// that it acquired is released in the background within a ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping was acknowledged in time
 	ErrBadName        = errors.New("distlock: bad lock name") // empty, >1,024 bytes, not UTF-8, or NUL
@@ -39,10 +36,8 @@ var (
 	ErrClosed        = errors.New("distlock: closed")                  // the Manager is closed
 	ErrConfig        = errors.New("distlock: bad configuration")       // matched by *ConfigError
 	ErrFenceMismatch = errors.New("distlock: holder does not match")   // returned by Break
-	// ErrNoTransactions means that the server or the database has no transactions. There are no
-	// transactions on a standalone server, on the embedded server, and in the database named config of
-	// a replica set. LockInTransaction also returns ErrNoTransactions if its context carries no
-	// transaction.
+	// ErrNoTransactions means that the server (standalone or embedded) or the database (config of a
+	// replica set) has no transactions, or that the context of LockInTransaction carries none.
 	ErrNoTransactions = catalog.ErrNoTransactions
 )
 
@@ -50,16 +45,15 @@ var (
 // document is never treated as free and never taken over.
 type MalformedError = catalog.MalformedError
 
-// A PrivilegeError names the privilege that the connection's user lacks, or reports that there is
-// no user. Every method with I/O may return it.
+// A PrivilegeError names a privilege that the connection's user lacks, or reports that there is no
+// user. Every method with I/O may return it.
 type PrivilegeError = catalog.PrivilegeError
 
-// A PermitMismatchError reports a living holder or waiter that uses the lock with another number of
-// permits, or without [Permits].
+// A PermitMismatchError reports that the lock has another number of [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError reports a caller that would wait for a lock that the same caller holds. The field
-// Why is the reason with which the caller acquired that lock.
+// A DeadlockError reports a call that would wait for a lock that its own caller holds, and the
+// reason Why of that acquisition.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {
@@ -73,8 +67,8 @@ func (e *DeadlockError) Error() string {
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // A HeldError describes the holder that keeps the caller out, or the first waiter if the lock is
-// free. If the call waited, the values may be two ping intervals old. The times are those of the
-// server's clock.
+// free. After a wait, the values may be two ping intervals old. The times are by the server's
+// clock.
 type HeldError struct {
 	Name       string
 	Process    string    // the holder's process id; "" when unknown
@@ -143,10 +137,9 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{ErrLockLost, e.Cause} }
 
-// A ReleaseError reports that every try to release a lock failed. The release is tried again in the
-// background, immediately and after every ping. If the error matches [ErrClosed], there are no
-// further tries, and the lock stays held until a takeover. A ReleaseError matches
-// [ErrReleaseFailed] and its cause.
+// A ReleaseError reports that every try to release a lock failed. The background tries again,
+// immediately and after every ping, unless the error matches [ErrClosed]. Then the lock stays held
+// until a takeover.
 type ReleaseError struct {
 	Name  string
 	Fence int64

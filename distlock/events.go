@@ -134,17 +134,16 @@ func (b *background) Evicted(lock string, dead watch.Suspect, evidence string) {
 	})
 }
 
-// An Observer receives the events of a Manager, for metrics, spans and histories. If the Observer
-// has a method ObserveContext(context.Context, Event), the Manager calls that method instead. For
-// an event of an acquisition or a guard, the context derives from the context of the acquisition.
-//
+// An Observer receives the events of a Manager, for metrics, spans and histories. If it has a
+// method ObserveContext(context.Context, Event), the Manager calls that method instead. For an
+// event of an acquisition or a guard, the context derives from the context of the acquisition.
 // Several goroutines call Observe at the same time. Observe must return fast, because it can delay
-// pings. It must not call the Manager or its guards. The Manager recovers from a panic of Observe.
+// pings, and must not call the Manager or its guards. The Manager recovers from its panics.
 //
-// The events of a lock session are its acquisition, then its loss, if any, then its release or
-// drop. If a guard is lost before the caller gets it, the event is a failed acquisition. These have
-// no events: [TryGuard.Reenter], the release of a guard while another guard of the same acquisition
-// remains, [DistributedLock.LockInTransaction], and calls with a bad name, option or context.
+// The events of a session are its acquisition, then its loss, if any, then its release or drop. The
+// loss of a guard before the caller gets it is a failed acquisition. These have no events:
+// [TryGuard.Reenter], the release of a guard while another of the same acquisition remains,
+// [DistributedLock.LockInTransaction], and calls with bad arguments.
 type Observer interface {
 	Observe(e Event)
 }
@@ -153,8 +152,7 @@ type contextObserver interface {
 	ObserveContext(ctx context.Context, e Event)
 }
 
-// Observers returns an Observer that calls the given Observers in order. If all of them are nil, it
-// returns nil.
+// Observers returns an Observer that calls all in order, or nil without any.
 func Observers(all ...Observer) Observer {
 	var list observers
 	for _, o := range all {
@@ -205,21 +203,19 @@ func (all observers) Asks(ask func(context.Context) []metrics.Sample) (stop func
 // An EventKind is the kind of an event.
 type EventKind int
 
-// Events of a lock. Each comment describes the event, then lists the fields of Event that are set.
+// Events of a lock, each with a description and the fields that are set.
 const (
-	EventAcquired  EventKind = iota + 1 // acquired without waiting; Waited
-	EventGranted                        // granted from the queue; Waited, Evidence after a break
-	EventTakenOver                      // from a dead holder; Waited, Rule, Evidence, Previous if known
-	EventRefused                        // one try failed; Waited, Err
-	EventGaveUp                         // a call that waited failed; Waited, Err
-	EventReleased                       // by the caller or by Close; Held, Waited, Err of Release
-	// EventReleasedLate is a release in the background, after a failed release, an unknown outcome or
-	// a dropped guard.
-	EventReleasedLate
-	EventLost    // the guard is lost; EventReleased follows its release; Held, Err
-	EventDropped // the garbage collector found a guard that was never released; Held
-	EventBroken  // broken by an operator; Why is the reason; Session, Fence and Mode of Previous
-	EventEvicted // Previous was removed as dead or silent; Rule, Evidence; Fence 0 for a waiter
+	EventAcquired     EventKind = iota + 1 // acquired without waiting; Waited
+	EventGranted                           // granted from the queue; Waited, Evidence after a break
+	EventTakenOver                         // from a dead holder; Waited, Rule, Evidence, maybe Previous
+	EventRefused                           // one try failed; Waited, Err
+	EventGaveUp                            // a call that waited failed; Waited, Err
+	EventReleased                          // by the caller or by Close; Held, Waited, Err of Release
+	EventReleasedLate                      // in the background, after a failure or a drop
+	EventLost                              // the guard is lost; EventReleased follows; Held, Err
+	EventDropped                           // an unreleased guard became unreachable; Held
+	EventBroken                            // by an operator; Why; Session, Fence and Mode of Previous
+	EventEvicted                           // Previous was dead or silent; Rule, Evidence
 )
 
 // Events of a process. Their Name is empty.
@@ -247,8 +243,7 @@ var eventWords = map[EventKind]string{
 	EventPingFailed: "ping failed", EventProcessOver: "process over",
 }
 
-// An Event is one event. Its Kind determines the fields that are set. The texts are not escaped:
-// escape them before display.
+// An Event is one event. Its Kind determines which fields are set. Escape its texts before display.
 type Event struct {
 	Kind     EventKind
 	At       time.Time     // time of the event, by this machine's clock
@@ -296,15 +291,14 @@ var causes = []struct {
 	{ErrHeld, "held"},
 }
 
-// Cause returns the kind of Err as a short label, or "" if Err is nil. The labels are:
+// Cause returns the kind of Err as a short label, or "" if Err is nil:
 //
-//   - for a failed acquisition: "held", "permits", "deadlock", "canceled" (its context
-//     ended), "no heartbeat"
-//   - for a lost guard: "no ping" (no ping was acknowledged in time), "condemned", "ping
-//     changed" (by a process with the same id, or by an operator), "lease", "taken"
-//     (another process has the lock), "removed"
-//   - for any failed command: "unavailable", "unknown" (the outcome is unknown), "denied"
-//     (a privilege is missing), "malformed", "closed", "other"
+//   - of a failed acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
+//     heartbeat"
+//   - of a lost guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a
+//     twin or an operator), "lease", "taken" (by another process), "removed"
+//   - of any failed command: "unavailable", "unknown" (the outcome), "denied" (a privilege is
+//     missing), "malformed", "closed", "other"
 func (e Event) Cause() string {
 	if e.Err == nil {
 		return ""

@@ -15,20 +15,15 @@ import (
 // fenceField is the field of a fenced document that stores the highest fence of its writers.
 const fenceField = "_fence"
 
-// Fenced adds this guard's fence to the filter and the update of a write to one document. Use the
-// results in UpdateOne or FindOneAndUpdate of any collection. The fenced filter excludes documents
-// that a newer holder has written. The fenced update stores the fence in the field _fence. Fenced
-// does no I/O.
-//
-// If the filter matches a document and the fenced filter does not, a newer holder has written the
-// document. An upsert then fails with DuplicateKey. If a write depends on the content of the
-// document, read the document with a fenced FindOneAndUpdate.
-//
-// Fenced stops a stale holder only on documents that a newer holder has written.
-// [TryGuard.InTransaction] stops a stale holder on all documents.
+// Fenced adds this guard's fence to the filter and the update of a write to one document, by
+// UpdateOne or FindOneAndUpdate, in any collection. The fenced filter excludes documents that a
+// newer holder has written: an upsert of such a document fails with DuplicateKey. The fenced update
+// stores the fence in the field _fence. If a write depends on the content of the document, read the
+// document with a fenced FindOneAndUpdate. [TryGuard.InTransaction] also stops a stale holder on
+// other documents. No I/O.
 //
 // Errors: as Err; [ErrBadOption] for an empty update, a replacement, a pipeline or an update of
-// _fence, and for a guard acquired with [Shared], or with [Permits] above 1.
+// _fence, and for a guard with [Shared] or [Permits] above 1.
 func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bson.D, err error) {
 	if err := g.Err(); err != nil {
 		return nil, nil, err
@@ -73,27 +68,22 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 	return bson.D{{Key: "$and", Value: bson.A{filter, notNewer}}}, fencedUpdate, nil
 }
 
-// InTransaction calls the given function in a MongoDB transaction that commits only while the lock
-// is held. The transaction also writes to the lock document, with a filter that names the lock
-// session. If a takeover came before this write, the transaction writes nothing and fails with
-// [ErrLockLost]. A takeover after this write waits for the end of the transaction.
+// InTransaction calls work in a MongoDB transaction that commits only while the lock is held. The
+// transaction also writes to the lock document. If a takeover came before this write, the
+// transaction writes nothing and fails with [ErrLockLost]. A later takeover waits for the end of
+// the transaction, 60 s at most (transactionLifetimeLimitSeconds), so keep work short.
 //
-// The function must pass its context to every operation, and return the error of a failed
-// operation. Use one client for all operations: Config.Client, or
-// mongo.SessionFromContext(ctx).Client(). After an election or a write conflict, the function may
-// run again, so it must have no effects outside of the transaction. All runs together end at the
-// latest with ctx, with the guard, or after Takeover - Margin. Keep the function short, because a
-// takeover waits for the transaction. If the process stops, this wait takes up to 60 s
-// (transactionLifetimeLimitSeconds).
+// Work must pass its context to every operation, and return the error of a failed operation. Use
+// one client for all operations: Config.Client, or mongo.SessionFromContext(ctx).Client(). After an
+// election or a write conflict, work may run again, so it must have no effects outside of the
+// transaction. All runs together end at the latest with ctx, with the guard, or after Takeover -
+// Margin. Transactions of one guard run one after the other, so work must not call InTransaction of
+// the same guard. [TryGuard.Renew] with the context of work is part of the transaction; with
+// another context it waits for the end, for at most Config.CommandTimeout.
 //
-// Transactions of one guard run one after the other, so the function must not call InTransaction of
-// the same guard. [TryGuard.Renew] with the function's context is part of the transaction. Renew
-// with another context waits for the end of the transaction, for at most Config.CommandTimeout.
-// After a release no transaction commits.
-//
-// Errors: those of the function and of Err, joined; *LostError, which also marks the guard as lost;
-// [ErrNoTransactions], before the function is called; [ErrBadOption] if ctx is the context of a
-// transaction of this guard; [ErrOutcomeUnknown] if the outcome of the commit is unknown.
+// Errors: those of work and of Err, joined; *LostError, which also marks the guard as lost;
+// [ErrNoTransactions], before work is called; [ErrBadOption] if ctx is the context of a transaction
+// of this guard; [ErrOutcomeUnknown] if the outcome of the commit is unknown.
 func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Context) error) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -157,21 +147,18 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 }
 
 // LockInTransaction acquires the lock inside the caller's transaction, and holds it until the
-// commit or the abort. The context ctx must carry the transaction, like the context that
-// Session.WithTransaction passes to its callback. There is no guard, no fence and no release. This
-// call must be the first operation of the transaction. In PostgreSQL pg_advisory_xact_lock does the
-// same.
+// commit or the abort, like pg_advisory_xact_lock of PostgreSQL. There is no guard, no fence and no
+// release. The context ctx must carry the transaction, as in the callback of
+// Session.WithTransaction. This call must be the first operation of the transaction.
 //
-// Until the transaction ends, other callers wait in the server, each with a connection, or get a
-// write conflict. Clocks do not matter: the transaction commits its writes while it holds the lock,
-// or commits nothing. MongoDB ends a transaction after 60 s (transactionLifetimeLimitSeconds).
+// Until the transaction ends (MongoDB ends it after 60 s, transactionLifetimeLimitSeconds), other
+// callers wait in the server, each with a connection, or get a write conflict. Clocks do not
+// matter: the transaction commits its writes while it holds the lock, or commits nothing.
 //
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
-// and takes over a dead holder. If the transaction has already read a document, it sees the lock as
-// it was at that read. If the lock was held then, the error has the driver's label
-// TransientTransactionError, and Session.WithTransaction runs its callback again.
-//
-// Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
+// and takes over a dead holder. If the transaction read while the lock was held, the error has the
+// driver's label TransientTransactionError, and Session.WithTransaction runs again. Errors: as
+// Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {

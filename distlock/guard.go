@@ -16,8 +16,8 @@ import (
 	"mongodlm/internal/clock"
 )
 
-// A TryGuard is a held lock (mongos: dist_lock_try). It is trusted until its [TryGuard.Deadline].
-// Every acknowledged ping of the process extends the deadline. A lost guard stays lost.
+// A TryGuard is a held lock, in mongos dist_lock_try. It is trusted until the [TryGuard.Deadline],
+// which acknowledged pings extend. A lost guard stays lost.
 //
 // A TryGuard is safe for concurrent use and must not be copied. Any goroutine may release it. If an
 // unreleased guard and its contexts become unreachable, the lock is released after the next ping,
@@ -87,26 +87,24 @@ func (g *TryGuard) Session() bson.ObjectID { return g.h.request.TS }
 // Process returns the process id under which the lock is held.
 func (g *TryGuard) Process() string { return g.h.request.Process }
 
-// Fence returns the fencing token. It is larger than the token of every earlier guard of the same
-// lock name, also after releases, takeovers, breaks and deletions. The protected resource should
-// refuse a write whose fence is smaller than the largest one that it has seen. With [Shared] and
-// [Permits] several fences are valid at the same time. Other programs, such as MongoDB's own lock
-// manager, hold locks without a fence. Fence does no I/O.
+// Fence returns the fencing token, which is larger than that of every earlier guard of the name,
+// also after releases, takeovers, breaks and deletions. The protected resource should refuse a
+// write whose fence is smaller than the largest one that it has seen. With [Shared] and [Permits]
+// several fences are valid at the same time. Foreign programs hold locks without a fence. No I/O.
 func (g *TryGuard) Fence() int64 { return g.h.fence }
 
-// TakeoverEvidence returns the evidence that the previous holder was dead. If an operator broke the
-// lock, it returns "broken: " and the reason. Otherwise it returns "".
+// TakeoverEvidence returns the evidence that the previous holder was dead, "broken: " and the
+// reason if an operator broke the lock, or "".
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost or released, or when the Manager is
-// closed. It also ends with the context of the acquisition, but then the lock stays held. Its
-// [context.Cause] matches ErrLockLost, ErrReleased, ErrClosed or the parent's cause.
+// closed. Its [context.Cause] then matches ErrLockLost, ErrReleased or ErrClosed. It also ends with
+// the context of the acquisition, for the same cause, but then the lock stays held.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
-// Err returns nil while the guard may be trusted. Otherwise it returns a *LostError if the guard
-// was lost, [ErrReleased] if it was released, [ErrClosed] if its Manager was closed, or
-// [ErrBadOption] for a nil guard. Every call reads the clock, so a paused process detects the loss
-// before a timer runs. No I/O.
+// Err returns nil while the guard may be trusted, else a *LostError, [ErrReleased], [ErrClosed] if
+// its Manager was closed, or [ErrBadOption] for a nil guard. Every call reads the clock, so a
+// paused process detects the loss before a timer runs. No I/O.
 func (g *TryGuard) Err() error {
 	if g == nil {
 		return fmt.Errorf("%w: the guard is nil", ErrBadOption)
@@ -119,8 +117,8 @@ func (g *TryGuard) Err() error {
 }
 
 // Deadline returns the time, by the local wall clock, until which the guard is trusted if no
-// further ping is acknowledged. If the guard's [Lease] ends earlier, Deadline returns the end of
-// the lease. Use Err to decide whether to trust the guard. No I/O.
+// further ping is acknowledged, or the end of its [Lease] if that is earlier. Use Err to decide
+// whether to trust the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {
@@ -129,10 +127,9 @@ func (g *TryGuard) Deadline() time.Time {
 	return deadline
 }
 
-// Verify asks the server whether this guard holds the lock. It sends one read, which is
-// linearizable on a replica set. Nil means that the guard held the lock at some instant during the
-// call. A *LostError means that the guard is lost. Errors: as Err; any other error means that the
-// server did not answer.
+// Verify asks the server whether this guard holds the lock, by one read, which is linearizable on a
+// replica set. Nil means that the guard held the lock at some instant during the call. Errors: as
+// Err; any other means that the server did not answer.
 func (g *TryGuard) Verify(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err
@@ -145,9 +142,9 @@ func (g *TryGuard) Verify(ctx context.Context) error {
 	return g.h.check(ctx)
 }
 
-// Reenter acquires the lock once more for a caller that holds this guard, and returns another
-// guard. Each guard must be released. All guards have the same session, fence and deadline. The
-// contexts of all guards end with the last release. No I/O. Errors: as Err.
+// Reenter returns another guard of the same acquisition. Each guard must be released. All have the
+// same session, fence and deadline, and the contexts of all end with the last release. No I/O.
+// Errors: as Err.
 func (g *TryGuard) Reenter() (*TryGuard, error) {
 	if err := g.Err(); err != nil {
 		return nil, err

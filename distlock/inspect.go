@@ -20,8 +20,8 @@ import (
 	"mongodlm/internal/watch"
 )
 
-// An Inspector lists and breaks locks. It has no heartbeat and no goroutine, and acquires no lock.
-// It is safe for concurrent use.
+// An Inspector lists and breaks locks. It has no heartbeat and acquires no lock. It is safe for
+// concurrent use.
 type Inspector struct {
 	store   catalog.Catalog
 	log     zerolog.Logger
@@ -90,8 +90,8 @@ func (m *Manager) Inspector() *Inspector {
 	}
 }
 
-// Close disconnects the clients that [NewInspector] made. Afterwards the methods return
-// [ErrClosed]. Close has no effect on the Inspector of a Manager.
+// Close disconnects the clients of [NewInspector]. Afterwards the methods return [ErrClosed]. It
+// has no effect on the Inspector of a Manager.
 func (i *Inspector) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -113,8 +113,8 @@ func (i *Inspector) begin(ctx context.Context) (context.Context, func(), error) 
 	return ctx, done, nil
 }
 
-// A LockInfo is one holder or waiter of a lock. The texts are not escaped: escape them before
-// display. Times and ages are those of the server's clock.
+// A LockInfo is one holder or waiter of a lock. Escape its texts before display. Times and ages are
+// those of the server's clock.
 type LockInfo struct {
 	Name     string        // name of the lock
 	Place    int           // place in the queue: 1 for the next; 0 for a holder
@@ -146,8 +146,8 @@ type LockInfo struct {
 }
 
 // Gone reports whether the process of a waiter is condemned or has missed two pings. The lock is
-// then granted to another waiter. If the process has no ping document, or if the document contains
-// no ping interval, Gone reports true after the takeover time.
+// then granted to another waiter. Without a ping document, or without a ping interval in it, Gone
+// reports true after the takeover time.
 func (i LockInfo) Gone() bool {
 	if i.Place > 0 && !i.HasPing && i.BadPing == nil && i.Age > cmp.Or(i.Takeover, defaultTakeover) {
 		return true
@@ -155,11 +155,10 @@ func (i LockInfo) Gone() bool {
 	return i.Condemned || i.HasPing && i.PingAge > cmp.Or(2*i.PingEvery, i.Takeover, defaultTakeover)
 }
 
-// Locks lists all locks by name, held or not. It yields a row for each holder. For a free lock it
-// yields a row for the last holder. For a document that cannot be parsed it yields a
-// *MalformedError and continues. Any other error ends the listing: [ErrUnavailable],
-// *PrivilegeError, [ErrClosed], the cause of ctx. Locks sends one command for each page of the
-// reply.
+// Locks lists all locks by name, with a row for each holder, or for the last holder of a free lock.
+// For a document that cannot be parsed it yields a *MalformedError and continues. Any other error
+// ends the listing: [ErrUnavailable], *PrivilegeError, [ErrClosed], the cause of ctx. It sends one
+// command for each page of the reply.
 func (i *Inspector) Locks(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, false, i.holders)
 }
@@ -170,9 +169,8 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock. It returns the same rows as Locks and Waiters. A lock without a document
-// has no rows. Holder sends one command, or three on the embedded server. Errors: as Locks;
-// [ErrBadName].
+// Holder reads one lock, and returns the rows of Locks and Waiters, none if the lock has no
+// document. It sends one command, or three on the embedded server. Errors: as Locks; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err
@@ -284,23 +282,20 @@ func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 	return p.Mode != catalog.Exclusive || pulse.Ping != nil && pulse.Ping.HasSeq
 }
 
-// Break frees a lock by force if the lock is still held with the given fence. If a session
-// (LockInfo.Session) is given, the holder must also have that session. The session is required for
-// a foreign holder and for a holder without a ping (LockInfo.BySession). Break writes the reason
-// why into the document, raises the fence, changes the session, and grants the lock to the next
-// waiter. Break passes over waiters that are dead or have missed two pings. If the lock has several
-// holders, Break removes only the holder with the given fence.
+// Break frees a lock by force if it is still held with the given fence, and with the given session
+// (LockInfo.Session), which is required if LockInfo.BySession is set. Break writes the reason why
+// into the document, raises the fence, changes the session, and grants the lock to the next waiter
+// that is not dead and has not missed two pings. Of several holders, it removes the one with that
+// fence.
 //
 // Break can let two holders in. A living holder trusts its guard until its next ping, for at most
 // Config.Ping and one command. Make sure that the holder is dead or stopped, or that the protected
 // resource checks the fence. A guard of the Inspector's own Manager is lost immediately.
 //
 // Break returns a row for each process that was granted the lock. Without a grant it returns one
-// row whose field Held is false, or no row if other holders remain.
-//
-// Errors: as Locks; those of [New] for an unfit server; [ErrFenceMismatch]; [ErrBadName];
-// [ErrBadOption] for two sessions, and for a reason that is empty or longer than 1,016 bytes;
-// [ErrOutcomeUnknown]; *MalformedError.
+// row whose field Held is false, or no row if other holders remain. Errors: as Locks; those of
+// [New] for an unfit server; [ErrFenceMismatch]; [ErrBadName]; [ErrBadOption] for two sessions, and
+// for a reason that is empty or longer than 1,016 bytes; [ErrOutcomeUnknown].
 func (i *Inspector) Break(ctx context.Context, name string, fence int64, why string,
 	session ...bson.ObjectID) ([]LockInfo, error) {
 	if err := checkName(name); err != nil {

@@ -13,18 +13,15 @@ import (
 	"mongodlm/internal/leading"
 )
 
-// Lease bounds the time for which a lock is held without a renewal. The guard is lost when d minus
-// a margin has passed since the acquisition or the last [TryGuard.Renew], even if the heartbeat
-// continues. So a job that hangs loses its lock. The margin is in proportion to d, as Config.Margin
-// is to Config.Takeover. By default, a lease of 1 min is trusted for 45 s.
+// Lease bounds the time for which a lock is held without a renewal, so that a job that hangs loses
+// its lock. The guard is lost when d minus a margin has passed since the acquisition or the last
+// [TryGuard.Renew], even if the heartbeat continues. The margin is to d as Config.Margin is to
+// Config.Takeover: by default, a lease of 1 min is trusted for 45 s. A contender takes the lock
+// after it has watched the lease for d without a renewal, or earlier by the witnesses rule of
+// package takeover. A dead process loses the lock after the shorter of d and the takeover time.
 //
-// A contender takes the lock after it has watched the lease for d without a renewal, or earlier by
-// the witnesses rule of package takeover. The contender does not condemn the holder's process. A
-// dead process loses the lock after the shorter of d and the takeover time.
-//
-// The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal,
-// which measures the round trip. If three round trips take longer than d minus its margin, Lock
-// returns [ErrBadOption].
+// The duration d is 1 ms to 7 days. Every acquisition sends one more command, the first renewal. If
+// three round trips take longer than d minus its margin, Lock returns [ErrBadOption].
 func Lease(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.life, o.leased = d, true })
 }
@@ -116,12 +113,11 @@ func (l *lease) left(c clock.Clock) time.Duration {
 // deadline returns the local wall clock time at which the lease expires.
 func (l *lease) deadline() time.Time { return l.sent.Load().Wall.Add(l.hold) }
 
-// Renew restarts the guard's [Lease]. The lease counts from the send of the command. Call Renew
-// where the work makes progress, not from a timer: a lease must expire when the work hangs. Renew
-// sends one command. Concurrent calls for one guard run one after the other.
-//
-// Errors: as Err; *LostError if the guard was lost before the reply came; [ErrBadOption] if the
-// guard has no lease. After any other error the deadline is unchanged: try again.
+// Renew restarts the guard's [Lease], from the send of its one command. Call Renew where the work
+// makes progress, not from a timer: a lease must expire when the work hangs. Concurrent calls for
+// one guard run one after the other. Errors: as Err; *LostError if the guard was lost before the
+// reply came; [ErrBadOption] if the guard has no lease. After any other error the deadline is
+// unchanged: try again.
 func (g *TryGuard) Renew(ctx context.Context) error {
 	if err := usable(ctx); err != nil {
 		return err

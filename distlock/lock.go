@@ -21,26 +21,22 @@ type DistributedLock struct {
 	standby bool // see [internals.Standby]
 }
 
-// Lock returns the lock with the given name. The name is checked when the lock is acquired. No I/O.
+// Lock returns the lock of that name. Acquisitions check the name. No I/O.
 func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m: m, name: name} }
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
-// wait for a holder. If ctx ends, TryLock returns, but its command continues. If the command then
-// acquires the lock, the lock serves the next caller of the process, or is released immediately.
-// The guard's context is a child of ctx. TryLock corresponds to lock_try of mongos.
+// wait for a holder. The guard's context is a child of ctx. If ctx ends, TryLock returns, but its
+// command continues. A lock that it acquires goes to the next caller of the process, or is
+// released.
 //
-// After a refusal, the Manager watches the holders in the background, with at least one read per
-// ping interval, for up to 256 locks. So the first call after the takeover time takes the lock. The
-// watch is recorded in the holder's ping document. A process that starts later can use a record
-// that is at least two ping intervals old.
+// After a refusal, the Manager watches the holders in the background, for up to 256 locks. So the
+// first call after the takeover time takes the lock. Another process can continue a watch of at
+// least two ping intervals.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError
-// if the reply came too late; the error of an expired ctx.
-//
-// Round trips: one if the lock is free, two if it is held (four on the embedded server). The first
-// acquisition of a name adds one, the first try at a silent holder adds one, a takeover adds four,
-// a foreign holder adds three.
+// if the reply came too late; the error of an expired ctx. Round trips: one if the lock is free,
+// two if it is held; docs/measured.md counts them in all cases.
 func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -51,25 +47,20 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 }
 
 // Lock acquires the lock. It waits while other processes hold the lock, until ctx ends or the time
-// of [WaitAtMost] is up. The callers of a process are served in the order of their calls. The
-// command that frees the lock grants it to the next queue entry. A process with many callers delays
-// a process with one caller by at most three turns.
+// of [WaitAtMost] is up. A process serves its callers in the order of their calls. The queue orders
+// the processes: a process with many callers delays a process with one caller by at most three
+// turns.
 //
-// A caller that waits behind a live holder sends no command. One change stream, or one periodic
-// read, serves all callers of a process. Entries of a process that missed two pings are passed
-// over. A process that lost its heartbeat goes to the end of the queue. If [catalog.MaxWaiters]
-// entries are queued, further processes poll.
-//
-// Temporary errors, such as a server that does not answer, are logged once while the call waits. A
-// malformed document, a missing privilege or another number of permits ends the wait.
+// A waiting call sends no command while the holder lives: one change stream, or one periodic read,
+// serves all callers of a process. Entries of a process that missed two pings are passed over. A
+// process that lost its heartbeat goes to the end of the queue. After [catalog.MaxWaiters] entries
+// further processes poll. A temporary error is logged once. A malformed document, a missing
+// privilege or another number of permits ends the wait.
 //
 // Errors: those of TryLock; [ErrDeadlock], without a command, if ctx derives from the context of a
-// guard of this lock. Other deadlocks are not detected: use [WaitAtMost] to bound the wait. If ctx
-// ends, the error matches ctx.Err(), context.Cause(ctx) and the last reason to wait.
-//
-// Round trips: one to acquire the lock or queue an entry, on the embedded server two or three. The
-// removal of an entry that is no longer needed costs three, on the embedded server two. The release
-// of a shared lock or a permit costs two if this process has not entered that lock before.
+// guard of this lock. Other deadlocks are not detected: bound the wait. If ctx ends, the error
+// matches ctx.Err(), context.Cause(ctx) and the last reason to wait. Round trips: one to acquire
+// the lock or queue an entry, two or three on the embedded server.
 func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, error) {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {
@@ -79,8 +70,8 @@ func (l *DistributedLock) Lock(ctx context.Context, opts ...Option) (*TryGuard, 
 	return c.acquire(ctx)
 }
 
-// Holder returns the holder of the lock, or nil if the lock is free. If the lock has several
-// holders, it returns the first. Errors and round trips: as [Inspector.Holder].
+// Holder returns the first holder of the lock, or nil if the lock is free. Errors and round trips:
+// as [Inspector.Holder].
 func (l *DistributedLock) Holder(ctx context.Context) (*LockInfo, error) {
 	holders, _, err := l.m.Inspector().Holder(ctx, l.name)
 	if err != nil || len(holders) == 0 || !holders[0].Held {
@@ -259,12 +250,11 @@ func noHeartbeat(name string, t *pinger.Term) error {
 	return acquiring(name, fmt.Errorf("%w: %w", ErrNoHeartbeat, t.Err()))
 }
 
-// Do acquires the lock like [DistributedLock.Lock], calls the given function with the guard's
-// context and the guard, and releases the lock, even if the function panics. Do joins the errors of
-// the function and of [TryGuard.Release]. A nil error means that the lock was held while the
-// function ran, unless the function released it. If the guard is lost before the call, the function
-// is not called. [Manager.Close] ends the function's context and waits until the function returns.
-// The release ends at the latest with ctx, or after Config.CommandTimeout if ctx has already ended.
+// Do acquires the lock like [DistributedLock.Lock], calls work with the guard's context, and
+// releases the lock, even if work panics. It joins the errors of work and of [TryGuard.Release]. A
+// nil error means that the lock was held while work ran, unless work released it. If the guard is
+// lost before the call, work is not called. The release ends at the latest with ctx, or after
+// Config.CommandTimeout if ctx has already ended.
 func (m *Manager) Do(ctx context.Context, name string,
 	work func(ctx context.Context, g *TryGuard) error, opts ...Option) (err error) {
 	if work == nil {
@@ -292,15 +282,12 @@ func (m *Manager) Do(ctx context.Context, name string,
 // Guards are the result of [Manager.LockAll]. They are safe for concurrent use.
 type Guards struct{ guards []*TryGuard }
 
-// LockAll acquires several locks: all of them or none. It waits for each lock like
+// LockAll acquires all of several locks, or none. It waits for each lock like
 // [DistributedLock.Lock], in the order of the names, so two calls of LockAll cannot deadlock each
-// other. A deadlock is possible if the caller already holds a lock before the call. [WaitAtMost]
-// bounds the whole call. If one acquisition fails, the locks that were already acquired are
-// released in the background. LockAll renews a [Lease] while it waits. When LockAll returns, at
-// least two thirds of each lease are left.
-//
-// Errors: those of Lock, for the name that failed; [ErrBadOption] for an empty list or a name that
-// occurs twice.
+// other, unless a caller holds another lock before. [WaitAtMost] bounds the whole call. After a
+// failed acquisition, the acquired locks are released in the background. LockAll renews a [Lease]
+// while it waits: at least two thirds of each lease are left when LockAll returns. Errors: those of
+// Lock, for one name; [ErrBadOption] for no name or a repeated one.
 func (m *Manager) LockAll(ctx context.Context, names []string, opts ...Option) (*Guards, error) {
 	names = slices.Sorted(slices.Values(names))
 	if err := checkNames(names); err != nil {
@@ -387,8 +374,7 @@ func (g *Guards) All() []*TryGuard { return slices.Clone(g.guards) }
 // Context returns a context that ends when any lock is lost or released.
 func (g *Guards) Context() context.Context { return g.guards[len(g.guards)-1].Context() }
 
-// Err returns nil while all guards are trusted. Otherwise it returns the error of the first guard,
-// in the order of names, that is not trusted.
+// Err returns nil, or the error of the first guard that is not trusted.
 func (g *Guards) Err() error {
 	for _, one := range g.guards {
 		if err := one.Err(); err != nil {
@@ -398,8 +384,7 @@ func (g *Guards) Err() error {
 	return nil
 }
 
-// Release releases all guards in reverse order, up to 16 at a time, and joins their errors. For nil
-// Guards it returns nil.
+// Release releases all guards, and joins their errors. Nil Guards return nil.
 func (g *Guards) Release() error {
 	if g == nil {
 		return nil

@@ -19,8 +19,7 @@ import (
 	"mongodlm/pinger"
 )
 
-// A Manager is one process: one process id, one heartbeat, and a number of locks. [New] makes a
-// Manager. It is safe for concurrent use.
+// A Manager is one process with its heartbeat. It is safe for concurrent use.
 type Manager struct {
 	cfg    settings
 	log    zerolog.Logger
@@ -46,12 +45,12 @@ type settings struct {
 }
 
 // New checks the configuration and the server, starts the heartbeat, and returns when the first
-// ping is acknowledged. The indexes are created in the background. New does not check the privilege
-// to write locks. If that privilege is missing, the first acquisition returns a *PrivilegeError.
+// ping is acknowledged. It creates the indexes in the background. The first acquisition reports a
+// missing privilege to write.
 //
-// No error contains a password. Errors: *ConfigError; [ErrUnavailable] if the server cannot be
-// reached within ctx and CommandTimeout; *PrivilegeError; an error for servers before 4.4, for
-// FerretDB 1.x, and for the database named config behind a mongos.
+// Errors, without any password: *ConfigError; [ErrUnavailable] if the server cannot be reached
+// within ctx and CommandTimeout; *PrivilegeError; an error for servers before 4.4, for FerretDB
+// 1.x, and for config behind a mongos.
 func New(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -185,7 +184,7 @@ func newProcess(cfg settings) (string, error) {
 	return fmt.Sprintf("%s:%d:%d:%s", cfg.Host, os.Getpid(), cfg.Clock.Now().Wall.Unix(), id), nil
 }
 
-// Config returns the effective configuration, without the user and the password in the URI.
+// Config returns the effective configuration; its URI has no credentials.
 func (m *Manager) Config() Config { return m.cfg.Config }
 
 // Process returns the process id under which this Manager acquires locks now.
@@ -204,20 +203,17 @@ func (m *Manager) Err() error {
 
 // Close ends all guards with [ErrClosed], releases their locks, waits for running acquisitions and
 // releases, stops the heartbeat and removes the ping document. It returns at the latest when ctx
-// ends. If ctx has already expired, Close takes at most one CommandTimeout. The error names the
-// locks that may stay held until a takeover. The ping document then stays, so that the takeover
-// comes as early as after a crash. A second Close waits for the first and returns nil, or an error
-// if its own ctx ends first.
+// ends, or after one CommandTimeout if ctx has already expired. The error names the locks that may
+// stay held until a takeover. The ping document then stays, so that the takeover comes as early as
+// after a crash. A second Close waits for the first and returns nil, or an error if its own ctx
+// ends first.
 //
 // If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
-// Close ends the function's context, and releases the lock when the function has returned. It waits
-// until ctx ends, or for one CommandTimeout if ctx has no deadline. So give ctx a deadline that
-// outlasts the functions. If a function calls Close with its own context or a derived one, Close
-// does not wait for it, and releases its lock immediately. A handler of a queue must not call
-// Close.
-//
-// Release all other guards before Close, because only their callers know whether the work under
-// them has ended.
+// Close ends its context, and releases the lock when it has returned. Close waits for it until ctx
+// ends, or for one CommandTimeout if ctx has no deadline: let the deadline outlast the functions.
+// If a function calls Close with its own context or a derived one, its lock is released
+// immediately. A handler of a queue must not call Close. Release all other guards before Close:
+// only their callers know whether the work has ended.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: the context is nil; pass context.Background()", ErrBadOption)
@@ -356,7 +352,7 @@ type Server struct {
 	PipelineUpdates bool
 }
 
-// Stats returns the counters and the present state. No I/O. It never blocks.
+// Stats returns the counters and the present state. It never blocks. No I/O.
 func (m *Manager) Stats() Stats {
 	beat, server := m.pinger.Stats(), m.pinger.Server()
 	s := Stats{

@@ -35,30 +35,27 @@ type optionFunc func(*acquireOptions)
 
 func (f optionFunc) apply(o *acquireOptions) { f(o) }
 
-// Why records a reason in the lock document. The reason is at most 1 KiB of valid UTF-8 without
-// NUL. It corresponds to an argument of lock_try in mongos. If a waiting call gives up, its queue
-// entry can serve another call of the process. The document then keeps the reason and the [Label]
+// Why records a reason in the lock document: at most 1 KiB of valid UTF-8 without NUL. If a waiting
+// call gives up, its queue entry can serve another call. The document keeps the reason and [Label]
 // of the first call.
 func Why(reason string) Option { return optionFunc(func(o *acquireOptions) { o.why = reason }) }
 
-// Label sets the caller's name in the field who. The label is at most 128 bytes without a colon.
-// The default is "go". mongos records the name of the thread instead.
+// Label sets the caller's name in the field who, at most 128 bytes without a colon. The default is
+// "go"; mongos records the name of the thread.
 func Label(label string) Option { return optionFunc(func(o *acquireOptions) { o.label = label }) }
 
 // WaitAtMost bounds the time that [DistributedLock.Lock], [Manager.Do] and [Manager.LockAll] take
-// to acquire. Unlike a timeout of the context, WaitAtMost does not end the guard. Zero means one
-// try. When the time is up, the error is the last reason to wait, such as [ErrHeld], or
-// [ErrUnavailable] if the server did not answer in time. TryLock ignores WaitAtMost.
-//
-// A loop of short waits gets the lock as early as one long wait. The queue entry belongs to the
-// process, and serves the next call with equal options.
+// to acquire. Unlike a timeout of the context, it does not end the guard. Zero means one try. When
+// the time is up, the error is the last reason to wait, such as [ErrHeld], or [ErrUnavailable] if
+// the server did not answer in time. TryLock ignores WaitAtMost. A loop of short waits with equal
+// options gets the lock as early as one long wait.
 func WaitAtMost(d time.Duration) Option {
 	return optionFunc(func(o *acquireOptions) { o.wait, o.bounded = d, true })
 }
 
 // Shared acquires the lock for reading. The lock has up to 1,000 shared holders, or one holder that
-// acquired it without this option. Further callers wait. A shared contender waits behind earlier
-// exclusive contenders, so no writer starves.
+// acquired it without this option. A shared contender waits behind earlier exclusive contenders, so
+// no writer starves.
 func Shared() Option {
 	return optionFunc(func(o *acquireOptions) { o.mode = catalog.Shared })
 }

@@ -19,23 +19,18 @@ import (
 // try again after a failure. If no caller waits for a release, for example after an abandoned call
 // or a dropped guard, the pinger releases the lock in the background, by ReleaseInStore.
 
-// Release frees the lock if this guard still holds it. Its command names the lock session, so
-// it never frees the lock of another holder (mongos 1.8 named only _id). After
-// [TryGuard.Reenter] the last release frees the lock. Release works even after the context of
-// the acquisition has expired. It sends one command, or after a failure up to three, with
-// pauses of 2 and 4 s.
+// Release frees the lock if this guard still holds it, and never the lock of another holder. After
+// [TryGuard.Reenter] the last release frees the lock. Release works even after the context of the
+// acquisition has expired. It sends one command, after a failure up to three, with pauses of 2 and
+// 4 s. A second Release waits for the first one and returns the same result. A nil guard returns
+// nil, so Release may be deferred before the error is checked.
 //
 // Release returns nil if the lock was freed while the guard was trusted. Errors:
 //
-//   - *LostError: the guard was lost before the release. If the lock document still
-//     contains the session, the Manager frees the lock in the background after the next
-//     acknowledged ping. That ping may reveal a twin, which is a copy of this process with
-//     the same process id. Then the lock is left to the twin.
+//   - *LostError: the guard was lost before. If the document still contains the session, the
+//     Manager frees the lock after its next acknowledged ping, unless that ping reveals a twin.
 //   - An error that matches [ErrClosed]: Close freed the lock before Release.
 //   - *ReleaseError: every try failed.
-//
-// A second Release waits for the first one and returns the same result. A nil guard returns
-// nil, so Release may be deferred before the error is checked.
 func (g *TryGuard) Release() error {
 	if g == nil {
 		return nil
