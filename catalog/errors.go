@@ -20,8 +20,8 @@ var (
 	// ErrUnknownOutcome is matched by the error of a write with an unknown outcome. The write may have
 	// been applied, or may be applied later.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrUnavailable is matched by the error of an operation that was not applied because the server
-	// could not be reached, had no primary, was overloaded, or did not accept writes.
+	// ErrUnavailable is matched by the error of an operation that was not applied. The server could
+	// not be reached, had no primary, was overloaded, or did not accept writes.
 	ErrUnavailable = errors.New("server unavailable")
 	// ErrNoTransactions is returned by Transact and EnterTransaction if the deployment or the
 	// configured database does not support transactions. The store is unchanged.

@@ -62,10 +62,9 @@ type Queues interface {
 	// result. For a malformed document, the entry contains LockErr.
 	Snapshots(ctx context.Context, names []string) (Looks, error)
 
-	// HeldOrFree returns each lock in the list names that is free or that the process holds. It also
-	// returns each lock that is in both lists, names and always. It skips malformed documents. A
-	// process polls for its grants with HeldOrFree. The result may omit who, why, since and takeoverMS
-	// of waiters.
+	// HeldOrFree returns each lock in names that is free, that the process holds, or that is also in
+	// always. It skips malformed documents. A process polls for its grants with HeldOrFree. The
+	// result may omit who, why, since and takeoverMS of waiters.
 	HeldOrFree(ctx context.Context, process string, names, always []string) ([]Lock, error)
 
 	// GrantStream opens a stream of the future grants to a process. If the deployment or the database

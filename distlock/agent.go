@@ -99,8 +99,8 @@ func (in *agents) of(name string) *agent {
 func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
 
 // leave removes a call from the queue of callers. It returns false if the call already has an
-// answer. The second result is the reason for the wait, or nil. It comes from an entry, preferably
-// from one with equal options. If no entry has a reason, why is the agent's last failure.
+// answer. It also returns the reason for the wait, or nil. The reason is that of an entry with
+// equal options, else that of another entry, else the agent's last failure.
 func (a *agent) leave(c *call) (left bool, why error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
@@ -226,10 +226,10 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to the preferred call, or else to the first call with equal options. If there
-// is none, serve finds the first similar call without an entry of its own, and gives the session to
-// the first call with the options of that call. If there is no such call, serve returns false. The
-// caller holds mu.
+// serve gives a session to the preferred call, or else to the first call with equal options.
+// Without such a call, serve finds the first similar call that has no entry of its own. The first
+// call with the options of that call receives the session. If no call fits, serve returns false.
+// The caller holds mu.
 func (a *agent) serve(s *session, prefer *call) bool {
 	equal := s.want
 	fits := func(c *call) bool { return c.o.want == equal && c.ctx.Err() == nil }

@@ -69,8 +69,9 @@ type Config struct {
 
 // Tuning holds the settings for tests and for unusual deployments.
 type Tuning struct {
-	// MaxClockSkew is the tolerated difference of the server's and the contender's clock, with
-	// takeover.Witnesses at most Margin. Default Takeover/30, at most Margin.
+	// MaxClockSkew is the largest tolerated difference between the server's and the contender's
+	// clock. With takeover.Witnesses it is at most Margin. Default Takeover/30, or Margin if that is
+	// less.
 	MaxClockSkew    time.Duration
 	MaxWatchGap     time.Duration // a longer gap between reads restarts a watch; default Takeover/4
 	TakeoverRule    takeover.Rule // takeover.Witnesses, the default, or takeover.WatchOnly

@@ -284,9 +284,9 @@ func fenced(p catalog.Participant, pulse catalog.PingState) bool {
 
 // Break frees a lock by force if it is still held with the given fence, and with the given session
 // (LockInfo.Session), which is required if LockInfo.BySession is set. Break writes the reason why
-// into the document, raises the fence, changes the session, and grants the lock to the next waiter
-// that is not dead and has not missed two pings. Of several holders, it removes the one with that
-// fence.
+// into the document, raises the fence, and changes the session. It grants the lock to the next
+// waiter that is not dead and has not missed two pings. Of several holders, it removes the one with
+// that fence.
 //
 // Break can let two holders in. A living holder trusts its guard until its next ping, for at most
 // Config.Ping and one command. Make sure that the holder is dead or stopped, or that the protected

@@ -283,7 +283,7 @@ func (m *Manager) Do(ctx context.Context, name string,
 type Guards struct{ guards []*TryGuard }
 
 // LockAll acquires all of several locks, or none. It waits for each lock like
-// [DistributedLock.Lock], in the order of the names, so two calls of LockAll cannot deadlock each
+// [DistributedLock.Lock], in the order of the names. So two calls of LockAll cannot deadlock each
 // other, unless a caller holds another lock before. [WaitAtMost] bounds the whole call. After a
 // failed acquisition, the acquired locks are released in the background. LockAll renews a [Lease]
 // while it waits: at least two thirds of each lease are left when LockAll returns. Errors: those of

@@ -208,7 +208,7 @@ func (m *Manager) Err() error {
 // after a crash. A second Close waits for the first and returns nil, or an error if its own ctx
 // ends first.
 //
-// If a function of [Manager.Do], an election, a loop, a schedule or a queue runs under a lock,
+// A function of [Manager.Do], an election, a loop, a schedule or a queue may run under a lock.
 // Close ends its context, and releases the lock when it has returned. Close waits for it until ctx
 // ends, or for one CommandTimeout if ctx has no deadline: let the deadline outlast the functions.
 // If a function calls Close with its own context or a derived one, its lock is released

@@ -131,8 +131,8 @@ func TestAcquire_CallerGone_SessionIsGivenBackAtOnce(t *testing.T) {
 	})
 }
 
-// Callers with deadlines of little more than a round trip acquire the lock nearly as often as the
-// server can grant it, even if each call has another reason.
+// Callers whose deadlines are little more than a round trip acquire the lock nearly as often as the
+// server can grant it. This also holds if each call has another reason.
 func TestLock_ShortDeadlines_OtherReasons_MakeProgress(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		const trip, callers, most = 10 * time.Millisecond, 5, 300

@@ -202,8 +202,8 @@ func TestTwin_SlowChoresOfTheOldOne_FreeNothing(t *testing.T) { // A12, H7
 	}
 }
 
-// If a process was suspended beyond its deadline while a copy with the same process id runs, it
-// releases no session of the copy, neither by Release nor by Close.
+// A process was suspended beyond its deadline while a copy with the same process id runs. The
+// process releases no session of the copy, neither by Release nor by Close.
 func TestTwin_WakesAfterItsDeadline_FreesNothing(t *testing.T) { // A12
 	for name, wake := range map[string]func(*proc, *distlock.TryGuard){
 		"its user releases": func(_ *proc, g *distlock.TryGuard) { _ = g.Release() },

@@ -16,7 +16,8 @@ import (
 )
 
 // IsLeader returns false outside of a term, and after a loss or a resignation, even while the
-// function still runs. It sends no command. The metrics show the same, and the number of terms.
+// function still runs. It sends no command. The metrics also show the leader, and the number of
+// terms.
 func TestIsLeader_OnlyWhileItMayBeTrusted(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		if election.New(nil, name).IsLeader() || (*election.Election)(nil).IsLeader() {

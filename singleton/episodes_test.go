@@ -62,7 +62,7 @@ func TestRun_ServersClockStepsInARound_IntervalStays(t *testing.T) {
 }
 
 // If the store does not answer at the end of a round, the end is recorded soon after the store
-// answers again, and before the process queues again because its turn is over.
+// answers again. If the turn of the process is over, it queues again only after that.
 func TestRun_EndNotAnswered_IsRecordedSoon(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		inBubbleSub(t, name, func(t *testing.T, w *world) {

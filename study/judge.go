@@ -77,7 +77,7 @@ func (j *judge) granted(p *process, h *held) *tenure {
 	return t
 }
 
-// The call records that a check of a holder has returned err. The holder then stops working.
+// fails records the error of a holder's check. The holder then stops working.
 func (j *judge) fails(t *tenure, err error) {
 	if !errors.Is(err, errLost) && !errors.Is(err, distlock.ErrLockLost) {
 		j.w.record.mark(t.p, "trouble", "cannot check whether it has the lock: "+brief(err))
@@ -240,8 +240,8 @@ func (o Outcome) String() string { return strings.Join(o.Parts(), ", ") }
 
 // Shape returns the kind of failure: two holders, stuck, a stale write, starved, or late. Late
 // means idle for longer than a takeover takes. Shape returns "-" without a failure, and "no" for a
-// case that the generation cannot play. Two holders for up to a second are no failure, because a
-// process that wakes up needs some time to ask the server whether it still has the lock.
+// case that the generation cannot play. Two holders for up to a second are no failure: a process
+// that wakes up needs some time to ask the server whether it still has the lock.
 func (o Outcome) Shape() string {
 	const question, takeover, often = time.Second, 17 * time.Minute, 5
 	shape := "-"

@@ -102,9 +102,9 @@ func TestEvidence_Sighting(t *testing.T) {
 	}
 }
 
-// If one clock is wrong, a lock is taken only after the holder's ping is as old as the takeover
-// time, and two ping intervals, minus the allowed skew, after another contender recorded its
-// observation.
+// If one clock is wrong, a lock is taken only after two conditions are met. The holder's ping is as
+// old as the takeover time. Two ping intervals, minus the allowed skew, have passed since another
+// contender recorded its observation.
 func TestDecide_SightAndOneLiar(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

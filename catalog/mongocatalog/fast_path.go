@@ -48,7 +48,8 @@ func when(condition any, field string, value any) bson.E {
 	return bson.E{Key: field, Value: choose(condition, value, "$"+field)}
 }
 
-// entryOf returns [transition.Entry] as an expression, with the server's clock.
+// entryOf returns the queue entry of a request as an aggregation expression. Its field since is the
+// server's clock.
 func entryOf(r catalog.Request) bson.D {
 	entry := transition.Entry(r, time.Time{})
 	for i, e := range entry {

@@ -71,9 +71,10 @@ func (t RequestYield) Next(l catalog.Lock, now time.Time) (catalog.Change, error
 // Break frees a lock if the holder's session and fence have not changed since the operator read
 // them. It writes state 0, a new ts and fence + 1. So later writes of the old session do not match.
 // If Session.TS is zero, Break does not compare the session. It then also frees a lock whose
-// document is malformed only because of the field ts. If the session or the fence differs, or the
-// lock is free or has waiters or sharers, even outdated ones, Break returns ErrNoMatch. For a lock
-// with waiters or sharers use [Evict].
+// document is malformed only because of the field ts. Break returns ErrNoMatch in these cases:
+//   - The lock is free.
+//   - The session or the fence differs.
+//   - The lock has waiters or sharers, which may be outdated. Use [Evict] for such a lock.
 type Break struct {
 	catalog.Session
 	Fence int64

@@ -77,9 +77,11 @@ func (t Enter) Next(l catalog.Lock, now time.Time) (catalog.Change, error) {
 // waiter, Leave returns ErrNoMatch.
 //
 // If Enqueue is not nil and Leave grants the lock to a waiter, Leave also adds this request to the
-// end of the queue. It does not add the request if the mode of the request is not Exclusive, if the
-// session is already in the document, if the lock is used with permits, or if at least MaxEnqueued
-// others are queued. So a place in a long queue stays free for processes that have none.
+// end of the queue. It does not add the request in these cases:
+//   - The mode of the request is not Exclusive, or the lock is used with permits.
+//   - The session is already in the document.
+//   - At least MaxEnqueued others are queued. So a place in a long queue stays free for processes
+//     that have none.
 type Leave struct {
 	catalog.Session
 	Enqueue *catalog.Request

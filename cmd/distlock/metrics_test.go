@@ -68,9 +68,8 @@ func TestMetrics_RunAndServe_AreScraped(t *testing.T) {
 	await(t, stopped).want(t, 0)
 }
 
-// If the port of the metrics is in use, "distlock run" fails before it acquires the lock, and
-// "distlock serve" fails before it prints the address of its server. The error names the address
-// and the reason.
+// If the port of the metrics is in use, the commands fail early: "distlock run" before it acquires
+// the lock, and "distlock serve" before it prints the address of its server.
 func TestMetrics_PortInUse_EndsBeforeTheLock(t *testing.T) {
 	var config net.ListenConfig
 	other := assert.Value(config.Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)

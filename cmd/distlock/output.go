@@ -269,8 +269,8 @@ func (t table) different(widths []int) int {
 
 const gap = 2
 
-// fit returns the width of each column, which is 0 for a dropped column. The second result reports
-// whether a part of the table is missing.
+// fit returns the width of each column, which is 0 for a dropped column. It also reports whether a
+// part of the table is missing.
 func (t table) fit(limit int) (widths []int, cut bool) {
 	whole := make([]int, len(t.columns))
 	for i, c := range t.columns {

@@ -171,8 +171,8 @@ func (q *Queue) bounds() bounds {
 // unknown before. The waiter of the grant was queued at the time since. A stream delivers in order,
 // so all grants before that time are known.
 //
-// The first result reports whether the stream has passed a trial, or the delivery was late. The
-// error describes the delay of a late delivery.
+// If the stream has passed a trial, or the delivery was late, deliver returns true. The error
+// describes the delay of a late delivery.
 func (s *quality) deliver(ts bson.ObjectID, first bool, since, now time.Duration, b bounds) (
 	changed bool, lag error,
 ) {

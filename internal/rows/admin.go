@@ -239,9 +239,9 @@ func (m *Mongo) lot(ctx context.Context, filter bson.D) (ids []bson.RawValue, _ 
 	return ids, m.failed("find", err)
 }
 
-// The method Odd sends two queries. Each query returns at most oddAtOnce rows. The query for ready
-// rows reads at most oddAmong rows. Odd rows are never claimed, so they are soon among the first
-// ready rows.
+// oddAtOnce is the maximum number of odd rows in a reply of the method Odd. oddAmong is the number
+// of ready rows that Odd reads. Odd rows are never claimed, so they are soon among the first ready
+// rows.
 const (
 	oddAtOnce = 10
 	oddAmong  = 1000

@@ -227,8 +227,8 @@ func TestPage_TenThousandLocks_Bounded(t *testing.T) {
 	})
 }
 
-// Names of locks, and ids of processes on hosts of 255 bytes, that differ only at the end remain
-// different in the rows of the page and in its sentences.
+// Long names of locks and long process ids remain different in the rows and sentences of the page,
+// even if they differ only at the end.
 func TestPage_LongNamesDifferAtTheEnd_RemainDifferent(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, w *world) {
 		long := strings.Repeat("x", 253)

@@ -206,8 +206,8 @@ func Role(i distlock.LockInfo) string {
 var ofQueue = regexp.MustCompile(`(?s)^claim:([^.]+\..+?):((?:"(?:[^"\\]|\\.)*"|[^:])+):[^:]*$`)
 
 // Queue parses the name of a lock that a worker of a queue holds. Such a name has the format
-// claim:DATABASE.COLLECTION:QUEUE:SLOT. The namespace is DATABASE.COLLECTION. The last result
-// reports whether the name has this format.
+// claim:DATABASE.COLLECTION:QUEUE:SLOT. The namespace is DATABASE.COLLECTION. Queue also reports
+// whether the name has this format.
 func Queue(lock string) (namespace, queue string, is bool) {
 	if found := ofQueue.FindStringSubmatch(lock); found != nil {
 		return found[1], found[2], true

@@ -12,8 +12,8 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// wantPings checks that a read returned a ping for each process in the list pinging, and none for
-// the processes in the list silent.
+// wantPings checks that a read returned the pings of the processes in pinging, and no ping of the
+// processes in silent.
 func (b *bench) wantPings(
 	what string, got map[string]catalog.PingState, pinging, silent []string,
 ) {

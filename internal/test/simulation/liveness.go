@@ -151,7 +151,8 @@ func (o *oracle) blocks(l catalog.Lock, dead catalog.Participant, contenders []*
 	})
 }
 
-// expectQueued adds the states that concern waiters to the map found, each with its time limit.
+// expectQueued adds the states of dead waiters and ghosts in the queue to found. The value of each
+// state is its time limit.
 func (o *oracle) expectQueued(l catalog.Lock, found map[pendingState]time.Duration,
 	tick time.Duration) {
 	alive := -1 // index of the last live waiter
