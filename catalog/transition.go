@@ -60,8 +60,8 @@ func WithTransaction(ctx context.Context, s Session, tx any) context.Context {
 // if there is none.
 func TransactionUnder(ctx context.Context, s Session) any { return ctx.Value(transactionUnder{s}) }
 
-// A PingChange is a change of one ping document, with its conditions and errors. A ping is not a
-// PingChange. All implementations are in package transition.
+// A PingChange is a change of one ping document, with its conditions and errors, other than the
+// ping itself. All implementations are in package transition.
 type PingChange interface {
 	// Op returns the operation.
 	Op() Op

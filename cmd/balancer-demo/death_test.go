@@ -16,8 +16,9 @@ import (
 	"mongodlm/internal/test/assert"
 )
 
-// If a balancer dies that the demo did not kill, the demo fails and ends the other balancers. The
-// arguments of a balancer do not contain the connection string, because every user can read them.
+// If a balancer dies without being killed by the demo, the demo fails and ends the other balancers.
+// The arguments of a balancer do not contain the connection string, because every user can read
+// them.
 func TestDemo_BalancerDiesByItself_IsAFailure(t *testing.T) {
 	t.Parallel()
 	var errOut bytes.Buffer
