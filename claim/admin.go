@@ -272,7 +272,7 @@ func rawIDs(ctx context.Context, state State, ids []any) (raw []bson.RawValue, e
 	for _, id := range ids {
 		kind, value, err := bson.MarshalValue(id)
 		if err != nil {
-			return nil, fmt.Errorf("claim: %v is no _id: %w", id, err)
+			return nil, fmt.Errorf("claim: %v is not an _id: %w", id, err)
 		}
 		raw = append(raw, bson.RawValue{Type: kind, Value: value})
 	}

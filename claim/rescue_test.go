@@ -31,8 +31,8 @@ func TestRescue_AnotherLockDatabase_RowsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// A process rescues the rows of a dead process, whose attempts fail, even if the slot has the name
-// of another queue.
+// A process rescues the rows of a dead process, even if the slot has the name of another queue. The
+// attempts of these rows fail.
 func TestRescue_RenamedQueue_RowsOfDeadSlotsAreRescued(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.add(0, 1)

@@ -132,8 +132,8 @@ func taken(s bson.ObjectID) bson.D {
 	}
 }
 
-// count adds a round to the tally. It also gets the document after the round. If the round has
-// exactly one winner, that document must have the given fence.
+// count adds a round to the tally. The argument last is the document after the round. If the round
+// has exactly one winner, last must have the given fence.
 func (t *Tally) count(winners []bson.ObjectID, last scratchLock, fence int64) {
 	t.Rounds++
 	switch {

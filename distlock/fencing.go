@@ -29,8 +29,8 @@ func (g *TryGuard) Fenced(filter, update bson.D) (fencedFilter, fencedUpdate bso
 		return nil, nil, err
 	}
 	if g.h.mode == catalog.Shared || g.h.limit > 1 {
-		return nil, nil, fmt.Errorf("%w: the fence of %s cannot tell a stale guard from a valid one, "+
-			"because Shared and Permits allow several at a time; use InTransaction",
+		return nil, nil, fmt.Errorf("%w: the fence of %s cannot distinguish a stale guard from a "+
+			"valid one, because Shared and Permits allow several at a time; use InTransaction",
 			ErrBadOption, quoted(g.Name()))
 	}
 	if len(update) == 0 {
@@ -105,8 +105,8 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 	case g.h.transacting <- struct{}{}:
 		defer func() { <-g.h.transacting }()
 	case <-ctx.Done():
-		return fmt.Errorf("distlock: transaction under %s: another one of this guard, or a renewal of "+
-			"its lease, is running: %w", quoted(g.Name()), context.Cause(ctx))
+		return fmt.Errorf("distlock: transaction under %s: another transaction of this guard, or a "+
+			"renewal of its lease, is running: %w", quoted(g.Name()), context.Cause(ctx))
 	case <-g.h.ctx.Done():
 		return context.Cause(g.h.ctx)
 	}

@@ -86,7 +86,7 @@ func (s *MemoryStore) Ask(ctx context.Context, name string, rev int64) error {
 	defer s.mu.Unlock()
 	raw := s.docs[RecordsCollection][name]
 	if has, ok := number(raw.Lookup("rev")); !ok || has != rev {
-		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
+		return fmt.Errorf("%w: %q does not have revision %d", ErrChanged, name, rev)
 	}
 	asks, _ := number(raw.Lookup("asks"))
 	_, err := s.set(ctx, name, bson.D{e("asks", asks+1)})

@@ -105,7 +105,7 @@ func (s *mongoStore) Ask(ctx context.Context, name string, rev int64) error {
 	done, err := s.records.UpdateOne(ctx, bson.D{e("_id", name), e("rev", rev)},
 		bson.D{e("$inc", bson.D{e("asks", int64(1))})})
 	if err == nil && done.MatchedCount == 0 {
-		return fmt.Errorf("%w: %q has not revision %d", ErrChanged, name, rev)
+		return fmt.Errorf("%w: %q does not have revision %d", ErrChanged, name, rev)
 	}
 	return failed("write", s.records, "update", err)
 }
@@ -125,7 +125,7 @@ func (c Change) refused(raw bson.Raw) error {
 			Problem: "must be a whole number, not " + kindOf(raw.Lookup("fence"))}
 	}
 	if fence > c.Fence {
-		return fmt.Errorf("%w: that of %q is %d, not %d", ErrStale, c.Name, fence, c.Fence)
+		return fmt.Errorf("%w: the fence of %q is %d, not %d", ErrStale, c.Name, fence, c.Fence)
 	}
 	if rev, ok := number(raw.Lookup("rev")); c.Rev != 0 && (!ok || rev != c.Rev) {
 		return fmt.Errorf("%w: %q has revision %v, not %d", ErrChanged, c.Name, raw.Lookup("rev"), c.Rev)

@@ -206,8 +206,8 @@ func TestDecide_NeverTakesBeforeTheTakeoverTime(t *testing.T) {
 }
 
 // If one clock is wrong, the witnesses rule takes no lock before the holder's ping is as old as the
-// takeover time. This applies after a watch, and at the first read if an earlier contender recorded
-// its observation of the silent holder.
+// takeover time. The test also draws first reads of a holder whose silence an earlier contender has
+// recorded.
 func TestDecide_OneWrongClock_PingIsAsOldAsTheTakeoverTime(t *testing.T) { // A1, A3, A6, A7
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

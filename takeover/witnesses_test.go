@@ -127,7 +127,7 @@ func TestDecide_WitnessMissingOrLying(t *testing.T) {
 	check(t, rows)
 }
 
-// This edit delays the reply by d.
+// late returns an edit that delays the reply by d.
 func late(d time.Duration) edit {
 	return func(e *takeover.Evidence) {
 		e.Received += d

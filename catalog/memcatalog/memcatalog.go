@@ -1,7 +1,8 @@
 // Package memcatalog implements [catalog.Catalog] in memory, with real BSON documents and the
 // semantics of a MongoDB server. For example, numbers of different types are compared by value, and
-// dates come from the server's clock. There is one difference: a ping does not replace a malformed
-// ping document. A server compares only the fields of the condition, so there the ping may succeed.
+// dates come from the server's clock. There is one difference: a ping never replaces a malformed
+// ping document here. On a server it may, because a server compares only the fields of the
+// condition.
 //
 // The store is for tests, simulations and single-process programs. It writes no file, and other
 // processes cannot use it. Every write takes effect immediately, so no operation returns

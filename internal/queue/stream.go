@@ -214,6 +214,7 @@ func (s *quality) overdue(now time.Duration, b bounds) (next time.Duration, lag 
 // distrust ends the trust in a stream, begins a new trial, and returns the reason.
 func (s *quality) distrust(p polled, now time.Duration) error {
 	s.trusted, s.begun, s.prompt, s.slow = false, now, 0, 0
-	return fmt.Errorf("a grant of %q was not delivered %v after a poll returned it; waiters poll",
+	return fmt.Errorf("a grant of %q was not delivered within %v of the poll that returned it; "+
+		"waiters poll",
 		catalog.Printable(p.name, 200), now-p.at)
 }

@@ -32,8 +32,8 @@ type Judge struct {
 	// Granted is called with the grants of each eviction before the next process is evicted.
 	Granted func([]catalog.Grant)
 
-	// Interval is the time between two reads of the locks that a call failed to acquire. The function
-	// Go starts a goroutine, which ends soon after Closed is closed.
+	// Interval is the time between two reads of the locks that a call failed to acquire. Go starts a
+	// goroutine, which ends soon after Closed is closed.
 	Interval time.Duration
 	Go       func(func())
 	Closed   <-chan struct{}
