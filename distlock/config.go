@@ -45,8 +45,9 @@ type Config struct {
 	Database string // of locks and lockpings; default "config", which only clusters should use
 
 	Ping time.Duration // time between two pings; default 30 s; Ping*3 <= Takeover - Margin
-	// Takeover is the silence after which a holder's locks may be taken: the longer of the holder's
-	// and the contender's. Default 15 min; at most 7 days, or 15 min in config on a config server.
+	// Takeover is the silence after which a holder's locks may be taken. The longer of the holder's
+	// and the contender's counts. Default 15 min; at most 7 days, 15 min in config on a config
+	// server.
 	Takeover time.Duration
 	Margin   time.Duration // guards are lost this long before Takeover is over; default Takeover/4
 

@@ -53,8 +53,8 @@ func (l *DistributedLock) TryLock(ctx context.Context, opts ...Option) (*TryGuar
 //
 // A waiting call sends no command while the holder lives: one change stream, or one periodic read,
 // serves all callers of a process. Entries of a process that missed two pings are passed over. A
-// process that lost its heartbeat goes to the end of the queue. After [catalog.MaxWaiters] entries
-// further processes poll. A temporary error is logged once. A malformed document, a missing
+// process that lost its heartbeat goes to the end of the queue. Beyond [catalog.MaxWaiters]
+// entries, processes poll. A temporary error is logged once. A malformed document, a missing
 // privilege or another number of permits ends the wait.
 //
 // Errors: those of TryLock; [ErrDeadlock], without a command, if ctx derives from the context of a
