@@ -52,8 +52,8 @@ type PrivilegeError = catalog.PrivilegeError
 // A PermitMismatchError reports that the lock has another number of [Permits].
 type PermitMismatchError = catalog.PermitMismatchError
 
-// A DeadlockError reports a call that would wait for a lock that its own caller holds, and the
-// reason Why of that acquisition.
+// A DeadlockError reports a call that would wait for a lock that its own caller holds. Why is the
+// reason with which the caller holds it.
 type DeadlockError struct{ Name, Why string }
 
 func (e *DeadlockError) Error() string {

@@ -98,8 +98,8 @@ func (g *TryGuard) Fence() int64 { return g.h.fence }
 func (g *TryGuard) TakeoverEvidence() string { return g.h.evidence }
 
 // Context returns a context that ends when the guard is lost or released, or when the Manager is
-// closed. Its [context.Cause] then matches ErrLockLost, ErrReleased or ErrClosed. It also ends with
-// the context of the acquisition, for the same cause, but then the lock stays held.
+// closed. Its [context.Cause] then matches ErrLockLost, ErrReleased or ErrClosed. It also ends, for
+// the same cause, when the context of the acquisition ends. The lock then stays held.
 func (g *TryGuard) Context() context.Context { return g.ctx }
 
 // Err returns nil while the guard may be trusted, else a *LostError, [ErrReleased], [ErrClosed] if

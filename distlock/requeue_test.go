@@ -269,8 +269,8 @@ func TestClose_EntryWaitsForARelease_Ends(t *testing.T) {
 	})
 }
 
-// Close ends an entry that waits for the release of a lock under which a function still runs, even
-// if a round trip takes seconds.
+// A function runs under a lock, and an entry waits for the release of that lock. Close ends the
+// entry, even if a round trip takes seconds.
 func TestClose_FunctionRuns_EntryWaitsForItsRelease_Ends(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		holder, p := w.start(nil), w.start(nil)

@@ -75,7 +75,7 @@ type leading struct {
 	finish chan error // the result for the function to return
 }
 
-// panicking is a result for which the function panics.
+// If the result is panicking, the leader's function panics with the error.
 type panicking struct{ error }
 
 // stand runs a candidate of p until the end of the test. The candidate's function ignores the end

@@ -33,9 +33,9 @@ type tenure struct {
 	*held
 	p *process
 	n int // rank of the holder; a larger rank is a newer holder
-	// Until is the time when the holder stops trusting its lock: it releases the lock or fails a
-	// check, or its guard expires. Until then it is 0. lapsed is true while a frozen holder does not
-	// know that its guard has expired.
+	// Until is the time when the holder stops trusting its lock, or 0 before that. The holder
+	// releases the lock, fails a check, or has an expired guard. If lapsed is set, the guard of a
+	// frozen holder has expired, and the holder has not noticed it.
 	From, Until time.Duration
 	lapsed      bool
 	Hung        time.Duration // when the holder hung, before Until; 0 for never

@@ -159,8 +159,8 @@ func (r *record) exchange(c *command, err error) {
 }
 
 // count adds a mark. If the key is known, count only increments the counter of the mark with this
-// key, because there are thousands of polls. A mark with an empty key, or a change of a lock
-// document, clears all keys.
+// key, because there are thousands of polls. An empty key makes count forget all keys, and so does
+// a change of a lock document.
 func (r *record) count(key string, m Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

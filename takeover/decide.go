@@ -200,8 +200,8 @@ func (j *judgement) unchanged() string {
 	return what + " " + j.span(j.takeover)
 }
 
-// span describes the time for which the evidence has been unchanged by each clock, and the time
-// that a takeover needs.
+// span describes for how long the evidence has been unchanged by each clock, and how long a
+// takeover needs.
 func (j *judgement) span(need time.Duration) string {
 	server := "unknown"
 	if j.server != unknown {

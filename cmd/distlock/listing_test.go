@@ -31,8 +31,8 @@ func TestLayoutOf_WideAndColumns(t *testing.T) {
 	}
 }
 
-// On a terminal the summary counts the malformed documents, and process ids that would be alike are
-// whole.
+// On a terminal the summary counts the malformed documents. If two process ids have the same short
+// form, both are printed in full.
 func TestListings_Terminal_SummaryAndAlikeProcesses(t *testing.T) {
 	b := newBase(t)
 	fill(b)
@@ -53,7 +53,7 @@ func TestListings_Terminal_SummaryAndAlikeProcesses(t *testing.T) {
 	}
 }
 
-// A list of names has at most fifty, and the number of the others.
+// A list of names has at most fifty names, and the number of the others.
 func TestListed_ManyNames_OthersAreCounted(t *testing.T) {
 	t.Parallel()
 	var names []string

@@ -208,8 +208,8 @@ func (b *bench) step(name string, before bson.Raw, text string, exact bool) bson
 	return after
 }
 
-// wantQueued checks the lock that a Leave returned. If the Leave has queued the session, this is
-// the lock after the change.
+// wantQueued checks the lock that a Leave returned. If the Leave has queued the session, that must
+// be the lock after the change.
 func (b *bench) wantQueued(ts bson.ObjectID, got catalog.Lock, before, after bson.Raw) {
 	b.Helper()
 	was, _ := catalog.ParseLock(before)
