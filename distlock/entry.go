@@ -349,8 +349,8 @@ func (e *entry) sendWithRelease(s *session) (enterReply, error) {
 	return enterReply{}, errNoRelease
 }
 
-// checked returns errNoRelease if the command of a release did not queue the session, or if its
-// outcome is unknown. Then the session is sent again, which is harmless.
+// checked returns errNoRelease if the release did not queue the session, or if the outcome of the
+// release is unknown. Then the session is sent again, which is harmless.
 func (s *session) checked(reply enterReply) (enterReply, error) {
 	s.doubtful = s.doubtful || errors.Is(reply.err, catalog.ErrUnknownOutcome)
 	if _, waits := reply.lock.WaitedBy(s.request.TS); waits && reply.err == nil {

@@ -151,14 +151,15 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 // release. The context ctx must carry the transaction, as in the callback of
 // Session.WithTransaction. This call must be the first operation of the transaction.
 //
-// Until the transaction ends (MongoDB ends it after 60 s, transactionLifetimeLimitSeconds), other
-// callers wait in the server, each with a connection, or get a write conflict. Clocks do not
-// matter: the transaction commits its writes while it holds the lock, or commits nothing.
+// Until the transaction ends, after 60 s at most (transactionLifetimeLimitSeconds), other callers
+// wait in the server, each with a connection, or get a write conflict. Clocks do not matter: the
+// transaction commits its writes while it holds the lock, or commits nothing.
 //
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
-// and takes over a dead holder. If the transaction read while the lock was held, the error has the
-// driver's label TransientTransactionError, and Session.WithTransaction runs again. Errors: as
-// Lock; [ErrNoTransactions]; [ErrBadOption] for [Shared], [Permits], [Lease].
+// and takes over a dead holder. A transaction that has already read sees the lock as it was then.
+// If it was held, the error has the driver's label TransientTransactionError, and
+// Session.WithTransaction runs its callback again. Errors: as Lock; [ErrNoTransactions];
+// [ErrBadOption] for [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {

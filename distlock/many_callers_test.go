@@ -171,9 +171,9 @@ func TestLock_ShortDeadlines_OtherReasons_MakeProgress(t *testing.T) {
 	})
 }
 
-// One or two calls give up, and two other calls of their process wait on. The process keeps its
-// places in the queue, and no grant is wasted: both calls are served before later processes, the
-// second while the first one holds the lock.
+// Two calls of a process wait on after one or two other calls of that process have given up. The
+// process keeps its places in the queue, and no grant is wasted. Both calls are served before later
+// processes.
 func TestLock_CallGivesUp_OthersKeepThePlaces(t *testing.T) {
 	for name, c := range map[string]struct{ gone, stay []string }{
 		"one, the others with one reason":    {[]string{"gone"}, []string{"x", "x"}},

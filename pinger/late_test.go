@@ -203,8 +203,8 @@ func TestClose_Doubt_NoPingOfTheNextID_IsReported(t *testing.T) {
 	})
 }
 
-// A release of a ghost outlives its term, is applied, and loses its reply while Close waits for it.
-// Close returns no error, since the lock is free.
+// The release of a ghost takes longer than its term. The server applies it while Close waits for
+// it, but the reply is lost. Close returns no error, since the lock is free.
 func TestClose_LostReleaseOfAGhostOutlivesItsTerm_NothingIsLeft(t *testing.T) {
 	change := func(c *pinger.Config) { c.Limit = time.Hour }
 	inBubble(t, change, func(t *testing.T, b *bundle) {
