@@ -292,7 +292,6 @@ var causes = []struct {
 }
 
 // Cause returns the kind of Err as a short label, or "" if Err is nil:
-//
 //   - of a failed acquisition: "held", "permits", "deadlock", "canceled" (its context ended), "no
 //     heartbeat"
 //   - of a lost guard: "no ping" (none was acknowledged in time), "condemned", "ping changed" (by a

@@ -158,8 +158,8 @@ func (g *TryGuard) InTransaction(ctx context.Context, work func(ctx context.Cont
 // While a guard holds the lock, the call polls outside of the transaction, without a queue entry,
 // and takes over a dead holder. A transaction that has already read sees the lock as it was then.
 // If it was held, the error has the driver's label TransientTransactionError, and
-// Session.WithTransaction runs its callback again. Errors: as Lock; [ErrNoTransactions];
-// [ErrBadOption] for [Shared], [Permits], [Lease].
+// Session.WithTransaction tries again. Errors: as Lock; [ErrNoTransactions]; [ErrBadOption] for
+// [Shared], [Permits], [Lease].
 func (l *DistributedLock) LockInTransaction(ctx context.Context, opts ...Option) error {
 	c, err := l.prepare(ctx, opts)
 	if err != nil {

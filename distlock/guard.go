@@ -118,7 +118,7 @@ func (g *TryGuard) Err() error {
 
 // Deadline returns the time, by the local wall clock, until which the guard is trusted if no
 // further ping is acknowledged. If the [Lease] ends earlier, Deadline returns that time. Use Err to
-// decide whether to trust the guard. No I/O.
+// check the guard. No I/O.
 func (g *TryGuard) Deadline() time.Time {
 	deadline := g.h.term.Deadline()
 	if l := g.h.lease; l != nil && l.deadline().Before(deadline) {

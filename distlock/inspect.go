@@ -169,8 +169,8 @@ func (i *Inspector) Waiters(ctx context.Context) iter.Seq2[LockInfo, error] {
 	return i.list(ctx, true, i.waiters)
 }
 
-// Holder reads one lock, and returns the rows of Locks and Waiters, none if the lock has no
-// document. It sends one command, or three on the embedded server. Errors: as Locks; [ErrBadName].
+// Holder reads one lock, and returns its rows of Locks and Waiters, or none without a document. It
+// sends one command, or three on the embedded server. Errors: as Locks; [ErrBadName].
 func (i *Inspector) Holder(ctx context.Context, name string) (holders, waiters []LockInfo, err error) {
 	if err := checkName(name); err != nil {
 		return nil, nil, err

@@ -26,12 +26,12 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
 // wait for a holder. The guard's context is a child of ctx. If ctx ends, TryLock returns, but its
-// command continues. If the command then acquires the lock, the next caller of the process receives
-// the lock, or it is released.
+// command continues. If the command then acquires the lock, the next caller of the process gets it,
+// or it is released.
 //
 // After a refusal, the Manager watches the holders in the background, for up to 256 locks. So the
 // first call after the takeover time takes the lock. Another process can continue a watch that
-// began at least two ping intervals ago.
+// began two or more ping intervals ago.
 //
 // Errors: *HeldError; *PermitMismatchError; [ErrBadName] and [ErrBadOption]; [ErrNoHeartbeat];
 // [ErrClosed]; [ErrUnavailable]; [ErrOutcomeUnknown]; *MalformedError; *PrivilegeError; *LostError

@@ -26,7 +26,6 @@ import (
 // nil, so Release may be deferred before the error is checked.
 //
 // Release returns nil if the lock was freed while the guard was trusted. Errors:
-//
 //   - *LostError: the guard was lost before. If the document still contains the session, the
 //     Manager frees the lock after its next acknowledged ping, unless that ping reveals a twin.
 //   - An error that matches [ErrClosed]: Close freed the lock before Release.
