@@ -89,13 +89,13 @@ func (m *Manager) giveBack(s *session) {
 	m.owned.attemptEnded(s.request.TS)
 }
 
-// try acquires the lock for a TryLock call, without a queue entry. If the call ends before the
-// server answers, the session goes to another call, or is removed from the lock.
-func (a *agent) try(c *call) {
-	defer a.m.recovered(a, nil, c)
-	s, err := a.m.begin(a.name, c.o.want, catalog.Try)
+// runTry acquires the lock for a try. If all calls of the try end before the server answers, the
+// session goes to another call, or is removed from the lock.
+func (a *agent) runTry(t *try) {
+	defer a.m.recovered(a, nil, t)
+	s, err := a.m.begin(a.name, t.want, catalog.Try)
 	if err != nil {
-		a.failed(err, nil, c)
+		a.failed(err, nil, t)
 		return
 	}
 	ended := false
@@ -104,28 +104,28 @@ func (a *agent) try(c *call) {
 			a.m.giveBack(s)
 		}
 	}()
-	err = a.tryWith(s, c)
+	err = a.tryWith(s, t)
 	ended = true
 	if err != nil {
 		a.m.owned.attemptEnded(s.request.TS)
-		a.failed(err, nil, c)
+		a.failed(err, nil, t)
 		return
 	}
-	a.granted(s, nil, c)
+	a.granted(s, nil, t)
 }
 
 // recovered recovers from a panic in a try or an entry, for example in a logger, an observer or a
 // store. The calls that the try or the entry serves get an error.
-func (m *Manager) recovered(a *agent, e *entry, c *call) {
+func (m *Manager) recovered(a *agent, e *entry, t *try) {
 	if r := recover(); r != nil {
 		err := fmt.Errorf("the logger or the store panicked: %v", r)
-		a.failed(acquiring(a.name, err), e, c)
+		a.failed(acquiring(a.name, err), e, t)
 	}
 }
 
 // tryWith acquires the lock for a session. If dead processes hold the lock, tryWith evicts them and
 // tries again. Errors: *HeldError; *PermitMismatchError; errors of the store.
-func (a *agent) tryWith(s *session, c *call) error {
+func (a *agent) tryWith(s *session, t *try) error {
 	for race := 0; ; race++ {
 		enter := transition.Enter{Request: s.request, How: s.how}
 		if race == 0 && s.mode == catalog.Exclusive {
@@ -141,9 +141,9 @@ func (a *agent) tryWith(s *session, c *call) error {
 			return a.confirm(s, err)
 		}
 		a.in.mu.Lock()
-		needed := slices.Contains(a.calls, c)
+		needed := t.calls > 0
 		a.in.mu.Unlock()
-		if !needed { // the call has ended; the background evicts dead holders
+		if !needed { // its calls have ended; the background evicts dead holders
 			a.m.judge.WatchRefused(watch.View{Name: a.name})
 			a.m.judge.EvictDue(a.name)
 			return acquiring(a.name, err)

@@ -21,8 +21,8 @@ const (
 	// crowded is the queue length from which a process adds no second entry. From this length on,
 	// it also queues no session with a release.
 	crowded = transition.MaxEnqueued
-	// maxOrphans limits the tries that still run for one lock after their calls have ended. At the
-	// limit, a further TryLock waits until one of these tries ends.
+	// maxOrphans limits the tries of one lock whose calls have all ended. At the limit, a further
+	// TryLock waits until one of these tries ends.
 	maxOrphans = 2
 	// leastSpare is the minimum time for which an entry stays queued although no call needs it.
 	leastSpare = 10 * time.Millisecond
@@ -40,9 +40,8 @@ type agents struct {
 const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. The callers form a queue inside the
-// process, first come, first served. Each call of TryLock starts a try, which sends a session
-// without a queue entry. The other calls share the agent's entries in the queue of the lock
-// document. An agent has at most maxEntries entries, or more for calls that can hold the lock
+// process, first come, first served. The calls of TryLock start tries, see startTry. The other
+// calls share the agent's entries in the queue of the lock document. An agent has at most maxEntries entries, or more for calls that can hold the lock
 // together (see run).
 //
 // A session that is granted the lock serves the first call with equal options. If there is none, it
@@ -54,7 +53,7 @@ type agent struct {
 	name    string
 	calls   []*call       // in order of arrival
 	entries []*entry      // queued in the document, or being sent
-	orphans int           // tries whose calls have ended
+	tries   []*try        // being sent
 	queued  int           // queue entries of other processes, as last read
 	failure error         // error of the last command; nil after an answer
 	hold    time.Duration // duration of the last hold; math.MaxInt64 before the first release
@@ -96,7 +95,44 @@ func (in *agents) of(name string) *agent {
 }
 
 // idle reports whether the agent has no call, entry or try. The caller holds mu.
-func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+a.orphans == 0 }
+func (a *agent) idle() bool { return len(a.calls)+len(a.entries)+len(a.tries) == 0 }
+
+// A try acquires the lock for calls of TryLock, without a queue entry.
+type try struct {
+	want  want
+	calls int // number of its calls that wait; guarded by the mu of the agents
+}
+
+// startTry starts a try for a call that has none, unless the call must wait for a running try. A try
+// for an exclusive lock serves all calls with equal options that wait at its start. A later call
+// waits for the end of that try. So a refusal costs a process the same number of commands for one
+// call and for many. The caller holds mu.
+func (a *agent) startTry(c *call) {
+	if c.try != nil {
+		return
+	}
+	together, orphans := c.o.mode == catalog.Exclusive, 0
+	for _, t := range a.tries {
+		if together && t.want == c.o.want {
+			return
+		}
+		if t.calls == 0 {
+			orphans++
+		}
+	}
+	if orphans >= maxOrphans {
+		return
+	}
+	t := &try{want: c.o.want}
+	for _, o := range a.calls {
+		if o == c || together && o.once && o.try == nil && o.o.want == t.want {
+			o.try = t
+			t.calls++
+		}
+	}
+	a.tries = append(a.tries, t)
+	a.m.loops.Go(func() { a.runTry(t) }) // ends with its commands
+}
 
 // leave removes a call from the queue of callers. It returns false if the call already has an
 // answer. It also returns the reason for the wait, or nil. The reason is that of an entry with
@@ -116,12 +152,17 @@ func (a *agent) leave(c *call) (left bool, why error) {
 	if i < 0 {
 		return false, why
 	}
-	a.calls = slices.Delete(a.calls, i, i+1)
-	if c.trying {
-		a.orphans++
-	}
+	a.remove(i)
 	a.adjust(nil)
 	return true, why
+}
+
+// remove removes a call from the queue of callers. The caller holds mu.
+func (a *agent) remove(i int) {
+	if t := a.calls[i].try; t != nil {
+		t.calls--
+	}
+	a.calls = slices.Delete(a.calls, i, i+1)
 }
 
 // adjust starts the tries and entries that the calls need. It also marks each entry as spare or as
@@ -137,10 +178,7 @@ func (a *agent) adjust(granted *session) {
 	}
 	for i, c := range a.calls {
 		if c.once {
-			if !c.trying && a.orphans < maxOrphans {
-				c.trying = true
-				a.m.loops.Go(func() { a.try(c) }) // ends with its commands
-			}
+			a.startTry(c)
 			continue
 		}
 		c.hasEntry = false
@@ -210,11 +248,11 @@ func (a *agent) run() int {
 
 // granted ends an entry or a try whose session holds the lock, and gives the session to a call. If
 // no call can use the session, it is removed from the lock.
-func (a *agent) granted(s *session, e *entry, prefer *call) {
+func (a *agent) granted(s *session, e *entry, t *try) {
 	exclusive := s.mode == catalog.Exclusive // before a call has the session
 	a.in.mu.Lock()
-	a.ended(e, prefer)
-	served := a.serve(s, prefer)
+	served := a.serve(s, t)
+	a.ended(e, t)
 	if served && exclusive {
 		a.adjust(s)
 	} else {
@@ -226,15 +264,15 @@ func (a *agent) granted(s *session, e *entry, prefer *call) {
 	}
 }
 
-// serve gives a session to the preferred call, or else to the first call with equal options.
+// serve gives a session to a call of the try t, or else to the first call with equal options.
 // Without such a call, serve finds the first similar call that has no entry of its own. The first
 // call with the options of that call receives the session. If no call fits, serve returns false.
 // The caller holds mu.
-func (a *agent) serve(s *session, prefer *call) bool {
+func (a *agent) serve(s *session, t *try) bool {
 	equal := s.want
 	fits := func(c *call) bool { return c.o.want == equal && c.ctx.Err() == nil }
-	i := slices.Index(a.calls, prefer)
-	if i < 0 || !fits(prefer) {
+	i := slices.IndexFunc(a.calls, func(c *call) bool { return t != nil && c.try == t && fits(c) })
+	if i < 0 {
 		i = slices.IndexFunc(a.calls, fits)
 	}
 	if i < 0 {
@@ -249,24 +287,19 @@ func (a *agent) serve(s *session, prefer *call) bool {
 	if i < 0 || clock.Over(a.m.closed) {
 		return false
 	}
-	c := a.calls[i]
-	a.calls = slices.Delete(a.calls, i, i+1)
-	if c.trying && c != prefer {
-		a.orphans++
-	}
-	c.answer <- answer{session: s}
+	a.calls[i].answer <- answer{session: s}
+	a.remove(i)
 	return true
 }
 
-// failed ends an entry, or the try of a call. The error of a try goes to its call. The error of an
-// entry goes to all calls that wait for an entry. A *PermitMismatchError of an entry goes only to
-// the calls with the same limit. If err is nil, no call gets an answer.
-func (a *agent) failed(err error, e *entry, of *call) {
+// failed ends an entry or a try. The error of a try goes to its calls. The error of an entry goes to
+// all calls that wait for an entry. A *PermitMismatchError of an entry goes only to the calls with
+// the same limit. If err is nil, no call gets an answer.
+func (a *agent) failed(err error, e *entry, t *try) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
-	a.ended(e, of)
 	a.calls = slices.DeleteFunc(a.calls, func(c *call) bool {
-		concerns := c == of
+		concerns := t != nil && c.try == t
 		if e != nil && !c.once {
 			concerns = !errors.Is(err, ErrPermitMismatch) || c.o.limit == e.want.limit
 		}
@@ -276,22 +309,18 @@ func (a *agent) failed(err error, e *entry, of *call) {
 		c.answer <- answer{err: err}
 		return true
 	})
+	a.ended(e, t)
 	a.adjust(nil)
 }
 
-// ended removes the entry e, and completes the try for the call tried. Both may be nil. The caller
-// holds mu.
-func (a *agent) ended(e *entry, tried *call) {
-	if e != nil {
-		a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })
-	}
-	if tried == nil {
-		return
-	}
-	if slices.Contains(a.calls, tried) {
-		tried.trying = false
-	} else {
-		a.orphans--
+// ended removes the entry e and the try t. Either may be nil. The caller holds mu.
+func (a *agent) ended(e *entry, t *try) {
+	a.entries = slices.DeleteFunc(a.entries, func(o *entry) bool { return o == e })
+	a.tries = slices.DeleteFunc(a.tries, func(o *try) bool { return o == t })
+	for _, c := range a.calls {
+		if c.try == t {
+			c.try = nil // another try may serve the call
+		}
 	}
 }
 

@@ -107,7 +107,7 @@ type call struct {
 	ctx      context.Context // the caller's context
 	answer   chan answer     // capacity 1
 	agent    *agent
-	trying   bool // a try for this call runs; guarded by the mu of the agents, as is hasEntry
+	try      *try // runs for this call; nil without one; guarded by the mu of the agents, as is hasEntry
 	hasEntry bool // the agent has an entry with the options of this call for it
 }
 
@@ -176,7 +176,7 @@ func (c *call) receive(ctx context.Context, up <-chan time.Time, last error) (*s
 	c.answer = make(chan answer, 1)
 	agents := c.m.agents
 	agents.mu.Lock()
-	c.agent, c.trying = agents.of(c.name), false
+	c.agent, c.try = agents.of(c.name), nil
 	c.agent.calls = append(c.agent.calls, c)
 	c.agent.adjust(nil)
 	agents.mu.Unlock()

@@ -298,8 +298,18 @@ func TestLock_CommandsFail_EntriesBackOff(t *testing.T) {
 	})
 }
 
-// On a slow server, impatient callers of TryLock send at most three commands at a time.
+// On a slow server, impatient callers of TryLock send one command at a time, and at most three if
+// each call has another reason.
 func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
+	t.Run("equal options", func(t *testing.T) {
+		impatientTries(t, 1, func(int) string { return "" })
+	})
+	t.Run("other reasons", func(t *testing.T) {
+		impatientTries(t, 3, func(i int) string { return fmt.Sprint("order ", i) })
+	})
+}
+
+func impatientTries(t *testing.T, limit int, why func(i int) string) {
 	inBubble(t, func(t *testing.T, w *world) {
 		p := w.start(nil)
 		var mu sync.Mutex
@@ -316,9 +326,9 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 			count(-1)
 			return apply()
 		}))
-		for range 200 {
+		for i := range 200 {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-			g, err := p.Lock("a").TryLock(ctx)
+			g, err := p.Lock("a").TryLock(ctx, distlock.Why(why(i)))
 			if err == nil {
 				w.release(g)
 			}
@@ -326,9 +336,60 @@ func TestTryLock_ImpatientCallers_FewCommands(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if most > 3 {
-			t.Errorf("%d commands at a time", most)
+		if most > limit {
+			t.Errorf("%d commands at a time, want at most %d", most, limit)
 		}
+	})
+}
+
+// Many concurrent calls of TryLock cost a process as many commands as two: the calls that arrive
+// during a try share the next one. A call is refused only by a command that was sent after the call
+// began. If the lock is free, exactly one of the calls acquires it.
+func TestTryLock_ManyAtOnce_ShareCommands(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		var free atomic.Int64 // virtual time of the release; 0 before
+		p.Store.Set(func(_ context.Context, _ fault.Call, apply func() error) error {
+			time.Sleep(5 * time.Millisecond)
+			err := apply()
+			time.Sleep(5 * time.Millisecond)
+			return err
+		})
+		attempt := func() (acquired int) {
+			var got atomic.Int64
+			var wg sync.WaitGroup
+			for range 50 {
+				wg.Go(func() {
+					began := time.Now().UnixNano()
+					g, err := p.Lock("a").TryLock(t.Context())
+					if err == nil {
+						got.Add(1)
+						time.Sleep(time.Second)
+						w.release(g)
+						return
+					}
+					wantErr(t, err, distlock.ErrHeld)
+					if at := free.Load(); at > 0 && began > at && got.Load() == 0 {
+						t.Errorf("refused, although the lock was free during the whole call")
+					}
+				})
+				time.Sleep(400 * time.Microsecond)
+			}
+			wg.Wait()
+			return int(got.Load())
+		}
+		g := holder.MustTry("a")
+		before := p.Store.Count(fault.Acquire) + p.Store.Count(fault.Look)
+		assert.Equal(t, attempt(), 0, "%d acquisitions of a held lock, want %d")
+		if n := p.Store.Count(fault.Acquire) + p.Store.Count(fault.Look) - before; n > 4 {
+			t.Errorf("%d commands for 50 refused calls, want 4", n)
+		}
+		go func() { // after the last command of the first try was carried out
+			time.Sleep(16 * time.Millisecond)
+			w.release(g)
+			free.Store(time.Now().UnixNano())
+		}()
+		assert.Equal(t, attempt(), 1, "%d acquisitions of a lock that became free, want %d")
 	})
 }
 
