@@ -37,6 +37,9 @@ type deployment struct {
 	stop func(context.Context) error
 
 	slots chan struct{} // limits the parallel tests
+
+	measure sync.Once
+	slowest time.Duration // the slowest of some commands, see commandLimit
 }
 
 var deployments = []*deployment{

@@ -1,12 +1,15 @@
 package integration_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"mongodlm/catalog"
 	"mongodlm/distlock"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/fault"
@@ -31,6 +34,7 @@ const (
 var failures = []failure{
 	{"connection closed", bson.D{field("closeConnection", true)}, notDoneUnknown},
 	{"91 shutting down", bson.D{field("errorCode", 91)}, notDoneUnknown},
+	{"175 query plan killed", bson.D{field("errorCode", 175)}, notDoneUnknown},
 	{"189 stepped down", bson.D{field("errorCode", 189)}, notDoneUnknown},
 	{"11602 interrupted", bson.D{field("errorCode", 11602)}, notDoneUnknown},
 	{"10107 not primary", bson.D{field("errorCode", 10107)}, notDone},
@@ -42,13 +46,12 @@ var failures = []failure{
 	{"14031 disk full", bson.D{field("errorCode", 14031)}, notDoneUnknown},
 	{"write concern error", bson.D{field("writeConcernError",
 		bson.D{field("code", 64), field("errmsg", "waiting for replication timed out")})}, doneUnknown},
-	{"blocked", bson.D{field("blockConnection", true),
-		field("blockTimeMS", 2*commandLimit.Milliseconds())}, doneLate},
+	{"blocked", bson.D{field("blockConnection", true)}, doneLate},
 }
 
-// E1, E5 to E7, I1 to I3, I7 to I9: If the server fails the command of an acquisition or a release,
-// the operation still ends with a correct outcome. All other operations send the same two commands.
-// The cases run one after the other, because a server has one fail point for commands.
+// E1, E5 to E7, I1 to I3, I7 to I9: If the server fails the command of an acquisition, a release, a
+// ping or a takeover, the operation still ends with a correct outcome. The cases run one after the
+// other, because a server has one fail point for commands.
 func TestFaults_ServerFailsOneCommand(t *testing.T) {
 	t.Parallel()
 	forThese(t, named("standalone", "replicaset"), func(t *testing.T, w *world) {
@@ -56,9 +59,14 @@ func TestFaults_ServerFailsOneCommand(t *testing.T) {
 		for _, f := range failures {
 			t.Run(f.name+" at acquire", func(t *testing.T) { failedAcquire(t, p, f) })
 			t.Run(f.name+" at release", func(t *testing.T) { failedRelease(t, p, f) })
+			t.Run(f.name+" at ping", func(t *testing.T) { failedPing(t, p, f) })
+			t.Run(f.name+" at takeover", func(t *testing.T) { failedTakeover(t, p, f) })
 		}
 	})
 }
+
+// pingApp is the end of the appName of the client for pings.
+const pingApp = "-ping"
 
 // failing is a process and the fail point for its commands.
 type failing struct {
@@ -72,12 +80,14 @@ type failing struct {
 func (w *world) failing(t *testing.T) *failing {
 	t.Helper()
 	p := &failing{w: w, app: "fails-" + bson.NewObjectID().Hex()}
-	// The client polls the state of the server. Monitoring by a stream would report only changes.
-	// Like the client of mongocatalog.Dial, the client does not retry if the server is overloaded.
-	client := privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(p.app).
-		SetMaxAdaptiveRetries(0).
-		SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
-	store, open := w.faulty(t, client, w.d.beat)
+	// The clients poll the state of the server. Monitoring by a stream would report only changes. Like
+	// the client of mongocatalog.Dial, the clients do not retry if the server is overloaded.
+	client := func(app string) *mongo.Client {
+		return privateClient(t, options.Client().ApplyURI(w.d.uri).SetAppName(app).
+			SetMaxAdaptiveRetries(0).
+			SetServerMonitoringMode("poll").SetHeartbeatInterval(500*time.Millisecond))
+	}
+	store, open := w.faulty(t, client(p.app), client(p.app+pingApp))
 	p.store = store
 	p.m = w.start(t, func(cfg *distlock.Config) { open(cfg); cfg.Takeover = 40 * time.Second })
 	return p
@@ -87,8 +97,15 @@ func (w *world) failing(t *testing.T) *failing {
 // the fail point off and checks that the server failed exactly one command.
 func (p *failing) fail(t *testing.T, op fault.Op, f failure) (over func()) {
 	t.Helper()
-	data := append(bson.D{field("failCommands", bson.A{commandOf(op)}), field("appName", p.app)},
+	app := p.app
+	if op == fault.Ping {
+		app += pingApp
+	}
+	data := append(bson.D{field("failCommands", bson.A{commandOf(op)}), field("appName", app)},
 		f.data...)
+	if f.means == doneLate {
+		data = append(data, field("blockTimeMS", 2*p.w.d.commandLimit().Milliseconds()))
+	}
 	before := p.entered(t) // must come first, because it switches the fail point off
 	strikeAt(p.store, op, func() {
 		point := bson.D{field("configureFailPoint", "failCommand"),
@@ -172,4 +189,49 @@ func failedRelease(t *testing.T, p *failing, f failure) {
 	over()
 	p.w.wantFreed(t, name)
 	assert.NoErr(t, assert.Err(p.w.try(t, p.m, name)))
+}
+
+// A failed ping ends neither the term nor the process id. A later ping succeeds.
+func failedPing(t *testing.T, p *failing, f failure) {
+	name, _ := p.lockName(t)
+	g := p.w.mustTry(t, p.m, name)
+	process, before := p.m.Process(), p.m.Stats()
+	over := p.fail(t, fault.Ping, f)
+	eventually(t, freeLimit, "a ping fails", func() bool {
+		return p.m.Stats().Failures > before.Failures
+	})
+	failed := p.m.Stats()
+	eventually(t, freeLimit, "a later ping succeeds", func() bool {
+		return p.m.Stats().Pings > failed.Pings
+	})
+	over()
+	if p.m.Process() != process {
+		t.Errorf("the process id is %s, was %s", p.m.Process(), process)
+	}
+	assert.NoErr(t, g.Err())
+	wantReleased(t, g)
+}
+
+// A failed eviction of a dead holder gives the lock to at most one process, with a larger fence.
+func failedTakeover(t *testing.T, p *failing, f failure) {
+	name, last := p.lockName(t)
+	now, dead := bson.NewDateTimeFromTime(time.Now()), "dead:1:1:"+bson.NewObjectID().Hex()
+	p.w.plant(t, catalog.PingsCollection, bson.D{field("_id", dead), field("ping", now),
+		field("seq", int64(1)), field("condemned", bson.D{field("by", "test")})})
+	assert.NoErr(t, assert.Err(p.w.db.Collection(catalog.LocksCollection).
+		UpdateOne(t.Context(), byID(name), set(field("state", 2), field("ts", bson.NewObjectID()),
+			field("process", dead), field("who", dead+":go:1"), field("when", now)))))
+	over := p.fail(t, fault.Evict, f)
+	g, err := p.w.try(t, p.m, name)
+	switch {
+	case err == nil:
+		wantReleased(t, g)
+	case g != nil || !errors.Is(err, distlock.ErrUnavailable) &&
+		!errors.Is(err, distlock.ErrOutcomeUnknown):
+		t.Errorf("TryLock: %v, %v", g, err)
+	}
+	over()
+	if next := p.w.wait(t, p.m, name); next.Fence() <= last {
+		t.Errorf("fence %d after %d", next.Fence(), last)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -26,10 +27,24 @@ const (
 	// freeLimit is the time limit for the release of a lock with an unknown outcome. The release
 	// usually takes a ping interval.
 	freeLimit = 40 * time.Second
-	// commandLimit is the command timeout of a process with a bad link. A busy server still answers
-	// within this time.
-	commandLimit = 3 * time.Second
+	// leastLimit and mostLimit are the bounds of deployment.commandLimit.
+	leastLimit = 3 * time.Second
+	mostLimit  = 10 * time.Second
 )
+
+// commandLimit returns the command timeout of a process with a bad link. A busy server still answers
+// within this time: it is at least 30 times the slowest of some commands that were sent at the first
+// call.
+func (d *deployment) commandLimit() time.Duration {
+	d.measure.Do(func() {
+		for range 20 {
+			sent := time.Now()
+			_ = d.app.Database("admin").RunCommand(context.Background(), bson.D{field("ping", 1)}).Err()
+			d.slowest = max(d.slowest, time.Since(sent))
+		}
+	})
+	return min(max(leastLimit, 30*d.slowest), mostLimit)
+}
 
 // D1, D3, D4, D6 to D8, I2, I6 to I8: The link fails when an operation is sent, and recovers after
 // the operation has returned. The operation has a correct outcome. A lock of another process stays
@@ -99,12 +114,12 @@ func (w *world) faulty(t testing.TB, client, beat *mongo.Client) (*fault.Catalog
 	t.Helper()
 	open := func(client *mongo.Client) catalog.Catalog {
 		return assert.Value(mongocatalog.New(client, mongocatalog.Options{
-			Database: w.db.Name(), CommandTimeout: commandLimit}))(t)
+			Database: w.db.Name(), CommandTimeout: w.d.commandLimit()}))(t)
 	}
 	store := fault.Wrap(split{open(client), open(beat)})
 	return store, func(cfg *distlock.Config) {
 		cfg.Client, cfg.PingClient, cfg.Catalog = nil, nil, store
-		cfg.CommandTimeout = commandLimit
+		cfg.CommandTimeout = w.d.commandLimit()
 	}
 }
 
@@ -202,7 +217,7 @@ func TestHeartbeat_ExhaustedPool_KeepsTheLock(t *testing.T) {
 		name, wire := w.name("balancer"), w.d.through(t)
 		app := privateClient(t, options.Client().ApplyURI(wire.uri()).SetMaxPoolSize(1))
 		m := w.start(t, func(cfg *distlock.Config) {
-			cfg.Client, cfg.CommandTimeout, cfg.ReleaseTries = app, commandLimit, 1
+			cfg.Client, cfg.CommandTimeout, cfg.ReleaseTries = app, w.d.commandLimit(), 1
 		})
 		t.Cleanup(func() { wire.set(passing) }) // runs before the manager is closed
 		guard := w.mustTry(t, m, name)

@@ -155,7 +155,7 @@ func TestHistory_ReplyLost_EntriesAreThereOnce(t *testing.T) {
 			})
 		}
 		happen(past, name, 3, time.Minute)
-		ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
+		ctx, cancel := context.WithTimeout(t.Context(), w.d.commandLimit())
 		defer cancel()
 		if err := past.Close(ctx); err == nil {
 			t.Error("closed although the reply was lost")
