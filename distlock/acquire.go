@@ -137,7 +137,7 @@ func (a *agent) tryWith(s *session, t *try) error {
 		if err == nil {
 			return a.m.acquired(s, lock)
 		}
-		if !refused(err) {
+		if !isRefusal(err) {
 			return a.confirm(s, err)
 		}
 		a.in.mu.Lock()
@@ -163,7 +163,7 @@ func (a *agent) tryWith(s *session, t *try) error {
 	}
 }
 
-func refused(err error) bool {
+func isRefusal(err error) bool {
 	return errors.Is(err, catalog.ErrNotFree) || errors.Is(err, catalog.ErrQueueFull) ||
 		errors.Is(err, catalog.ErrPermitMismatch)
 }

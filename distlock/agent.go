@@ -41,8 +41,8 @@ const maxAgents = 256
 
 // An agent acquires one lock for all callers of a process. The callers form a queue inside the
 // process, first come, first served. The calls of TryLock start tries, see startTry. The other
-// calls share the agent's entries in the queue of the lock document. An agent has at most maxEntries entries, or more for calls that can hold the lock
-// together (see run).
+// calls share the agent's entries in the queue of the lock document. An agent has at most
+// maxEntries entries, or more for calls that can hold the lock together (see run).
 //
 // A session that is granted the lock serves the first call with equal options. If there is none, it
 // serves a similar call that has no entry of its own. If no call can use the session, it is
@@ -74,8 +74,8 @@ type want struct {
 	standby bool
 }
 
-// similar reports whether w and o differ at most in the reason and the label. Wants of standby calls
-// are not similar, because an election publishes its metadata as the reason.
+// similar reports whether w and o differ at most in the reason and the label. Wants of standby
+// calls are not similar, because an election publishes its metadata as the reason.
 func (w want) similar(o want) bool {
 	return w.mode == o.mode && w.limit == o.limit && !w.standby && !o.standby
 }
@@ -103,10 +103,10 @@ type try struct {
 	calls int // number of its calls that wait; guarded by the mu of the agents
 }
 
-// startTry starts a try for a call that has none, unless the call must wait for a running try. A try
-// for an exclusive lock serves all calls with equal options that wait at its start. A later call
-// waits for the end of that try. So a refusal costs a process the same number of commands for one
-// call and for many. The caller holds mu.
+// startTry starts a try for a call that has none, unless the call must wait for a running try. A
+// try for an exclusive lock serves all calls with equal options that wait at its start. A later
+// call waits for the end of that try. So a refusal costs a process the same number of commands for
+// one call and for many. The caller holds mu.
 func (a *agent) startTry(c *call) {
 	if c.try != nil {
 		return
@@ -292,9 +292,9 @@ func (a *agent) serve(s *session, t *try) bool {
 	return true
 }
 
-// failed ends an entry or a try. The error of a try goes to its calls. The error of an entry goes to
-// all calls that wait for an entry. A *PermitMismatchError of an entry goes only to the calls with
-// the same limit. If err is nil, no call gets an answer.
+// failed ends an entry or a try. The error of a try goes to its calls. The error of an entry goes
+// to all calls that wait for an entry. A *PermitMismatchError of an entry goes only to the calls
+// with the same limit. If err is nil, no call gets an answer.
 func (a *agent) failed(err error, e *entry, t *try) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()

@@ -121,7 +121,7 @@ func (e *entry) enter(s *session, w *queue.Waiter) (catalog.Lock, error) {
 			e.m.calls.Record(e.m.life, nil)
 			e.a.answered(lock, s.request.Process, reply.took)
 			return lock, nil
-		case refused(err):
+		case isRefusal(err):
 			e.m.calls.Record(e.m.life, nil)
 			lock, err = e.findRoom(s, w, &pauses, err, again)
 			again = true

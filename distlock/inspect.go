@@ -23,17 +23,17 @@ import (
 // An Inspector lists and breaks locks. It has no heartbeat and acquires no lock. It is safe for
 // concurrent use.
 type Inspector struct {
-	store   catalog.Catalog
-	log     zerolog.Logger
-	clock   clock.Clock
-	events  *emitter
-	closed  <-chan struct{}
-	process func() string                                   // process id of the Manager, or host:pid
-	granted func([]catalog.Grant)                           // delivers grants to the Manager's waiters
-	broken  func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of a session
-	fit     func(context.Context) error                     // checks the server before a break
-	open    func(context.Context) (context.Context, func()) // context of a call; see whileOpen
-	close   func(context.Context) error                     // closes the Inspector's store
+	store     catalog.Catalog
+	log       zerolog.Logger
+	clock     clock.Clock
+	events    *emitter
+	closed    <-chan struct{}
+	process   func() string                                   // process id of the Manager, or host:pid
+	granted   func([]catalog.Grant)                           // delivers grants to the Manager's waiters
+	endBroken func(s catalog.Session, fence int64) []*holding // ends the Manager's guards of a session
+	fit       func(context.Context) error                     // checks the server before a break
+	open      func(context.Context) (context.Context, func()) // context of a call; see whileOpen
+	close     func(context.Context) error                     // closes the Inspector's store
 }
 
 // NewInspector opens the store of cfg. It uses cfg's Database, CommandTimeout, Logger, Observer and
@@ -60,7 +60,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 		store: s.locks, log: cfg.Logger, clock: in.Clock, closed: closed,
 		events:  newEmitter(cfg.Observer, in.Clock, cfg.Logger),
 		process: func() string { return process },
-		granted: func([]catalog.Grant) {}, broken: func(catalog.Session, int64) []*holding { return nil },
+		granted: func([]catalog.Grant) {}, endBroken: func(catalog.Session, int64) []*holding { return nil },
 		open: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 		fit: func(ctx context.Context) error {
 			server, err := s.locks.Hello(ctx)
@@ -84,7 +84,7 @@ func NewInspector(ctx context.Context, cfg Config) (*Inspector, error) {
 func (m *Manager) Inspector() *Inspector {
 	return &Inspector{
 		store: m.locks, log: m.log, clock: m.cfg.Clock, events: m.events, closed: m.closed,
-		process: m.Process, granted: m.queue.Deliver, broken: m.owned.broken, open: m.whileOpen,
+		process: m.Process, granted: m.queue.Deliver, endBroken: m.owned.endBroken, open: m.whileOpen,
 		fit:   func(context.Context) error { return nil }, // New has checked the server
 		close: func(context.Context) error { return nil },
 	}
@@ -324,7 +324,7 @@ func (i *Inspector) Break(ctx context.Context, name string, fence int64, why str
 			h.reportLoss()
 		}
 	}()
-	end := func(s catalog.Session) { own = append(own, i.broken(s, fence)...) }
+	end := func(s catalog.Session) { own = append(own, i.endBroken(s, fence)...) }
 	if err == nil {
 		broken, now, err = i.breakLock(ctx, name, fence, why, session, end)
 	}

@@ -242,9 +242,9 @@ func (b lockBreak) of(h *holding) bool {
 		b.session.TS.IsZero() && h.request.Name == b.session.Name && h.fence == b.fence
 }
 
-// broken ends the guards of a lock that an operator is about to break. It also records the break
+// endBroken ends the guards of a lock that an operator is about to break. It also records the break
 // for attempts that wait for a reply. It returns the guards, and the caller reports their loss.
-func (t *ownedSessions) broken(s catalog.Session, fence int64) (lost []*holding) {
+func (t *ownedSessions) endBroken(s catalog.Session, fence int64) (lost []*holding) {
 	b := lockBreak{s, fence}
 	t.mu.Lock()
 	if len(t.attempts) > 0 {

@@ -39,11 +39,11 @@ func (g *TryGuard) Release() error {
 
 func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	defer runtime.KeepAlive(g)
-	broken := g.h.broken()
+	ended := g.h.endError()
 	g.release.Do(func() {
 		g.cleanup.Stop()
 		g.released.Store(true)
-		g.last, g.outcome = g.h.lastGuard(), broken
+		g.last, g.outcome = g.h.lastGuard(), ended
 	})
 	if g.last {
 		return g.h.release(ctx, ErrReleased)
@@ -51,8 +51,8 @@ func (g *TryGuard) releaseWithin(ctx context.Context) error {
 	return g.outcome
 }
 
-// broken returns the error of a guard that has ended, or nil.
-func (h *holding) broken() error {
+// endError returns the error of a guard that has ended, or nil.
+func (h *holding) endError() error {
 	err := h.err()
 	if errors.Is(err, ErrClosed) && !errors.Is(err, ErrLockLost) {
 		return failedTo("release", h.request.Name,
@@ -92,7 +92,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 		return h.outcome
 	case <-ctx.Done():
 		h.m.owned.releaseLater(h) // the lock may still be held
-		lost := h.broken()
+		lost := h.endError()
 		if errors.Is(lost, ErrReleased) {
 			lost = nil // the other call has released the guard
 		}
@@ -101,7 +101,7 @@ func (h *holding) release(ctx context.Context, why error) error {
 }
 
 func (h *holding) free(ctx context.Context, why error) error {
-	lost := h.broken() // before the first try: later the order of loss and release is unknown
+	lost := h.endError() // before the first try: later the order of loss and release is unknown
 	if !h.end(why) {
 		h.reportLoss()
 	}

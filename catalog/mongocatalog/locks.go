@@ -35,7 +35,7 @@ func (c *Catalog) Apply(ctx context.Context, t catalog.Transition) (
 			return catalog.Lock{}, nil, o.wrap(err)
 		}
 		if t.How == catalog.TryPlain {
-			l, err := c.claim(ctx, o, t.Request)
+			l, err := c.tryPlain(ctx, o, t.Request)
 			return l, nil, err
 		}
 	}
@@ -86,8 +86,8 @@ func (c *Catalog) fast(ctx context.Context, o operation, m modification, t catal
 	return l, nil, err
 }
 
-// claim is Enter with [catalog.TryPlain]. It sends one command.
-func (c *Catalog) claim(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
+// tryPlain is Enter with [catalog.TryPlain]. It sends one command.
+func (c *Catalog) tryPlain(ctx context.Context, o operation, r catalog.Request) (catalog.Lock, error) {
 	doc, err := c.modify(ctx, o, acquisition(r))
 	// A unique index of another program may reject the document. Then waiting does not help, so the
 	// caller gets the server's error, which names the index.

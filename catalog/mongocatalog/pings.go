@@ -24,7 +24,7 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	o := onPing(string(catalog.OpPing), b.Process)
 	reply, err := c.write(ctx, o, pinging(b).command(o.collection))
 	if index, ok := duplicateKey(err); ok && index == idIndex {
-		return c.refused(ctx, o, b)
+		return c.refusedPing(ctx, o, b)
 	}
 	if err != nil {
 		return catalog.Pinged{}, err
@@ -39,9 +39,9 @@ func (c *Catalog) Ping(ctx context.Context, b catalog.Heartbeat) (catalog.Pinged
 	return catalog.Pinged{Ping: p, Inserted: reported && !updated}, nil
 }
 
-// refused returns the result of a ping that matched no document. It reads the document to find the
+// refusedPing returns the result of a ping that matched no document. It reads the document to find the
 // reason.
-func (c *Catalog) refused(ctx context.Context, o operation, b catalog.Heartbeat) (
+func (c *Catalog) refusedPing(ctx context.Context, o operation, b catalog.Heartbeat) (
 	catalog.Pinged, error,
 ) {
 	raw, err := c.findOne(ctx, onPing("read the ping of", b.Process), c.pings, b.Process)
