@@ -18,10 +18,12 @@ var (
 	ErrPermitMismatch = catalog.ErrPermitMismatch            // matched by *PermitMismatchError
 	ErrMalformed      = catalog.ErrMalformed                 // matched by *MalformedError
 	// ErrUnavailable means that no document was changed: no server was reached, or the server refuses
-	// commands or writes for now (no primary, overload, blocked writes). Try again later.
+	// commands or writes for now: no primary, overload (codes 462 and 463), too many transactions,
+	// blocked writes (371). Try again later, and less often.
 	ErrUnavailable = catalog.ErrUnavailable
-	// ErrOutcomeUnknown means that the server may or may not have carried out the command. A lock
-	// that it acquired is released in the background within a ping interval and one CommandTimeout.
+	// ErrOutcomeUnknown means that the server may or may not have carried out the command, for example
+	// with a full disk (code 14031). A lock that it acquired is released in the background within a
+	// ping interval and one CommandTimeout.
 	ErrOutcomeUnknown = errors.New("distlock: outcome unknown")
 	ErrNoHeartbeat    = errors.New("distlock: no heartbeat")  // no ping was acknowledged in time
 	ErrBadName        = errors.New("distlock: bad lock name") // empty, >1,024 bytes, not UTF-8, or NUL

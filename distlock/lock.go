@@ -27,7 +27,7 @@ func (m *Manager) Lock(name string) *DistributedLock { return &DistributedLock{m
 // TryLock acquires the lock if it is free or its holder is dead by the takeover rule. It does not
 // wait for a holder. The guard's context is a child of ctx. If ctx ends, TryLock returns, but its
 // command continues. If the command then acquires the lock, the next caller of the process gets it,
-// or it is released.
+// or it is released. Concurrent calls of a process with equal options share their commands.
 //
 // After a refusal, the Manager watches the holders in the background, for up to 256 locks. So the
 // first call after the takeover time takes the lock. Another process can continue a watch that
