@@ -17,6 +17,14 @@
 // transactions. It returns two wrong results without an error. If a $group has several
 // accumulators, only the first one gets the documents. $$NOW is a string instead of a date.
 //
+// # Building
+//
+// A program that imports this package takes about 300 s of processor time to compile for the first
+// time: the standard library 76 s, SQLite 40 s, FerretDB 16 s, and its other dependencies. The
+// build tag ferretdb_no_postgresql omits the PostgreSQL backend of FerretDB, which this package
+// does not use. It saves 18 s and 6 MB of the program. FerretDB has no tag for its MySQL backend
+// and its traces.
+//
 // # The front
 //
 // FerretDB v1 executes a conditional update in three steps without a transaction: it reads, matches
