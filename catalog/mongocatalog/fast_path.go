@@ -159,13 +159,23 @@ var (
 )
 
 // shortEntry returns the command that acquires the lock for r, or queues r. It matches a document
-// whose lock is free without waiters, or is held exclusively. If the document is missing, the
-// command inserts it.
+// whose lock is free without waiters, is held exclusively, or is held by readers. If the document
+// is missing, the command inserts it.
+//
+// A compare-and-set fails if another process writes between its read and its write. With a round
+// trip of 20 ms and 8 readers that acquire and release the lock all the time, it queued no writer
+// for two minutes (in virtual time).
 func shortEntry(r catalog.Request) modification {
-	free := append(bson.D{stateFree}, noWaiters...)
-	held := func(waiters bson.D) bson.D { return append(bson.D{stateHeld}, waiters...) }
-	filter := append(append(exclusive(r.Name, full), newcomer(r.TS)...),
-		bson.E{Key: "$or", Value: bson.A{free, held(noWaiters), held(hasWaiters)}})
+	both := func(a, b bson.D) bson.D { return append(append(bson.D{}, a...), b...) }
+	alone := both(bson.D{stateHeld}, noSharers)
+	readers := append(shared(catalog.Shared, nil), bson.E{Key: "sharers.ts", Value: call("$ne", r.TS)})
+	exclusiveNext := append(both(nil, hasWaiters), bson.E{Key: "waiters.0.mode", Value: ""})
+	filter := append(append(sharing(r.Name, catalog.Shared, full), newcomer(r.TS)...),
+		bson.E{Key: "$or", Value: bson.A{
+			both(append(bson.D{stateFree}, noSharers...), noWaiters),
+			both(alone, noWaiters), both(alone, hasWaiters),
+			both(readers, noWaiters), both(readers, exclusiveNext),
+		}})
 	return modification{filter: filter, update: enteringAlone(r), upsert: true}
 }
 
@@ -184,13 +194,15 @@ func newcomer(ts bson.ObjectID) bson.D {
 var full = bson.D{{Key: fmt.Sprintf("waiters.%d", catalog.MaxWaiters-1), Value: there}}
 
 // enteringAlone returns the update that makes r the holder of a free lock, or adds r to the queue
-// of a held lock. If a session occurs twice, the queue stays unchanged.
+// of a held lock. If a session occurs twice, or the first sharer is not the holder in the top-level
+// fields, the queue stays unchanged.
 func enteringAlone(r catalog.Request) bson.A {
 	free, fence, fine := worked("free"), worked("fence"), worked("fine")
 	return bson.A{
 		setting(bson.D{
 			{Key: "free", Value: not(isHeld())}, {Key: "fence", Value: nextFence()},
-			{Key: "fine", Value: sessionsDiffer()},
+			{Key: "fine", Value: choose(call("$isArray", bson.A{"$sharers"}), sharersConsistent(),
+				sessionsDiffer())},
 		}),
 		call("$set", bson.D{
 			when(free, "evidence", "$$REMOVE"),

@@ -13,6 +13,7 @@ import (
 	"mongodlm/catalog"
 	"mongodlm/catalog/mongocatalog"
 	"mongodlm/catalog/transition"
+	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/catalogtest"
 	"mongodlm/internal/test/effort"
 )
@@ -195,6 +196,24 @@ func TestPipeline_FullQueue_RefusesTheNextInEveryMode(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A writer behind readers enters the queue with a single command. A compare-and-set would fail
+// whenever a reader enters or leaves during its round trip.
+func TestPipeline_WriterBehindReaders_EntersWithASingleCommand(t *testing.T) {
+	t.Parallel()
+	doc := bson.D{e("_id", "x"), e("state", int32(0)), e("process", processOf(9)), e("ts", id(9)),
+		e("fence", int64(7)), e("rev", int64(3))}
+	for i, s := range []step{
+		enter(1, catalog.Shared, 0, catalog.Queue), enter(2, catalog.Shared, 0, catalog.Queue),
+		enter(3, catalog.Exclusive, 0, catalog.Queue), enter(4, catalog.Exclusive, 0, catalog.Queue),
+	} {
+		var short int
+		if doc, short = check(t, evaluated, s, doc, true); short != 1 {
+			t.Errorf("request %d needs more than one command", i+1)
+		}
+	}
+	assert.Equal(t, elements(doc, "waiters"), 2, "%d waiters, want %d")
 }
 
 // A lock has at most MaxHolders holders. A further request must wait.
