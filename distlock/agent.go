@@ -192,11 +192,11 @@ func (a *agent) adjust(granted *session) {
 			(i < run || entries[c.o.limit] < maxEntries)
 		at := slices.IndexFunc(spare, func(e *entry) bool { return e.want == c.o.want })
 		if c.hasEntry = at >= 0; !c.hasEntry {
-			// A similar entry that already waits for such a call keeps its place. But if a call has the
-			// options of the entry, serve prefers that call.
+			// A similar entry keeps its place for this call. But if a call has the options of the entry,
+			// serve prefers that call.
 			at = slices.IndexFunc(spare, func(e *entry) bool {
 				prefers := func(o *call) bool { return !o.once && o.o.want == e.want }
-				kept := !e.spare && !slices.ContainsFunc(a.calls, prefers)
+				kept := !slices.ContainsFunc(a.calls, prefers)
 				return e.want.similar(c.o.want) && (!room || kept)
 			})
 			c.hasEntry = at < 0 && room

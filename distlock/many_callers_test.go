@@ -68,7 +68,8 @@ func TestLock_BesideACrowd_SingleCallerWaitsForThreeTurns(t *testing.T) {
 }
 
 // If a caller gives up before its session is acquired, the next caller with the same options gets
-// the session. If the options of the next caller differ, the process releases the session.
+// the session. If the reason of the next caller differs, it also gets the session of an entry. The
+// process releases the session of a TryLock.
 func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 	for name, call := range map[string]func(context.Context, *distlock.DistributedLock) (
 		*distlock.TryGuard, error){
@@ -89,9 +90,13 @@ func TestAcquire_CallerGone_SessionServesTheNext(t *testing.T) {
 				wantErr(t, err, context.DeadlineExceeded)
 				g, err := p.Lock("a").Lock(t.Context(), distlock.Why(why), distlock.WaitAtMost(time.Second))
 				assert.Must(t, err)
-				assert.Equal(t, w.Lock("a").Why, why, "its reason in the document is %q, want %q")
+				want := why
+				if name == "Lock" {
+					want = "work"
+				}
+				assert.Equal(t, w.Lock("a").Why, want, "the reason in the document is %q, want %q")
 				sent := p.Store.Count(fault.Acquire) + p.Store.Count(fault.Enter)
-				if why == "work" && (sent > 2 || p.Store.Count(fault.Release) > 0) {
+				if want == "work" && (sent > 2 || p.Store.Count(fault.Release) > 0) {
 					t.Errorf("%d commands to acquire and %d to release, want one and none", sent,
 						p.Store.Count(fault.Release))
 				}
@@ -168,6 +173,27 @@ func TestLock_ShortDeadlines_OtherReasons_MakeProgress(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		w.wantFree("a")
+	})
+}
+
+// If a queued call gives up, the next call of the process gets its entry, even with another reason.
+// So callers with short deadlines do not enter and leave the queue all the time.
+func TestLock_QueuedCallGivesUp_NextWithOtherReasonGetsTheEntry(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		holder, p := w.start(nil), w.start(nil)
+		g := holder.MustTry("a")
+		for i := range 5 {
+			ctx, giveUp := context.WithCancel(t.Context())
+			gone := p.queueCtx(ctx, "a", distlock.Why(fmt.Sprint("gone ", i)))
+			giveUp()
+			<-gone
+		}
+		next := p.queue("a", distlock.Why("next"))
+		time.Sleep(time.Minute)
+		assert.Equal(t, p.Store.Count(fault.Enter), 1, "%d entries, want %d")
+		assert.Equal(t, p.Store.Count(fault.Release), 0, "%d of them left, want %d")
+		w.release(g)
+		w.release(w.wantTurn(next))
 	})
 }
 

@@ -252,7 +252,7 @@ var all = []Mistake{
 		Old: "(!room || kept)", New: "(!room || kept && false)",
 		Test: "TestLock_CallGivesUp_OthersKeepThePlaces", Rule: "has been overtaken"},
 	{Name: "an entry is kept for a call that it does not serve", File: "distlock/agent.go",
-		Old: "&& !slices.ContainsFunc(a.calls, prefers)", New: "&& prefers != nil",
+		Old: "kept := !slices.ContainsFunc(a.calls, prefers)", New: "kept := prefers != nil",
 		Test: "TestLock_OtherReason_IsNotStarved", Rule: "was overtaken by"},
 	{Name: "an observation of another ping counts", File: "takeover/witnesses.go",
 		Old: ` || s.Seq != j.now.Seq || `, New: ` || `, Test: "TestDecide_SightRule"},
