@@ -174,6 +174,7 @@ func (c *Catalog) leave(ctx context.Context, o operation, s catalog.Server, t tr
 	case used.mode != catalog.Exclusive:
 		doc, err = c.modify(ctx, o, sharedDeparture(t.Session, used.mode))
 	default:
+		c.used.note(t.Name, use{waiters: true}) // if the command fails, the next try begins with it
 		doc, err = c.modify(ctx, o, shortDeparture(t, ""))
 		if grants := fresh(doc); doc != nil && err == nil {
 			c.used.note(t.Name, use{waiters: len(grants) > 0})

@@ -184,6 +184,28 @@ func TestCatalog_Leave_FormOfTheLastTime(t *testing.T) {
 	}
 }
 
+// If the plain update of Leave changed nothing, and the next command fails, another Leave does not
+// begin with the plain update again. So a release succeeds on a server that is too slow for both
+// commands within one time limit.
+func TestCatalog_Leave_FailsAfterThePlainUpdate_NextOmitsIt(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int32
+	s := serve(t, func(command bson.Raw) bson.D {
+		if command.Lookup("updates").Type != 0 {
+			return bson.D{e("ok", 1.0), e("n", int32(0))}
+		}
+		if tries.Add(1) == 1 {
+			return nil
+		}
+		return found(bson.D{e("_id", "balancer"), e("state", int32(0))})(command)
+	})
+	c := store(t, s, 0)
+	held := catalog.Session{Name: "balancer", TS: id(9)}
+	assert.Is(t, assert.Err(on(c).Leave(t.Context(), held)), catalog.ErrUnknownOutcome)
+	assert.Value(on(c).Leave(t.Context(), held))(t)
+	assert.Equal(t, len(s.sent()), 3, "%d commands, want the two of the first Leave and one (%d)")
+}
+
 // Leave returns only the grants that its own command made. It does not return an older grant that
 // is still in the document.
 func TestCatalog_Leave_OlderGrant_IsNotReturned(t *testing.T) {
