@@ -136,7 +136,13 @@ func (a *arrivals) next() (key string, at time.Duration, is bool) {
 func (a *arrivals) knows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open && a.sure
+	return a.open && a.sure && !a.isAtEnd()
+}
+
+// isAtEnd reports whether rows may become due that are not in rows, because they are due after end.
+// The caller holds mu.
+func (a *arrivals) isAtEnd() bool {
+	return !a.end.IsZero() && (len(a.rows) == 0 || a.server().After(a.end))
 }
 
 // isWaited reports whether ready rows may wait for a key, and no change stream is open. Without a
@@ -201,8 +207,8 @@ func (a *arrivals) empty(q question) {
 	}
 	a.sure = a.open && a.streams == q.streams && !full &&
 		!(a.blocked && a.freed > q.events) // a key may be free now
-	if !a.end.IsZero() && len(a.rows) == 0 {
-		a.planned = false
+	if a.isAtEnd() {
+		a.planned, a.end = false, time.Time{}
 	}
 	a.looked, a.jitter = a.now(), 0.8+0.4*clock.Chance(a.clock)
 }
@@ -221,6 +227,9 @@ const (
 // turn returns the time of this process's next claim, and the reason for that claim. The caller
 // holds mu.
 func (a *arrivals) turn() (at time.Duration, why reason) {
+	if a.isAtEnd() {
+		return a.now(), working
+	}
 	polls := 1.
 	if a.open {
 		polls = a.polls

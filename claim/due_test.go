@@ -33,3 +33,25 @@ func TestDue_ManyLaterRows_EarlierRowIsInTime(t *testing.T) {
 		}
 	})
 }
+
+// If more rows become due one after the other than a process reads at a time, each of them begins in
+// time.
+func TestDue_MoreRowsThanOneRead_AllAreInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows = memrows.New(rows.Options{Due: "execute_at"})
+		w.start(Config{Due: "execute_at"}).run(t, func(_ context.Context, row *Row[item]) error {
+			if late := time.Since(row.Doc.Due); late > time.Second {
+				t.Errorf("row %d begins %v after its due time", row.Doc.ID, late)
+			}
+			return nil
+		})
+		time.Sleep(time.Hour) // polls are far apart now
+		docs, due := make([]any, 5*mostKnown/2), time.Now().Add(time.Hour)
+		for i := range docs {
+			docs[i] = item{ID: i, Due: due.Add(time.Duration(i) * time.Second)}
+		}
+		assert.Must(t, w.rows.Insert(t.Context(), docs))
+		time.Sleep(2 * time.Hour)
+		w.want(Counts{Done: int64(len(docs))})
+	})
+}
