@@ -61,6 +61,34 @@ func TestCancel_WhileHandled_IsDead(t *testing.T) {
 	})
 }
 
+// A process that was suspended during a command notices a cancellation within two minutes.
+func TestCancel_ProcessWasSuspended_IsNoticed(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		p := w.start(Config{})
+		var reads atomic.Int64
+		p.gate.on(func(apply func() error) error {
+			if reads.Add(1) == 3 {
+				time.Sleep(10 * time.Minute)
+			}
+			return apply()
+		}, "claimed")
+		ended := make(chan struct{})
+		p.run(t, func(ctx context.Context, _ *Row[item]) error {
+			<-ctx.Done()
+			close(ended)
+			return ctx.Err()
+		})
+		time.Sleep(11 * time.Minute)
+		assert.Value(w.rows.Cancel(t.Context(), time.Now(), w.row(0).ID))(t)
+		select {
+		case <-ended:
+		case <-time.After(2 * time.Minute):
+			t.Error("the handler's context has not ended")
+		}
+	})
+}
+
 // The metrics count each outcome of a claim once. Only one process reports the number of rows in
 // each state.
 func TestStats_Outcomes_CountedOnce(t *testing.T) {

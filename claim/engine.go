@@ -25,7 +25,8 @@ const (
 	// because a claim that the server carries out after the limit costs two more commands.
 	patience = 6
 	// rare is the minimum pause after a background command, in units of the time that the command
-	// took. A slow server then has time for the commands of the workers.
+	// took. A slow server then has time for the commands of the workers. The minimum is at most
+	// mostPause, because the process may have been suspended during the command.
 	rare = 20
 	// mostLogged is the maximum number of logged problems that a process remembers.
 	mostLogged = 10_000
@@ -173,7 +174,7 @@ func (e *engine) isPaused() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.paused = paused
-	e.pausedUntil = replied + jittered(e.clock, max(pause, rare*(replied-now)))
+	e.pausedUntil = replied + jittered(e.clock, max(pause, rest(replied-now)))
 	return paused
 }
 

@@ -56,6 +56,9 @@ func (p *pace) wait(done <-chan struct{}) bool {
 	return clock.Sleep(p.clock, pause/2+upTo(p.clock, pause), done)
 }
 
+// rest returns the minimum pause after a background command that took the given time.
+func rest(took time.Duration) time.Duration { return min(rare*took, mostPause) }
+
 // upTo returns a random number from 0 to most. The clock is the source of randomness.
 func upTo[T ~int | ~int64](c clock.Clock, most T) T { return T(clock.Chance(c) * float64(most+1)) }
 

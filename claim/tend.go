@@ -30,7 +30,7 @@ const seldom = 60
 func (e *engine) tend() {
 	last := time.Duration(0) // how long the last command took
 	for round := 1; ; round++ {
-		pause := max(jittered(e.clock, tendEvery), rare*last, e.pace.now())
+		pause := max(jittered(e.clock, tendEvery), rest(last), e.pace.now())
 		if !clock.Sleep(e.clock, pause, e.life.Done()) {
 			return
 		}
@@ -277,7 +277,7 @@ func (e *engine) rescue() {
 			e.rescues.Store(false)
 			err = guard.Release()
 		case errors.Is(err, distlock.ErrHeld):
-			pause = max(e.tryEvery(), rare*(e.clock.Now().Mono-at))
+			pause = max(e.tryEvery(), rest(e.clock.Now().Mono-at))
 			err = nil
 		}
 		if err != nil && e.life.Err() == nil {
