@@ -130,7 +130,7 @@ func (r *run) next() *claimed {
 		default:
 			why = working
 			e.log.Warn().Err(err).Dur("pause", e.pace.now()).Msg("claiming rows failed")
-			if e.pace.now() == 0 && !clock.Sleep(e.clock, leastPause, r.ctx.Done()) {
+			if e.pace.now() == 0 && !clock.Sleep(e.clock, pollEvery, r.ctx.Done()) {
 				return nil
 			}
 		}

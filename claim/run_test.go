@@ -266,6 +266,22 @@ func TestRun_RefusedRows_OthersAreDone(t *testing.T) {
 	})
 }
 
+// If the server refuses more rows than a process sets aside, the process claims about once a second.
+func TestRun_TooManyRefusedRows_ClaimsAreRare(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, mostAsides+100)
+		w.refuse(func(rows.Row) bool { return true })
+		p := w.start(Config{})
+		p.run(t, finish)
+		time.Sleep(time.Minute)
+		before := p.gate.Sent("claim")
+		time.Sleep(10 * time.Second)
+		if n := p.gate.Sent("claim") - before; n > 40 {
+			t.Errorf("%d claims in ten seconds", n)
+		}
+	})
+}
+
 // If the reply to a claim is lost, and the server then refuses to give the row back, the process
 // still handles the other rows.
 func TestRun_LostReplyOfARefusedRow_OthersAreDone(t *testing.T) {
