@@ -8,10 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
 	"mongodlm/distlock"
 	"mongodlm/internal/metrics"
 	"mongodlm/internal/test/assert"
 	"mongodlm/internal/test/locktest"
+	"mongodlm/internal/test/metricstest"
 )
 
 type observer struct {
@@ -80,5 +84,19 @@ func TestRowErr_DetectsTheLoss_ObserverMayCallTheQueue(t *testing.T) {
 		if free := <-lost; !free {
 			t.Error("the row is locked while the Observer runs")
 		}
+	})
+}
+
+// If New fails, the Observer does not ask the queue for metrics.
+func TestNew_Fails_ObserverAsksNothing(t *testing.T) {
+	t.Parallel()
+	client := assert.Value(mongo.Connect(options.Client().ApplyURI("mongodb://127.0.0.1:1")))(t)
+	assert.Must(t, client.Disconnect(t.Context())) // each command fails
+	locktest.InBubbleAlone(t, func(t *testing.T, w *locktest.World) {
+		k := &metricstest.Kept{}
+		m := w.Start(func(c *distlock.Config) { c.Observer = k })
+		_, err := New[item](t.Context(), m.Manager, client.Database("db").Collection("rows"), Config{})
+		wantErr(t, err, mongo.ErrClientDisconnected)
+		assert.Equal(t, k.Ask(t.Context()), 0, "%d samples, want %d")
 	})
 }

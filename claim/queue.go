@@ -37,8 +37,7 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue[T]{newEngine(ctx, m, admin.store, admin.namespace, admin.cfg), admin}
-	preparing, done := context.WithTimeout(ctx, q.e.limit)
+	preparing, done := context.WithTimeout(ctx, patience*m.Config().CommandTimeout)
 	defer done()
 	if err := admin.store.Prepare(preparing); err != nil {
 		if errors.Is(err, rows.ErrNoChains) {
@@ -52,7 +51,7 @@ func New[T any](ctx context.Context, m *distlock.Manager, coll *mongo.Collection
 		}
 		return nil, fmt.Errorf("claim: %w", err)
 	}
-	return q, nil
+	return &Queue[T]{newEngine(ctx, m, admin.store, admin.namespace, admin.cfg), admin}, nil
 }
 
 // Admin returns the Admin that lists and changes the queue's rows.
