@@ -100,3 +100,27 @@ func TestNew_Fails_ObserverAsksNothing(t *testing.T) {
 		assert.Equal(t, k.Ask(t.Context()), 0, "%d samples, want %d")
 	})
 }
+
+// After Close, the metrics show no stuck handler, and the row of a lost slot counts as lost.
+func TestClose_HandlerWasStuck_MetricIsZero(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(0, 1)
+		k := &metricstest.Kept{}
+		w.tune = func(c *distlock.Config) { c.Observer = k }
+		p := w.start(Config{})
+		p.run(t, func(context.Context, *Row[item]) error {
+			time.Sleep(time.Hour)
+			return nil
+		})
+		time.Sleep(time.Minute)
+		p.cut()
+		time.Sleep(40 * time.Minute)
+		stuck, _ := k.Of(metrics.Stuck, "db.rows:queue")
+		assert.Equal(t, stuck, 1, "%v handlers are stuck, want %v")
+		assert.NoErr(t, p.Close(t.Context()))
+		stuck, _ = k.Of(metrics.Stuck, "db.rows:queue")
+		assert.Equal(t, stuck, 0, "%v handlers are stuck, want %v")
+		lost, _ := k.Of(metrics.Attempts, "lost", "db.rows:queue")
+		assert.Equal(t, lost, 1, "%v attempts are lost, want %v")
+	})
+}

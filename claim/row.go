@@ -239,6 +239,7 @@ func (e *engine) record(o outcome) {
 			continue
 		case errors.Is(err, ErrLost) || c.guard.Err() != nil:
 			o.recorded = true
+			e.report(metrics.Attempts, 1, "lost")
 			e.log.Warn().Err(err).Str("row", rows.Text(c.row.ID)).
 				Msg("a row was lost before its claim ended")
 			continue
@@ -303,7 +304,6 @@ func (e *engine) finish(o outcome) error {
 		case row != nil && c.has(*row):
 			return errors.New("the row still has this claim but does not match")
 		case !tried || row == nil || row.Mark.Batch != c.row.Mark.Batch || contradicts(row.Mark, end):
-			e.report(metrics.Attempts, 1, "lost")
 			return lost(c, row)
 		case row.Mark.State == rows.Done: // by an earlier try, or by DoneWith
 			end = row.End(rows.Done)

@@ -324,6 +324,7 @@ func (e *engine) finishClose(running *run) {
 	}
 	e.unobserve()
 	e.background.Wait()
+	e.report(metrics.Stuck, 0)
 	if guard := e.current(); guard != nil {
 		for guard.Err() == nil { // another process rescues the rows of a lost slot
 			err := e.tendClaims(guard)
