@@ -205,8 +205,10 @@ func (a *arrivals) empty(q question) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = a.open && a.streams == q.streams && !full &&
-		!(a.blocked && a.freed > q.events) // a key may be free now
+	a.sure = a.open && a.streams == q.streams && !full
+	if a.blocked && a.freed > q.events { // a key may be free now
+		a.add("", time.Time{})
+	}
 	if a.isAtEnd() {
 		a.planned, a.end = false, time.Time{}
 	}

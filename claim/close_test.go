@@ -203,30 +203,34 @@ func TestRescue_OwnerRecordsFirst_OnDeadIsCalledOnce(t *testing.T) {
 }
 
 // If a key becomes free while a claim waits for its reply, the handler of the chain's next row
-// begins soon.
+// begins soon, even if the process was idle for an hour.
 func TestChains_FreedDuringAClaim_NextBegins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.rows = memrows.New(rows.Options{Key: "chain"})
-		for i := range 2 {
-			assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: i, Chain: "x"}}))
+		free, holder := make(chan struct{}), make(chan int, 1)
+		var procs [2]*proc
+		var stops [2]func()
+		for i := range procs {
+			procs[i] = w.start(Config{Key: "chain"})
+			stops[i] = procs[i].run(t, func(_ context.Context, row *Row[item]) error {
+				if row.Doc.ID == 0 {
+					holder <- i
+					<-free
+				}
+				return nil
+			})
 		}
-		free := make(chan struct{})
-		first := w.start(Config{Key: "chain"})
-		stop := first.run(t, func(context.Context, *Row[item]) error { <-free; return nil })
-		w.settle(time.Minute, are(Counts{Claimed: 1, Ready: 1}))
-		second := w.start(Config{Key: "chain"})
-		var claims atomic.Int64
-		second.gate.on(func(apply func() error) error {
+		time.Sleep(time.Hour)
+		assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: 0, Chain: "x"}}))
+		first := <-holder
+		procs[1-first].gate.on(func(apply func() error) error {
 			err := apply()
-			if claims.Add(1) == 1 {
-				time.Sleep(10 * time.Second)
-			}
+			time.Sleep(10 * time.Second)
 			return err
 		}, "claim")
-		second.run(t, finish)
-		time.Sleep(time.Second)
-		go stop()
-		time.Sleep(time.Second)
+		assert.Must(t, w.rows.Insert(t.Context(), []any{item{ID: 1, Chain: "x"}}))
+		go stops[first]()
+		time.Sleep(5 * time.Second)
 		close(free)
 		w.settle(time.Minute, allDone(2))
 	})
