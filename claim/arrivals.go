@@ -51,7 +51,7 @@ type arrival struct {
 
 const (
 	pollEvery   = time.Second // the time between polls without a stream
-	mostKnown   = 1000        // rows that one read returns; arrivals stores twice as many
+	mostKnown   = 1000        // rows that one read returns; events add at most twice as many
 	leastSpread = 4 * time.Millisecond
 	mostSpread  = 20       // in units of pollEvery
 	wider       = 4.       // factor of the spread after a claim that found no row
@@ -199,13 +199,12 @@ func (a *arrivals) answered(why reason, q question, c *claimed) {
 // empty records that no row was ready. The caller holds mu.
 func (a *arrivals) empty(q question) {
 	a.blocked = len(q.Held) > 0
-	full := len(a.rows) >= 2*mostKnown
 	for key, one := range a.rows {
 		if one.event <= q.events && !one.due.After(q.Due) {
 			delete(a.rows, key)
 		}
 	}
-	a.sure = a.open && a.streams == q.streams && !full
+	a.sure = a.open && a.streams == q.streams
 	if a.blocked && a.freed > q.events { // a key may be free now
 		a.add("", time.Time{})
 	}
@@ -308,8 +307,6 @@ func (e *engine) plan() {
 		a.end = found[n-1].Due
 	}
 	for _, one := range found {
-		if key := rows.Key(one.ID); len(a.rows) < 2*mostKnown {
-			a.rows[key] = arrival{q.sent, one.Due, q.events}
-		}
+		a.rows[rows.Key(one.ID)] = arrival{q.sent, one.Due, q.events}
 	}
 }

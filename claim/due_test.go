@@ -55,3 +55,33 @@ func TestDue_MoreRowsThanOneRead_AllAreInTime(t *testing.T) {
 		w.want(Counts{Done: int64(len(docs))})
 	})
 }
+
+// If many later rows arrive before a process reads due times, it still knows the rows that are due
+// first.
+func TestDue_ManyArriveBeforeTheRead_FirstRowsAreInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.rows = memrows.New(rows.Options{Due: "execute_at"})
+		w.start(Config{Due: "execute_at"}).run(t, func(_ context.Context, row *Row[item]) error {
+			if late := time.Since(row.Doc.Due); late > time.Second {
+				t.Errorf("row %d begins %v after its due time", row.Doc.ID, late)
+			}
+			return nil
+		})
+		time.Sleep(time.Hour)
+		start, id := time.Now(), 0
+		add := func(n int, due time.Duration) {
+			docs := make([]any, n)
+			for i := range docs {
+				docs[i] = item{ID: id, Due: start.Add(due + time.Duration(id)*time.Second)}
+				id++
+			}
+			assert.Must(t, w.rows.Insert(t.Context(), docs))
+		}
+		add(600, 30*time.Minute)
+		time.Sleep(time.Minute)
+		add(2*mostKnown-600+1, 10*time.Hour) // the process forgets all rows
+		add(2*mostKnown-100, 10*time.Hour)
+		time.Sleep(2 * time.Hour)
+		assert.Equal(t, w.counts().Done, 600, "%d rows are done, want %d")
+	})
+}
