@@ -316,8 +316,9 @@ func (v *claims) rows(ctx context.Context, st *store) (*mongo.Collection, error)
 	rows := st.client.Database(v.database).Collection(v.collection)
 	found, err := rows.Database().
 		ListCollectionNames(ctx, bson.D{{Key: "name", Value: v.collection}})
-	if err != nil || len(found) > 0 {
-		return rows, nil //nolint:nilerr // as documented
+	var denied mongo.ServerError
+	if len(found) > 0 || err != nil && !errors.As(err, &denied) {
+		return rows, err
 	}
 	known, err := st.queues(ctx)
 	if err != nil {
@@ -334,6 +335,9 @@ func (v *claims) rows(ctx context.Context, st *store) (*mongo.Collection, error)
 		default:
 			here = append(here, q.Collection)
 		}
+	}
+	if denied != nil {
+		return rows, nil
 	}
 	err = fmt.Errorf("there is no collection %s in database %q", named(v.collection), v.database)
 	if len(here) > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,17 +80,27 @@ func TestHoldersInWords_Permits_AreCounted(t *testing.T) {
 	}
 }
 
+// storeAway returns a store that can read the locks. Its client reaches no server.
+func (b *base) storeAway() (st *store, restore func()) {
+	b.t.Helper()
+	st = assert.Value((&connection{uri: b.uri, database: b.name}).open(b.t.Context(), 0, logging{}))(b.t)
+	own := st.client
+	st.client = assert.Value(mongo.Connect(options.Client().ApplyURI(
+		"mongodb://user:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=50")))(b.t)
+	return st, func() {
+		_ = st.client.Disconnect(context.Background())
+		st.client = own
+		st.close()
+	}
+}
+
 // If the history cannot be read, the details of a lock say so without a password, and show the
 // rest.
 func TestLocks_HistoryUnreadable_IsSaid(t *testing.T) {
 	b := newBase(t)
 	fill(b)
-	st := assert.Value((&connection{uri: b.uri, database: b.name}).open(t.Context(), 0, logging{}))(t)
-	defer func(own *mongo.Client) { st.client = own; st.close() }(st.client)
-	away := assert.Value(mongo.Connect(options.Client().ApplyURI(
-		"mongodb://user:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=50")))(t)
-	defer func() { _ = away.Disconnect(t.Context()) }()
-	st.client = away
+	st, restore := b.storeAway()
+	defer restore()
 	d := assert.Value((&locks{name: "alive"}).details(t.Context(), st))(t)
 	var out strings.Builder
 	d.print(&out, 0)
@@ -134,6 +145,19 @@ func TestClaims_Queues_DueAndOrder(t *testing.T) {
 		"e-field 0 0 0 0", "f-chains 0 0 0 0"}, "the queues are %q, want %q")
 	b.cli("claims").want(t, 0, b.name+".e-field --field mine")
 	b.cli("claims", "d-none").want(t, 0, "0 ready, 0 claimed")
+}
+
+// If the server does not answer, DATABASE.COLLECTION is not taken for a collection of the database
+// of the locks.
+func TestClaims_CollectionsUnreadable_IsAnError(t *testing.T) {
+	b := newBase(t)
+	b.held("claim:"+b.name+".jobs:queue:1", 1)
+	st, restore := b.storeAway()
+	defer restore()
+	rows, err := (&claims{collection: b.name + ".jobs"}).rows(t.Context(), st)
+	if err == nil {
+		t.Errorf("the rows are in %s.%s", rows.Database().Name(), rows.Name())
+	}
 }
 
 // "distlock claims" counts the rows of at most a hundred queues, and says that others exist.
