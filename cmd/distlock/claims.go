@@ -183,10 +183,10 @@ func (m deadList) print(w io.Writer, how layout) {
 	}
 	for _, r := range m.Dead {
 		wrap(w, how, fmt.Sprintf("%s  dead since %s, attempts %d: %s", shown(r.ID, len(r.ID)),
-			stamp(r.DeadAt), r.Attempts, catalog.Printable(cmp.Or(r.Malformed, r.LastError), 300)), "  ")
+			stamp(r.DeadAt), r.Attempts, how.text(cmp.Or(r.Malformed, r.LastError), 300)), "  ")
 		for _, f := range r.Errors {
 			wrap(w, how, fmt.Sprintf("  %d  %s  %s  %s", f.Attempt, stamp(f.At),
-				cmp.Or(how.process(f.Process), "-"), catalog.Printable(f.Error, 300)), "     ")
+				how.process(f.Process), how.text(f.Error, 300)), "     ")
 		}
 	}
 	if m.More {

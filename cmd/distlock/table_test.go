@@ -158,8 +158,10 @@ func TestListings_LongestNames_AreWholeInAPipe(t *testing.T) {
 		bson.A{entryDoc(otherProcess, long, catalog.Exclusive, 0, 0)}))
 	b.insert(history.Collection, history.Entry{ID: bson.NewObjectID(), Name: long, Kind: "lost",
 		At: clock.System().Now().Wall, Session: bson.NewObjectID(), Process: otherProcess, Cause: long})
+	b.insert("rows", bsontest.D("claim", bsontest.D("state", "dead", "error", "x", "errors",
+		bson.A{bsontest.D("attempt", int64(1), "error", long)})))
 	for _, args := range [][]string{{"locks"}, {"locks", "--wide"}, {"locks", long}, {"ps"},
-		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"}} {
+		{"ps", "--wide"}, {"history"}, {"history", "--wide", "--limit", "1"}, {"claims", "rows", "--dead"}} {
 		if out := b.cli(args...).want(t, 0).out; !strings.Contains(out, long) {
 			t.Errorf("%.60q cuts the name:\n%s", args, out)
 		}
